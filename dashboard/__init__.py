@@ -1,0 +1,1 @@
+"""The web dashboard: what people and workers connect to."""

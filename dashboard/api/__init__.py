@@ -1,0 +1,1 @@
+"""Routes of the HTTP API: each translates a request and calls one function of the store."""

@@ -1,0 +1,1 @@
+"""Browser components: live charts and logs fed by one WebSocket a page."""

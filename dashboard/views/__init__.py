@@ -1,0 +1,1 @@
+"""Streamlit pages: each reads through db.queries and writes wishes, never facts."""

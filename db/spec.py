@@ -1,0 +1,177 @@
+"""What people wish for: the specification of a run, and the share of it one node is told to do."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+LrScaling = Literal["none", "linear", "sqrt"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Strategy = Literal["ddp", "fsdp", "dp", "single"]
+Launcher = Literal["torchrun", "python", "launch"]
+RUN_ID = re.compile(r"[a-z0-9]{10}")
+MAX_ARGUMENT_BYTES = 128 * 1024
+"""Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
+RESERVED_VARIABLES = frozenset(
+    "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT PYTHONPATH PYTHONHOME PYTHONSTARTUP BASH_ENV ENV PATH".split()
+)
+RENDEZVOUS_VARIABLES = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES".split()
+)
+
+
+def _plain_text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("must not contain a NUL character")
+    if len(value.encode(errors="surrogatepass")) >= MAX_ARGUMENT_BYTES:
+        raise ValueError("must be shorter than 128 KiB, the longest argument Linux passes to a program")
+    return value
+
+
+def _one_line(value: str) -> str:
+    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+        raise ValueError("must not contain line breaks or control characters")
+    return value.strip()
+
+
+Argument = Annotated[str, AfterValidator(_plain_text)]
+Label = Annotated[str, Field(max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class RunSpec(BaseModel):
+    """Everything a person decides about a run. `None` means: as the script or recipe has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
+    """A recipe's name, or the absolute path of a script, or of a folder (with `entry` or `module`)."""
+    entry: Argument | None = None
+    module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = None
+    name: Label = ""
+    project: Label = "default"
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Processes per node; `None` becomes the free slots of the emptiest node when the run is submitted."""
+    batch_size: Count | None = None
+    """Samples per GPU and micro-step."""
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Learning rate on one GPU, before `lr_scaling`."""
+    lr_scaling: LrScaling = "none"
+    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
+    epochs: Count | None = None
+    max_steps: Count | None = None
+    precision: Precision = "fp32"
+    accumulate: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    strategy: Strategy = "ddp"
+    launcher: Launcher | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    args: Annotated[list[Argument], Field(max_length=10_000)] = []
+    env: dict[str, Argument] = {}
+    python: Argument | None = None
+    workdir: Argument | None = None
+    links: dict[str, Argument] = {}
+    resume: Annotated[str, Field(max_length=4200)] | None = None
+    """RUN or RUN:CHECKPOINT."""
+    wait_for_nodes: bool = False
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+
+    @field_validator("env")
+    @classmethod
+    def _environment_is_settable(cls, env: dict[str, str]) -> dict[str, str]:
+        for key in env:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+                raise ValueError(f"{key!r} is not a variable name: letters, digits and _ only")
+            if key in RESERVED_VARIABLES or key.startswith("RANKZERO_"):
+                raise ValueError(f"{key} is set by Rankzero and the node, not by a run")
+            if key in RENDEZVOUS_VARIABLES:
+                raise ValueError(f"{key} is set by the launcher, not by a run")
+        return env
+
+    @field_validator("links")
+    @classmethod
+    def _links_stay_inside(cls, links: dict[str, str]) -> dict[str, str]:
+        for name, path in links.items():
+            if name in {"", ".", ".."} or "/" in name or "\0" in name:
+                raise ValueError(f"{name!r} must be a plain name inside the working directory")
+            if not path.startswith("/"):
+                raise ValueError(f"{path!r} must be an absolute path on the node")
+        return links
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.entry and self.module:
+            raise ValueError("entry and module exclude each other: name one of them")
+        if self.strategy in ("dp", "single") and self.nodes > 1:
+            raise ValueError(f"strategy {self.strategy} is one process on one node: nodes must be 1")
+        if self.strategy in ("dp", "single") and self.launcher in ("torchrun", "launch"):
+            raise ValueError(f"strategy {self.strategy} is one process: the launcher must be python")
+        if len("\0".join(self.args).encode(errors="surrogatepass")) > 1024 * 1024:
+            raise ValueError("args must be shorter than 1 MiB together")
+        return self
+
+    @property
+    def effective_launcher(self) -> Launcher:
+        """torchrun, unless the spec says otherwise or the strategy is a single process."""
+        return self.launcher or ("python" if self.strategy in ("dp", "single") else "torchrun")
+
+    @property
+    def processes_per_node(self) -> int:
+        """Ranks started on each node: one for `single` and `dp`, else one per GPU."""
+        return 1 if self.strategy in ("dp", "single") else (self.gpus_per_node or 1)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.nodes * self.processes_per_node
+
+    @property
+    def scaled_lr(self) -> float | None:
+        """The learning rate each rank trains with, or None when the script's own is used."""
+        return None if self.lr is None else self.lr * lr_factor(self.lr_scaling, self.world_size)
+
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples per optimizer step: batch per GPU x ranks x accumulation."""
+        return None if self.batch_size is None else self.batch_size * self.world_size * self.accumulate
+
+
+def lr_factor(scaling: LrScaling, world_size: int) -> float:
+    """The factor of the scaling rule: n (Goyal et al. 2017, arXiv:1706.02677), or sqrt(n)
+    (Krizhevsky 2014, arXiv:1404.5997), for n ranks; accumulation never counts."""
+    return {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[scaling]
+
+
+class ResumeFrom(BaseModel):
+    """The checkpoint an attempt starts from, and where its node gets it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint_id: int
+    name: str
+    sha256: str
+    size_bytes: int
+    download_path: str
+    """Path on the server, below its address."""
+
+
+class Assignment(BaseModel):
+    """One node's share of one attempt: what its worker is told to run, or to stop."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    attempt: int
+    fence: int
+    """Grows with every attempt of every run; a worker with an older number is answered 409."""
+    node_rank: int
+    action: Literal["run", "stop"]
+    spec: RunSpec
+    devices: list[str]
+    device_kind: Literal["cuda", "cpu"]
+    master_addr: str | None = None
+    master_port: int | None = None
+    resume_from: ResumeFrom | None = None

@@ -1,0 +1,163 @@
+"""What workers report: the states of an attempt, the reasons it failed, and the facts a node sends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class State(StrEnum):
+    """Where an attempt is in its life; a run's state is its latest attempt's."""
+
+    QUEUED = "queued"
+    """Wished for, not yet given to any node."""
+    STARTING = "starting"
+    """Given to its nodes; not all ranks exist yet."""
+    RUNNING = "running"
+    """All ranks exist."""
+    STOPPING = "stopping"
+    """Told to end; at least one process still exists."""
+    SUCCEEDED = "succeeded"
+    """Every rank ended with exit code 0, and everything it wrote is stored."""
+    FAILED = "failed"
+    """It ended by itself and not well; `reason` and `message` say why."""
+    STOPPED = "stopped"
+    """It ended because a person asked for it."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """True for the three states that never change again."""
+        return self in TERMINAL_STATES
+
+
+TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.STOPPED})
+LIVE_STATES = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+
+
+class Reason(StrEnum):
+    """Why an attempt failed: short, for filters; the sentence beside it is for people."""
+
+    SCRIPT_ERROR = "script error"
+    """A rank raised an exception."""
+    EXIT_CODE = "exit code"
+    """A rank ended with an exit code other than 0 and left no traceback."""
+    KILLED = "killed"
+    """A rank or the launcher was ended by a signal that nobody here sent."""
+    OUT_OF_MEMORY = "out of memory"
+    """The kernel or the GPU had no more memory."""
+    DISK_FULL = "disk full"
+    """The node had no space left."""
+    SCRIPT_MISSING = "script missing"
+    """The script, folder or interpreter does not exist on the node."""
+    LAUNCH_FAILED = "launch failed"
+    """torchrun could not be started, or ended before any rank existed."""
+    NODE_LOST = "node lost"
+    """A node was silent for longer than allowed, or came back without its processes."""
+    RESUME_FAILED = "resume failed"
+    """The checkpoint to resume from could not be brought to the node."""
+
+
+class RankError(BaseModel):
+    """The first failing rank's own words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int | None = None
+    node_rank: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    exception: str | None = None
+    """Type and text, as the traceback's last line has it."""
+    file: str | None = None
+    line: int | None = None
+    traceback: str | None = None
+    at: float | None = None
+    """Seconds since the epoch by the failing node's clock."""
+
+
+class PartReport(BaseModel):
+    """What one node says of its part of an attempt; sent again until it is acknowledged."""
+
+    state: Literal["starting", "running", "stopping", "succeeded", "failed", "stopped"]
+    pid: int | None = None
+    """The supervisor's process id."""
+    argv: list[str] | None = None
+    env: dict[str, str] | None = None
+    """The variables we set, secrets masked; not the whole environment."""
+    cwd: str | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    """Rank 0's node chooses these, before the other nodes start."""
+    exit_code: int | None = None
+    reason: Reason | None = None
+    message: str | None = None
+    error: RankError | None = None
+
+
+Point = tuple[int, Annotated[float, Field(allow_inf_nan=True)], float]
+"""(step, value, wall time in seconds since the epoch)."""
+
+
+class PointBatch(BaseModel):
+    """Points read from one byte range of one file: stored with the new offset, or not at all."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    path: str
+    """Relative to the attempt's directory on the node."""
+    generation: int = Field(ge=0)
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)
+    source: Literal["events", "printed", "probe"] = "events"
+    series: dict[str, list[Point]]
+
+
+class Device(BaseModel):
+    """One slot of a node: a GPU, or a CPU slot."""
+
+    id: str
+    """GPU UUID, or cpu:0, cpu:1, …"""
+    kind: Literal["cuda", "cpu"]
+    name: str
+    memory_bytes: int | None = None
+
+
+class NodeFacts(BaseModel):
+    """What a worker says of its node when it registers."""
+
+    name: str = Field(min_length=1, max_length=100)
+    instance_id: str
+    """New at each start of the worker: tells a restart from a second worker of the same name."""
+    hostname: str
+    address: str
+    devices: list[Device]
+    labels: dict[str, str] = {}
+    info: dict[str, Any] = {}
+    """python (path), versions, cores, memory_bytes, platform."""
+
+
+class NodeLoad(BaseModel):
+    """A sample of a node's load, sent every few seconds."""
+
+    cpu_percent: float = 0.0
+    memory_used_bytes: int = 0
+    memory_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_total_bytes: int = 0
+    gpus: list[dict[str, Any]] = []
+    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w; empty on a CPU node."""
+    notice: str | None = None
+    """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
+
+
+class CheckpointOffer(BaseModel):
+    """A finished snapshot of a checkpoint that the node wants to hand over."""
+
+    path: str
+    """Relative to the attempt's directory on the node: its name for people."""
+    step: int | None = None
+    size_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    written_at: float

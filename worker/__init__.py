@@ -1,0 +1,1 @@
+"""The node daemon: starts what is wished, reports what happened, survives everything else."""
