@@ -1,0 +1,201 @@
+"""The tables: runs and attempts as people wished them, parts, points and files as workers reported them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+class ExactFloat(TypeDecorator[float]):
+    """A double as its eight bytes: SQLite would store NaN as NULL and lose it."""
+
+    impl = LargeBinary(8)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> bytes | None:
+        """Pack for the store."""
+        return None if value is None else struct.pack("<d", value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> float | None:
+        """Unpack from the store."""
+        return None if value is None else float(struct.unpack("<d", value)[0])
+
+
+class Base(DeclarativeBase):
+    """All tables; times are seconds since the epoch by the server's clock."""
+
+    type_annotation_map = {  # noqa: RUF012
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        float: Float(53),
+    }
+
+
+class Run(Base):
+    """What a person asked for; never changed by a worker."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[str] = mapped_column(String(10), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    project: Mapped[str] = mapped_column(Text, index=True)
+    spec: Mapped[dict[str, Any]]
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class Attempt(Base):
+    """One execution of a run on a set of nodes; its primary key is the fencing number."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (UniqueConstraint("run_id", "number"), {"sqlite_autoincrement": True})
+
+    fence: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    created_at: Mapped[float]
+    stop_requested_at: Mapped[float | None]
+    """The wish; everything below are facts."""
+    resume_checkpoint_id: Mapped[int | None]
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    waiting_for: Mapped[str | None] = mapped_column(Text)
+    reason: Mapped[str | None] = mapped_column(String(32))
+    message: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[dict[str, Any] | None]
+    placed_at: Mapped[float | None]
+    started_at: Mapped[float | None]
+    ended_at: Mapped[float | None]
+    master_addr: Mapped[str | None] = mapped_column(Text)
+    master_port: Mapped[int | None]
+
+
+class Node(Base):
+    """A machine with a worker, as it described itself."""
+
+    __tablename__ = "nodes"
+
+    id: Mapped[str] = mapped_column(String(10), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    instance_id: Mapped[str] = mapped_column(Text)
+    token_hash: Mapped[str] = mapped_column(String(64), index=True)
+    hostname: Mapped[str] = mapped_column(Text)
+    address: Mapped[str] = mapped_column(Text)
+    devices: Mapped[list[Any]]
+    labels: Mapped[dict[str, Any]]
+    info: Mapped[dict[str, Any]]
+    load: Mapped[dict[str, Any] | None]
+    first_seen: Mapped[float]
+    last_seen: Mapped[float]
+
+
+class Part(Base):
+    """One node's share of an attempt."""
+
+    __tablename__ = "parts"
+
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), primary_key=True)
+    node_rank: Mapped[int] = mapped_column(primary_key=True)
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), index=True)
+    device_kind: Mapped[str] = mapped_column(String(8))
+    devices: Mapped[list[Any]]
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    pid: Mapped[int | None]
+    argv: Mapped[list[Any] | None]
+    env: Mapped[dict[str, Any] | None]
+    cwd: Mapped[str | None] = mapped_column(Text)
+    exit_code: Mapped[int | None]
+    reason: Mapped[str | None] = mapped_column(String(32))
+    message: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[dict[str, Any] | None]
+    reported_at: Mapped[float | None]
+
+
+class File(Base):
+    """A log or event file as far as it has been mirrored, keyed by generation."""
+
+    __tablename__ = "files"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "path", "generation"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    path: Mapped[str] = mapped_column(Text)
+    generation: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes that are durable on the server."""
+    points_offset: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes whose points are stored."""
+
+
+class Series(Base):
+    """One named curve of one attempt and what a table needs of it without opening it."""
+
+    __tablename__ = "series"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "source", "tag"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    source: Mapped[str] = mapped_column(String(8))
+    tag: Mapped[str] = mapped_column(Text)
+    count: Mapped[int] = mapped_column(BigInteger)
+    first_step: Mapped[int] = mapped_column(BigInteger)
+    last_step: Mapped[int] = mapped_column(BigInteger)
+    first_wall: Mapped[float]
+    last_wall: Mapped[float]
+    last_value: Mapped[float] = mapped_column(ExactFloat)
+    finite_sum: Mapped[float]
+    finite_count: Mapped[int] = mapped_column(BigInteger)
+    not_finite_since: Mapped[int | None] = mapped_column(BigInteger)
+    """Step of the first of the NaNs or infinities the series now ends with."""
+
+
+class Chunk(Base):
+    """Up to 256 points of a series, packed; level 0 is every point, each level above about an eighth."""
+
+    __tablename__ = "chunks"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    series_id: Mapped[int] = mapped_column(ForeignKey("series.id", ondelete="CASCADE"), primary_key=True)
+    level: Mapped[int] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    step_min: Mapped[int] = mapped_column(BigInteger)
+    step_max: Mapped[int] = mapped_column(BigInteger)
+    points: Mapped[bytes]
+
+
+class Checkpoint(Base):
+    """A file rank 0 saved, on its way or whole."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "path", "sha256"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    path: Mapped[str] = mapped_column(Text)
+    step: Mapped[int | None] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(String(64))
+    received_bytes: Mapped[int] = mapped_column(BigInteger)
+    complete: Mapped[bool]
+    written_at: Mapped[float]
+    created_at: Mapped[float]
+
+
+class HistoryEntry(Base):
+    """One line of what happened when, for people."""
+
+    __tablename__ = "history"
+    __table_args__ = (Index("history_of_run", "run_id", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    attempt: Mapped[int | None]
+    at: Mapped[float]
+    text: Mapped[str] = mapped_column(Text)
