@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
@@ -41,7 +41,7 @@ def unpack(blob: bytes) -> list[Point]:
     return list(zip(*columns, strict=True))
 
 
-def append(session: Session, new_points: dict[int, tuple[int, Sequence[Point]]]) -> None:
+def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
     """Add points to several series at once: {series id: (points it has already, new points)}."""
     _append_at_level(session, 0, new_points)
 
@@ -90,7 +90,7 @@ def thin_out(points: list[Point], max_points: int) -> list[Point]:
 
 
 def _append_at_level(
-    session: Session, level: int, new_points: dict[int, tuple[int, Sequence[Point]]]
+    session: Session, level: int, new_points: Mapping[int, tuple[int, Sequence[Point]]]
 ) -> None:
     tails = _tails(
         session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS}

@@ -166,11 +166,11 @@ def _refuse_what_never_fits(session: Session, spec: RunSpec) -> None:
     field = "gpus_per_node" if spec.nodes <= len(sizes) else "nodes"
     known = f"{_count(len(sizes), 'node is', 'nodes are')} registered"
     largest = f", the largest with {_count(max(sizes), 'slot', 'slots')}" if sizes else ""
+    need = f"{_count(spec.nodes, 'node', 'nodes')} with {_count(per_node, 'slot', 'slots')} each"
     raise Refused(
         field,
-        f"{field}: the run needs {_count(spec.nodes, 'node', 'nodes')} with {_count(per_node, 'slot', 'slots')}"
-        f" each, but {known}{largest}. Start another worker, lower --nodes or --gpus-per-node, or launch with"
-        " --wait-for-nodes.",
+        f"{field}: the run needs {need}, but {known}{largest}. Start another worker, lower --nodes or"
+        " --gpus-per-node, or launch with --wait-for-nodes.",
     )
 
 

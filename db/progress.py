@@ -1,0 +1,301 @@
+"""Facts: what workers report of attempts; whatever is repeated, late or out of order counts once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db import points
+from db.engine import Store
+from db.models import Attempt, Checkpoint, File, Node, Part, Series
+from db.requests import note
+from db.states import TERMINAL_STATES, CheckpointOffer, PartReport, Point, PointBatch, State
+
+MAX_SERIES = 10_000
+"""Names of series one attempt may have; more are dropped with a line in the history."""
+
+
+class NotYours(PermissionError):
+    """The part belongs to another node."""
+
+
+class Superseded(Exception):
+    """The attempt has ended or a newer one has taken its place: its worker must end what is left of it."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What the store has after points were offered, and what is new for those who watch."""
+
+    offset: int
+    stored: bool
+    run_id: str
+    attempt: int
+    series: dict[str, Sequence[Point]] = field(default_factory=dict)
+
+
+def part_reported(
+    store: Store, node_id: str, fence: int, node_rank: int, report: PartReport, now: float
+) -> State:
+    """Take a node's report of its part; returns the attempt's state. Raises NotYours, Superseded."""
+    with store.write() as session:
+        part, attempt = _part(session, node_id, fence, node_rank)
+        if attempt.state in TERMINAL_STATES:
+            if part.state == report.state:
+                return State(attempt.state)
+            raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
+        if part.state not in TERMINAL_STATES:
+            _copy_report(part, report, now)
+            _keep_endpoint(attempt, part, report)
+        _combine(session, attempt, now)
+        return State(attempt.state)
+
+
+def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
+    """Store the points of one byte range together with the new offset, once, whatever is repeated.
+
+    When the range does not begin where the store stands, nothing is stored; the offset says where it does."""
+    with store.write() as session:
+        _, attempt = _part(session, node_id, fence, node_rank)
+        file = _file(session, fence, node_rank, batch.path, batch.generation)
+        if file.points_offset != batch.start:
+            return Arrival(file.points_offset, False, attempt.run_id, attempt.number)
+        file.points_offset = batch.end
+        _store_series(session, attempt, node_rank, batch)
+        return Arrival(batch.end, True, attempt.run_id, attempt.number, dict(batch.series))
+
+
+def file_offsets(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for one not yet seen."""
+    with store.read() as session:
+        _part(session, node_id, fence, node_rank)
+        file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+        return (file.size_bytes, file.points_offset) if file else (0, 0)
+
+
+def file_for_append(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(file id, durable bytes) of a mirrored file, made known if it is new."""
+    with store.write() as session:
+        _part(session, node_id, fence, node_rank)
+        file = _file(session, fence, node_rank, path, generation)
+        session.flush()
+        return file.id, file.size_bytes
+
+
+def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
+    """Bytes up to `end` are durable, if the file stood at `start`; returns where it stands now."""
+    with store.write() as session:
+        session.execute(
+            update(File).where(File.id == file_id, File.size_bytes == start).values(size_bytes=end)
+        )
+        return session.scalars(select(File.size_bytes).where(File.id == file_id)).one()
+
+
+def checkpoint_offered(
+    store: Store, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer, now: float
+) -> Checkpoint:
+    """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
+    with store.write() as session:
+        _part(session, node_id, fence, node_rank)
+        same = select(Checkpoint).filter_by(
+            fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
+        )
+        found = session.scalars(same).first()
+        if found is None:
+            found = Checkpoint(
+                fence=fence,
+                node_rank=node_rank,
+                received_bytes=0,
+                complete=False,
+                created_at=now,
+                **offer.model_dump(),
+            )
+            session.add(found)
+            session.flush()
+        return found
+
+
+def checkpoint_of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, str]:
+    """A checkpoint on its way and its run's id. Raises NotYours unless this node offered it."""
+    with store.read() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None:
+            raise NotYours(f"Checkpoint {checkpoint_id} was not offered by this node.")
+        _, attempt = _part(session, node_id, checkpoint.fence, checkpoint.node_rank)
+        return checkpoint, attempt.run_id
+
+
+def checkpoint_received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
+    """So many bytes of a checkpoint are durable (0: it starts again)."""
+    with store.write() as session:
+        session.execute(
+            update(Checkpoint).where(Checkpoint.id == checkpoint_id).values(received_bytes=received_bytes)
+        )
+
+
+def checkpoint_completed(store: Store, checkpoint_id: int, now: float) -> None:
+    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once."""
+    with store.write() as session:
+        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        if checkpoint.complete:
+            return
+        checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
+        attempt = session.get_one(Attempt, checkpoint.fence)
+        note(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} stored")
+
+
+def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
+    """Write into the run's history that a node fell silent or was heard again."""
+    with store.write() as session:
+        note(session, run_id, attempt, now, text)
+
+
+def _part(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
+    part, attempt = session.get(Part, (fence, node_rank)), session.get(Attempt, fence)
+    if part is None or attempt is None:
+        raise Superseded(f"Attempt {fence} does not exist any more.")
+    if part.node_id != node_id:
+        raise NotYours(f"Part {node_rank} of attempt {fence} belongs to another node.")
+    return part, attempt
+
+
+def _copy_report(part: Part, report: PartReport, now: float) -> None:
+    part.state, part.reported_at = report.state, now
+    said = report.model_dump(exclude_none=True, mode="json", exclude={"state", "master_addr", "master_port"})
+    for name, value in said.items():
+        setattr(part, name, value)
+
+
+def _keep_endpoint(attempt: Attempt, part: Part, report: PartReport) -> None:
+    if part.node_rank == 0 and report.master_addr and report.master_port:
+        attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
+
+
+def _combine(session: Session, attempt: Attempt, now: float) -> None:
+    """The attempt's state follows from its parts' states, and from nothing else."""
+    parts = list(session.scalars(select(Part).where(Part.fence == attempt.fence).order_by(Part.node_rank)))
+    before, attempt.state = attempt.state, _state_of(parts)
+    if attempt.state == State.RUNNING and attempt.started_at is None:
+        attempt.started_at = now
+    if attempt.state in TERMINAL_STATES:
+        attempt.ended_at = now
+        _explain(attempt, parts)
+    if attempt.state != before:
+        names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in parts}))))
+        note(session, attempt.run_id, attempt.number, now, _history_line(attempt, names))
+
+
+def _state_of(parts: Sequence[Part]) -> State:
+    states = {State(part.state) for part in parts}
+    if states <= TERMINAL_STATES:
+        order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
+        return next(state for state in order if state in states)
+    if State.STOPPING in states or states & {State.FAILED, State.STOPPED}:
+        return State.STOPPING
+    return State.STARTING if State.STARTING in states else State.RUNNING
+
+
+def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
+    told = [part for part in parts if part.state == attempt.state and part.message]
+    if not told:
+        return
+    first = min(told, key=lambda part: (part.error or {}).get("at") or math.inf)
+    attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
+
+
+def _history_line(attempt: Attempt, nodes: str) -> str:
+    lines = {State.STARTING: f"starting on {nodes}", State.RUNNING: "running: all ranks exist"}
+    line = lines.get(State(attempt.state), attempt.state)
+    return f"{line}: {attempt.message}" if attempt.message else line
+
+
+def _file_query(fence: int, node_rank: int, path: str, generation: int) -> Select[File]:
+    return select(File).filter_by(fence=fence, node_rank=node_rank, path=path, generation=generation)
+
+
+def _file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File:
+    file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+    if file is None:
+        file = File(fence=fence, node_rank=node_rank, path=path, generation=generation)
+        file.size_bytes = file.points_offset = 0
+        session.add(file)
+    return file
+
+
+def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: PointBatch) -> None:
+    arrived = {tag: pts for tag, pts in batch.series.items() if pts}
+    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
+    known = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
+    fresh = [tag for tag in arrived if tag not in known]
+    if fresh:
+        known |= _new_series(session, attempt, node_rank, batch, fresh)
+    new_points = {known[tag].id: (known[tag].count, pts) for tag, pts in arrived.items() if tag in known}
+    points.append(session, new_points)
+    changed = [_summed_up(known[tag], pts) for tag, pts in arrived.items() if tag in known]
+    if changed:
+        session.execute(update(Series), changed)
+
+
+def _new_series(
+    session: Session, attempt: Attempt, node_rank: int, batch: PointBatch, tags: list[str]
+) -> dict[str, Series]:
+    have = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
+    room = max(0, MAX_SERIES - have)
+    if len(tags) > room > 0:
+        text = f"more than {MAX_SERIES} series: further names are not stored"
+        note(session, attempt.run_id, attempt.number, batch.series[tags[0]][0][2], text)
+    rows = [
+        _empty_series(attempt.fence, node_rank, batch.source, tag, batch.series[tag][0])
+        for tag in tags[:room]
+    ]
+    if not rows:
+        return {}
+    session.execute(insert(Series), rows)
+    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
+    return {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(tags)))}
+
+
+def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Point) -> dict[str, object]:
+    step, value, wall = first
+    return {
+        "fence": fence,
+        "node_rank": node_rank,
+        "source": source,
+        "tag": tag,
+        "count": 0,
+        "first_step": step,
+        "last_step": step,
+        "first_wall": wall,
+        "last_wall": wall,
+        "last_value": value,
+        "finite_sum": 0.0,
+        "finite_count": 0,
+        "not_finite_since": None,
+    }
+
+
+def _summed_up(series: Series, pts: Sequence[Point]) -> dict[str, object]:
+    finite = [p[1] for p in pts if math.isfinite(p[1])]
+    since = series.not_finite_since
+    for step, value, _ in pts:
+        since = None if math.isfinite(value) else (step if since is None else since)
+    last = pts[-1]
+    return {
+        "id": series.id,
+        "count": series.count + len(pts),
+        "first_step": min(series.first_step, *(p[0] for p in pts)),
+        "last_step": max(series.last_step, *(p[0] for p in pts)),
+        "last_wall": last[2],
+        "last_value": last[1],
+        "finite_sum": series.finite_sum + sum(finite),
+        "finite_count": series.finite_count + len(finite),
+        "not_finite_since": since,
+    }

@@ -1,0 +1,177 @@
+"""What reads return: plain frozen objects that know nothing of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from db.spec import RunSpec
+from db.states import Point, State
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as lists and its page show it."""
+
+    id: str
+    name: str
+    project: str
+    state: State
+    reason: str | None
+    message: str | None
+    error: dict[str, Any] | None
+    world_size: int
+    nodes: int
+    attempt: int
+    lost_contact: bool
+    silent_s: float | None
+    """Seconds since its most silent node was heard, while it is live."""
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    last_loss: float | None
+    throughput: float | None
+    """Samples per second over all ranks, as last logged."""
+    throughput_mean: float | None
+    progress: float | None
+    """0 to 1, when the number of steps is known."""
+    eta_s: float | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    stop_requested_at: float | None
+    waiting_for: str | None
+    base_lr: float | None
+    lr: float | None
+    global_batch_size: int | None
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class PartView:
+    """One node's share of an attempt, with the command really started there."""
+
+    node_rank: int
+    node: str
+    devices: list[str]
+    state: State
+    pid: int | None
+    argv: list[str] | None
+    env: dict[str, str] | None
+    cwd: str | None
+    exit_code: int | None
+    message: str | None
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One execution of a run."""
+
+    fence: int
+    number: int
+    state: State
+    reason: str | None
+    message: str | None
+    error: dict[str, Any] | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    resumed_from: str | None
+    """Name of the checkpoint it started from."""
+    parts: list[PartView]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The points one attempt contributes to a series."""
+
+    attempt: int
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class SeriesView:
+    """A curve of a run over its attempts."""
+
+    name: str
+    source: str
+    count: int
+    not_finite_since: int | None
+    segments: list[Segment]
+
+    @property
+    def points(self) -> list[Point]:
+        """All segments joined."""
+        return [point for segment in self.segments for point in segment.points]
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """A checkpoint of a run."""
+
+    id: int
+    name: str
+    attempt: int
+    step: int | None
+    size_bytes: int
+    received_bytes: int
+    sha256: str
+    complete: bool
+    created_at: float
+    loss: float | None
+    latest: bool
+    best: bool
+    """Of those with a known loss the lowest."""
+
+
+@dataclass(frozen=True)
+class HistoryView:
+    """One line of what happened when."""
+
+    at: float
+    attempt: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A mirrored file."""
+
+    id: int
+    attempt: int
+    node_rank: int
+    path: str
+    generation: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """One slot of a node and the run that has it."""
+
+    id: str
+    kind: str
+    name: str
+    memory_bytes: int | None
+    run_id: str | None
+    attempt: int | None
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as people see it."""
+
+    id: str
+    name: str
+    state: str
+    """alive, no contact, or lost."""
+    hostname: str
+    address: str
+    slots: int
+    free: int
+    devices: list[DeviceView]
+    labels: dict[str, str]
+    info: dict[str, Any]
+    load: dict[str, Any] | None
+    last_seen: float
+    silent_s: float
