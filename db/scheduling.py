@@ -24,11 +24,13 @@ def place_queue(store: Store, now: float, alive_within_s: float) -> list[str]:
         attempts = _queued(session)
         offers = _offers(session, now - alive_within_s)
         decision = place([_waiting(session, attempt) for attempt in attempts], offers)
-        changed = [_wait(a, decision.waiting[a.fence]) for a in attempts if a.fence in decision.waiting]
-        changed += [
-            _start(session, a, decision.placed[a.fence], now) for a in attempts if a.fence in decision.placed
-        ]
-        return [run_id for run_id in changed if run_id]
+        changed = []
+        for attempt in attempts:
+            if attempt.fence in decision.placed:
+                changed.append(_start(session, attempt, decision.placed[attempt.fence], now))
+            elif _wait(attempt, decision.waiting[attempt.fence]):
+                changed.append(attempt.run_id)
+        return changed
 
 
 def _queued(session: Session) -> Sequence[Attempt]:
@@ -53,11 +55,11 @@ def _offers(session: Session, seen_since: float) -> list[Offer]:
     return offers
 
 
-def _wait(attempt: Attempt, why: str) -> str | None:
-    if attempt.waiting_for == why:
-        return None
+def _wait(attempt: Attempt, why: str) -> bool:
+    """Say why it waits; true when that is news."""
+    is_news = attempt.waiting_for != why
     attempt.waiting_for = why
-    return attempt.run_id
+    return is_news
 
 
 def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> str:

@@ -1,0 +1,315 @@
+"""Reads: plain frozen objects for pages, the API and workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from db import points
+from db.curves import main_loss, series, series_names
+from db.engine import Store
+from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
+from db.spec import Assignment, ResumeFrom, RunSpec
+from db.states import TERMINAL_STATES, State
+from db.summary import SILENT_AFTER_S, run_view
+from db.views import (
+    AttemptView,
+    CheckpointView,
+    DeviceView,
+    FileView,
+    HistoryView,
+    NodeView,
+    PartView,
+    RunView,
+)
+
+__all__ = [
+    "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
+    "series", "series_names",
+]  # fmt: skip
+
+
+def runs(
+    store: Store,
+    now: float,
+    states: Iterable[State] | None = None,
+    text: str | None = None,
+    project: str | None = None,
+    limit: int = 200,
+) -> list[RunView]:
+    """Runs, newest first; `text` is looked for in id, name, project and target, as plain text."""
+    newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
+    query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
+    if states is not None:
+        query = query.where(Attempt.state.in_([*states]))
+    if project:
+        query = query.where(Run.project == project)
+    if text:
+        wanted = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
+        query = query.where(or_(*(column.icontains(text, autoescape=True) for column in wanted)))
+    with store.read() as session:
+        found = session.execute(query.order_by(Run.created_at.desc(), Run.id).limit(limit)).all()
+        return _views(session, [(row[0], row[1]) for row in found], now)
+
+
+def run(store: Store, run_id: str, now: float) -> RunView | None:
+    """One run, or None."""
+    newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
+    with store.read() as session:
+        found, attempt = session.get(Run, run_id), session.scalars(newest).first()
+        return _views(session, [(found, attempt)], now)[0] if found and attempt else None
+
+
+def attempts(store: Store, run_id: str) -> list[AttemptView]:
+    """A run's attempts, oldest first, with their parts."""
+    with store.read() as session:
+        rows = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
+        return [_attempt_view(session, attempt) for attempt in rows]
+
+
+def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
+    """A run's checkpoints, newest first, also those still on their way."""
+    query = (
+        select(Checkpoint, Attempt.number)
+        .join(Attempt, Attempt.fence == Checkpoint.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(Checkpoint.fence.desc(), Checkpoint.written_at.desc(), Checkpoint.id.desc())
+    )
+    with store.read() as session:
+        views = [_checkpoint_view(session, row, number) for row, number in session.execute(query)]
+    return _marked(views)
+
+
+def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] | None:
+    """A checkpoint's row and its run's id."""
+    with store.read() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None:
+            return None
+        return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
+
+
+def history(store: Store, run_id: str) -> list[HistoryView]:
+    """What happened when, oldest first."""
+    query = select(HistoryEntry).where(HistoryEntry.run_id == run_id).order_by(HistoryEntry.id)
+    with store.read() as session:
+        return [HistoryView(row.at, row.attempt, row.text) for row in session.scalars(query)]
+
+
+def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileView]:
+    """Mirrored files of an attempt (default: all attempts)."""
+    query = (
+        select(File, Attempt.number)
+        .join(Attempt, Attempt.fence == File.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(File.fence, File.node_rank, File.path, File.generation)
+    )
+    if attempt is not None:
+        query = query.where(Attempt.number == attempt)
+    with store.read() as session:
+        return [
+            FileView(f.id, number, f.node_rank, f.path, f.generation, f.size_bytes)
+            for f, number in session.execute(query)
+        ]
+
+
+def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
+    """Every node ever seen, by name, with what runs on each device."""
+    taken = (
+        select(Part, Attempt.run_id, Attempt.number)
+        .join(Attempt, Attempt.fence == Part.fence)
+        .where(Part.state.not_in(TERMINAL_STATES))
+    )
+    with store.read() as session:
+        users = {
+            (part.node_id, device): (run_id, number)
+            for part, run_id, number in session.execute(taken)
+            for device in part.devices
+        }
+        known = session.scalars(select(Node).order_by(Node.name))
+        return [_node_view(node, users, now, lost_after_s) for node in known]
+
+
+def assignments(store: Store, node_id: str) -> list[Assignment]:
+    """All that a node should be running or stopping: the complete list, every time."""
+    query = (
+        select(Part, Attempt)
+        .join(Attempt, Attempt.fence == Part.fence)
+        .where(Part.node_id == node_id, Part.state.not_in(TERMINAL_STATES))
+        .where(Attempt.state.not_in(TERMINAL_STATES))
+        .order_by(Part.fence)
+    )
+    with store.read() as session:
+        return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
+
+
+def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
+    fences = [attempt.fence for _, attempt in found]
+    summaries = _latest_summaries(session, [run.id for run, _ in found])
+    heard = (
+        select(Part.fence, func.min(Node.last_seen))
+        .join(Node, Node.id == Part.node_id)
+        .where(Part.fence.in_(fences), Part.state.not_in(TERMINAL_STATES))
+        .group_by(Part.fence)
+    )
+    last_heard = {row[0]: row[1] for row in session.execute(heard)}
+    return [
+        run_view(run, attempt, summaries.get(run.id, []), last_heard.get(attempt.fence), now)
+        for run, attempt in found
+    ]
+
+
+def _latest_summaries(session: Session, run_ids: Sequence[str]) -> dict[str, list[Series]]:
+    """Rank 0's series of the newest attempt that logged anything: a resumed run keeps its last figures."""
+    query = (
+        select(Attempt.run_id, Series)
+        .join(Attempt, Attempt.fence == Series.fence)
+        .where(Attempt.run_id.in_(run_ids), Series.source == "events", Series.node_rank == 0)
+        .order_by(Series.fence)
+    )
+    newest: dict[str, list[Series]] = {}
+    for run_id, row in session.execute(query):
+        rows = newest.setdefault(run_id, [])
+        if rows and rows[0].fence != row.fence:
+            rows.clear()
+        rows.append(row)
+    return newest
+
+
+def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
+    parts = session.execute(
+        select(Part, Node.name)
+        .join(Node, Node.id == Part.node_id)
+        .where(Part.fence == attempt.fence)
+        .order_by(Part.node_rank)
+    )
+    origin = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
+    return AttemptView(
+        fence=attempt.fence,
+        number=attempt.number,
+        state=State(attempt.state),
+        reason=attempt.reason,
+        message=attempt.message,
+        error=attempt.error,
+        created_at=attempt.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        resumed_from=origin.path if origin else None,
+        parts=[_part_view(part, node) for part, node in parts],
+    )
+
+
+def _part_view(part: Part, node: str) -> PartView:
+    return PartView(
+        node_rank=part.node_rank,
+        node=node,
+        devices=list(part.devices),
+        state=State(part.state),
+        pid=part.pid,
+        argv=part.argv,
+        env=part.env,
+        cwd=part.cwd,
+        exit_code=part.exit_code,
+        message=part.message,
+    )
+
+
+def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> CheckpointView:
+    return CheckpointView(
+        id=row.id,
+        name=row.path,
+        attempt=attempt,
+        step=row.step,
+        size_bytes=row.size_bytes,
+        received_bytes=row.received_bytes,
+        sha256=row.sha256,
+        complete=row.complete,
+        created_at=row.written_at,
+        loss=_loss_at(session, row.fence, row.step),
+        latest=False,
+        best=False,
+    )
+
+
+def _loss_at(session: Session, fence: int, step: int | None) -> float | None:
+    """Validation loss at a step where there is one, else training loss."""
+    if step is None:
+        return None
+    rows = session.scalars(select(Series).where(Series.fence == fence, Series.source == "events"))
+    by_tag = {row.tag: row.id for row in rows}
+    validation = [tag for tag in ("val/loss", "val_loss", "eval/loss") if tag in by_tag]
+    for tag in (*validation, main_loss(by_tag)):
+        value = points.value_at(session, by_tag[tag], step) if tag else None
+        if value is not None:
+            return value
+    return None
+
+
+def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
+    complete = [view for view in views if view.complete]
+    latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
+    known = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
+    best = min(known, key=lambda view: view.loss or 0.0, default=None)
+    return [replace(view, latest=view is latest, best=view is best) for view in views]
+
+
+def _node_view(
+    node: Node, users: dict[tuple[str, str], tuple[str, int]], now: float, lost_after_s: float
+) -> NodeView:
+    silent_s = max(0.0, now - node.last_seen)
+    devices = []
+    for device in node.devices:
+        run_id, attempt = users.get((node.id, device["id"]), (None, None))
+        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt))
+    state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        state=state,
+        hostname=node.hostname,
+        address=node.address,
+        slots=len(devices),
+        free=sum(device.run_id is None for device in devices),
+        devices=devices,
+        labels=dict(node.labels),
+        info=node.info,
+        load=node.load,
+        last_seen=node.last_seen,
+        silent_s=silent_s,
+    )
+
+
+def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
+    """Stop when a person asked for it, or when another part has ended without being asked to."""
+    others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
+    broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
+    return Assignment(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        fence=attempt.fence,
+        node_rank=part.node_rank,
+        action="stop" if attempt.stop_requested_at is not None or broken else "run",
+        spec=RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec),
+        devices=list(part.devices),
+        device_kind="cuda" if part.device_kind == "cuda" else "cpu",
+        master_addr=attempt.master_addr,
+        master_port=attempt.master_port,
+        resume_from=_resume_from(session, attempt.resume_checkpoint_id),
+    )
+
+
+def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:
+    checkpoint = session.get(Checkpoint, checkpoint_id) if checkpoint_id else None
+    if checkpoint is None:
+        return None
+    return ResumeFrom(
+        checkpoint_id=checkpoint.id,
+        name=checkpoint.path,
+        sha256=checkpoint.sha256,
+        size_bytes=checkpoint.size_bytes,
+        download_path=f"/api/worker/checkpoints/{checkpoint.id}/file",
+    )

@@ -1,0 +1,92 @@
+"""A run in figures: step, loss, throughput and the time left, from what its series last said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from db.curves import main_loss
+from db.models import Attempt, Run, Series
+from db.spec import RunSpec
+from db.states import State
+from db.views import RunView
+
+SILENT_AFTER_S = 10.0
+TOTAL_STEPS_TAG = "train/total_steps"
+EPOCH_TAGS = ("train/epoch", "epoch")
+THROUGHPUT_TAGS = (
+    "train/samples_per_s",
+    "samples_per_s",
+    "throughput",
+    "train/throughput",
+    "train/tokens_per_s",
+)
+
+
+def run_view(
+    run: Run, attempt: Attempt, rows: Sequence[Series], last_heard: float | None, now: float
+) -> RunView:
+    """A run and its latest attempt, with the summaries of that attempt's series."""
+    spec = RunSpec.model_validate(run.spec)
+    by_tag = {row.tag: row for row in rows}
+    loss = by_tag.get(main_loss(by_tag) or "")
+    speed = next((by_tag[tag] for tag in THROUGHPUT_TAGS if tag in by_tag), None)
+    epoch = next((by_tag[tag] for tag in EPOCH_TAGS if tag in by_tag), None)
+    state = State(attempt.state)
+    silent_s = None if last_heard is None else max(0.0, now - last_heard)
+    step = max((row.last_step for row in rows), default=None)
+    total_steps = _total_steps(by_tag, spec)
+    return RunView(
+        id=run.id,
+        name=run.name,
+        project=run.project,
+        state=state,
+        reason=attempt.reason,
+        message=attempt.message,
+        error=attempt.error,
+        world_size=spec.world_size,
+        nodes=spec.nodes,
+        attempt=attempt.number,
+        lost_contact=silent_s is not None and silent_s > SILENT_AFTER_S,
+        silent_s=silent_s,
+        step=step,
+        total_steps=total_steps,
+        epoch=epoch.last_value if epoch else None,
+        last_loss=loss.last_value if loss else None,
+        throughput=speed.last_value if speed else None,
+        throughput_mean=speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
+        progress=_progress(state, step, total_steps),
+        eta_s=_eta_s(state, loss, total_steps),
+        created_at=run.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        stop_requested_at=attempt.stop_requested_at,
+        waiting_for=attempt.waiting_for,
+        base_lr=spec.lr,
+        lr=spec.scaled_lr,
+        global_batch_size=spec.global_batch_size,
+        spec=spec,
+    )
+
+
+def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:
+    said = by_tag.get(TOTAL_STEPS_TAG)
+    if said and math.isfinite(said.last_value) and said.last_value >= 1:
+        return int(said.last_value)
+    return spec.max_steps
+
+
+def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
+    if state == State.SUCCEEDED:
+        return 1.0
+    if not total_steps:
+        return None
+    return min(1.0, (step or 0) / total_steps)
+
+
+def _eta_s(state: State, loss: Series | None, total_steps: int | None) -> float | None:
+    """Steps left at the attempt's mean step time so far."""
+    if state != State.RUNNING or loss is None or not total_steps or loss.last_step <= loss.first_step:
+        return None
+    step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
+    return max(0.0, (total_steps - loss.last_step) * step_time_s)
