@@ -1,0 +1,191 @@
+"""The launch plan: which command, which variables, for which node. Pure, so these are tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from db.spec import RunSpec
+from worker.launch import plan, recipe_names, recipe_path
+
+CNN = str(recipe_path("image_classifier"))
+
+
+def argv(spec: RunSpec, **place):
+    return list(plan(spec, **place).argv)
+
+
+def test_one_node_needs_no_address():
+    assert argv(RunSpec(target="/code/train.py", gpus_per_node=2)) == [
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--log-dir=<run-dir>/logs/torchrun",
+        "--redirects=3",
+        "/code/train.py",
+    ]
+
+
+def test_several_nodes_meet_at_node_0_under_their_own_ranks():
+    spec = RunSpec(target="/code/train.py", nodes=4, gpus_per_node=2)
+    known = plan(
+        spec,
+        node_rank=3,
+        master_addr="10.0.0.1",
+        master_port=29501,
+        local_addr="10.0.0.4",
+        interface="eth0",
+        attempt_dir="/d",
+    )
+    assert list(known.argv) == [
+        "torchrun",
+        "--nnodes=4",
+        "--node-rank=3",
+        "--master-addr=10.0.0.1",
+        "--master-port=29501",
+        "--local-addr=10.0.0.4",
+        "--nproc-per-node=2",
+        "--log-dir=/d/logs/torchrun",
+        "--redirects=3",
+        "/code/train.py",
+    ]
+    assert known.env["GLOO_SOCKET_IFNAME"] == known.env["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_an_address_not_known_yet_stands_in_angle_brackets():
+    spec = RunSpec(target="/code/train.py", nodes=2, gpus_per_node=1)
+    assert {"--master-addr=<node0-address>", "--master-port=<port>"} <= set(argv(spec))
+    assert {"--master-addr=<node0-address>", "--master-port=<port>"} <= set(
+        argv(spec, master_addr=None, master_port=None)
+    )
+
+
+def test_a_node_without_the_torchrun_script_uses_the_module():
+    spec = RunSpec(target="/code/train.py", gpus_per_node=1)
+    assert argv(spec, python="/env/bin/python", torchrun=None)[:4] == [
+        "/env/bin/python",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+    ]
+
+
+def test_the_python_launcher_gets_none_of_torchruns_variables():
+    made = plan(RunSpec(target="/code/train.py", launcher="python"), python="/env/bin/python")
+    assert list(made.argv) == ["/env/bin/python", "-u", "/code/train.py"]
+    assert not [name for name in made.env if name.startswith(("TORCH", "RANK0", "MASTER", "WORLD"))]
+
+
+@pytest.mark.parametrize("strategy", ["single", "dp"])
+def test_a_single_process_strategy_starts_plain_python(strategy):
+    spec = RunSpec(target="image_classifier", strategy=strategy, gpus_per_node=2)
+    assert argv(spec)[:3] == ["python", "-u", CNN]
+    assert f"--strategy={strategy}" in argv(spec)
+
+
+def test_the_old_launch_module_is_started_as_a_module():
+    spec = RunSpec(target="/code/train.py", launcher="launch", gpus_per_node=2)
+    assert argv(spec)[:4] == ["python", "-m", "torch.distributed.launch", "--standalone"]
+
+
+def test_a_folder_runs_from_its_copy_in_the_working_directory():
+    assert argv(RunSpec(target="/code", entry="src/train.py"))[-1] == "<run-dir>/work/src/train.py"
+    assert argv(RunSpec(target="/code", module="my.train"))[-2:] == ["-m", "my.train"]
+
+
+def test_a_folder_run_in_place_is_not_copied():
+    made = plan(RunSpec(target="/code", entry="train.py", workdir="/elsewhere"))
+    assert (made.argv[-1], made.cwd) == ("/code/train.py", "/elsewhere")
+    assert plan(RunSpec(target="/code", module="m", workdir="/elsewhere")).env["PYTHONPATH"] == "/code"
+
+
+def test_a_recipe_gets_only_the_flags_that_were_set():
+    assert argv(RunSpec(target="image_classifier"))[-1] == CNN
+    spec = RunSpec(
+        target="image_classifier", nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", batch_size=64,
+        epochs=3, max_steps=100, warmup_steps=10, precision="bf16", accumulate=4, strategy="fsdp", seed=7,
+        args=["--clip-norm=2"],
+    )  # fmt: skip
+    flags = argv(spec, resume_path="/d/resume/last.pt")
+    assert flags[flags.index(CNN) + 1 :] == [
+        "--epochs=3", "--max-steps=100", "--batch-size=64", "--lr=0.0008", "--warmup-steps=10",
+        "--precision=bf16", "--accumulate=4", "--strategy=fsdp", "--seed=7", "--resume=/d/resume/last.pt",
+        "--clip-norm=2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_knows_the_flags_it_is_given(name):
+    text = recipe_path(name).read_text() + recipe_path("settings").read_text()
+    flags = "epochs max-steps batch-size lr warmup-steps precision accumulate strategy seed resume".split()
+    assert [flag for flag in flags if f'"--{flag}"' not in text] == []
+
+
+def test_braces_in_arguments_become_values_and_others_stay():
+    spec = RunSpec(
+        target="/code/train.py", gpus_per_node=8, lr=0.0001, lr_scaling="linear", batch_size=32,
+        args=["--lr={lr}", "{batch_size}/{epochs}", "{unknown} {} {lr", "--out={run_dir}", "--from={resume}"],
+    )  # fmt: skip
+    assert argv(spec, attempt_dir="/d")[-5:] == [
+        "--lr=0.0008",
+        "32/",
+        "{unknown} {} {lr",
+        "--out=/d/work",
+        "--from=",
+    ]
+
+
+def test_a_value_that_looks_like_a_brace_is_not_filled_in_again():
+    spec = RunSpec(target="/code/train.py", args=["{resume}"], seed=5)
+    assert argv(spec, resume_path="/d/{seed}.pt")[-1] == "/d/{seed}.pt"
+
+
+def test_the_same_values_stand_in_the_environment_when_set():
+    spec = RunSpec(target="/code/train.py", gpus_per_node=4, lr=0.1, lr_scaling="sqrt", warmup_steps=0)
+    env = plan(spec, run_id="abcdefghij", attempt=2, attempt_dir="/d").env
+    expected = {
+        "RANKZERO_RUN_ID": "abcdefghij", "RANKZERO_ATTEMPT": "2", "RANKZERO_RUN_DIR": "/d/work",
+        "RANKZERO_LR": "0.2", "RANKZERO_STRATEGY": "ddp", "RANKZERO_PRECISION": "fp32",
+        "RANKZERO_ACCUMULATE": "1", "RANKZERO_WARMUP_STEPS": "0", "PYTHONUNBUFFERED": "1",
+        "TORCHELASTIC_ERROR_FILE": "/d/error.json",
+    }  # fmt: skip
+    assert expected.items() <= env.items()
+    assert not {"RANKZERO_BATCH_SIZE", "RANKZERO_EPOCHS", "RANKZERO_SEED", "RANKZERO_RESUME"} & env.keys()
+
+
+def test_a_cpu_run_sees_no_gpu_and_a_gpu_run_sees_its_own():
+    spec = RunSpec(target="/code/train.py")
+    assert plan(spec, device_kind="cpu", devices=["cpu:0"]).env["CUDA_VISIBLE_DEVICES"] == ""
+    gpus = plan(spec, device_kind="cuda", devices=["GPU-a", "GPU-b"]).env
+    assert gpus["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert "CUDA_VISIBLE_DEVICES" not in plan(spec, device_kind="cuda").env
+
+
+def test_a_specs_own_variables_win():
+    env = plan(RunSpec(target="/code/train.py", env={"OMP_NUM_THREADS": "3", "A": "b"}), cpu_threads=2).env
+    assert (env["OMP_NUM_THREADS"], env["A"]) == ("3", "b")
+    assert plan(RunSpec(target="/code/train.py"), cpu_threads=2).env["OMP_NUM_THREADS"] == "2"
+
+
+def test_torchrun_waits_as_long_as_the_run_may_take_to_save():
+    spec = RunSpec(target="/code/train.py", stop_grace_s=90)
+    assert plan(spec).env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "90"
+
+
+@pytest.mark.parametrize(
+    ("lr", "factor", "shown"),
+    [(0.0001, 8, "0.0008"), (0.1, 3, "0.3"), (1e-5, 1, "1e-05"), (3.0, 1, "3"), (1 / 3, 1, "0.333333333333")],
+)
+def test_a_learning_rate_is_shown_without_rounding_noise(lr, factor, shown):
+    spec = RunSpec(target="image_classifier", lr=lr, lr_scaling="linear", gpus_per_node=factor)
+    assert f"--lr={shown}" in argv(spec)
+
+
+def test_planning_imports_nothing_heavy():
+    program = (
+        "import sys, worker.launch; print(*sorted(m for m in ('torch','httpx','psutil') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
