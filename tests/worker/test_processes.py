@@ -1,0 +1,81 @@
+"""Processes are found by descent and by environment, and never confused with a later one of the same pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from worker import processes
+from worker.processes import Process
+
+
+@pytest.fixture
+def sleeper():
+    env = os.environ | {"RANKZERO_RUN_ID": "sleeper000", "RANKZERO_ATTEMPT": "3"}
+    child = subprocess.Popen(["sleep", "60"], env=env)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def test_a_process_is_itself_only_with_its_start_time(sleeper):
+    found = processes.find(sleeper.pid)
+    assert found is not None and processes.is_alive(found)
+    assert not processes.is_alive(Process(sleeper.pid, found.start_ticks + 1))
+
+
+def test_a_zombie_is_not_alive(sleeper):
+    found = processes.find(sleeper.pid)
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.is_alive(found)
+
+
+def test_an_attempts_processes_are_found_by_their_environment(sleeper):
+    assert [found.pid for found in processes.of_attempt("sleeper000", 3)] == [sleeper.pid]
+    assert processes.of_attempt("sleeper000", 4) == []
+
+
+def test_children_and_their_children_are_descendants():
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True
+    ) as shell:
+        grandchild = int(shell.stdout.readline())
+        assert shell.pid in processes.children(os.getpid())
+        assert {shell.pid, grandchild} <= {found.pid for found in processes.descendants(os.getpid())}
+        os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_signal_is_not_sent_to_a_later_process_with_the_same_pid(sleeper):
+    stale = Process(sleeper.pid, 1)
+    assert not processes.send_signal(stale, signal.SIGKILL)
+    assert sleeper.poll() is None
+
+
+def test_kill_all_goes_on_until_nobody_is_found(sleeper):
+    killed = processes.kill_all(lambda: processes.of_attempt("sleeper000", 3), timeout_s=10)
+    assert killed == [sleeper.pid]
+    assert sleeper.wait(10) == -signal.SIGKILL
+
+
+def test_a_child_dies_with_its_parent():
+    program = (
+        "import subprocess, sys, worker.processes as p\n"
+        "child = subprocess.Popen(['sleep', '60'], preexec_fn=lambda: p.die_with_parent(9), stdout=2)\n"
+        "print(child.pid, flush=True); sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    child = processes.find(int(parent.stdout.readline()))
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while processes.is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not processes.is_alive(child)

@@ -1,0 +1,261 @@
+"""One attempt's processes: started once, watched, stopped in time, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from worker import processes
+
+PYTHON = sys.executable
+TORCHRUN = str(Path(PYTHON).parent / "torchrun")
+
+
+def until(condition, limit_s=60.0):
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"not within {limit_s} s")
+
+
+class Attempt:
+    """A supervisor on a private directory, and what it writes there."""
+
+    def __init__(self, folder: Path, argv, launcher="python", ranks=1, grace_s=20.0, env=None) -> None:
+        self.dir = folder / "node0"
+        self.work = self.dir / "work"
+        self.work.mkdir(parents=True)
+        self.run_id = uuid.uuid4().hex[:10]
+        variables = {"RANKZERO_RUN_ID": self.run_id, "RANKZERO_ATTEMPT": "1", "PYTHONUNBUFFERED": "1"}
+        order = {
+            "argv": argv, "env": variables | (env or {}), "cwd": str(self.work), "grace_s": grace_s,
+            "launcher": launcher, "first_rank": 0, "processes": ranks,
+        }  # fmt: skip
+        (self.dir / "launch.json").write_text(json.dumps(order))
+        self.process = self.start()
+
+    def start(self):
+        command = [PYTHON, "-P", "-m", "worker.supervisor", "--data", "unused"]
+        return subprocess.Popen(
+            [*command, "--attempt", f"{self.run_id}/1", str(self.dir)], start_new_session=True
+        )
+
+    @property
+    def state(self):
+        with suppress(OSError):
+            return json.loads((self.dir / "supervisor.json").read_text())
+        return {"state": None}
+
+    def reached(self, *names):
+        return until(lambda: self.state["state"] in names and self.state)
+
+    def ended(self, limit_s=60.0):
+        assert self.process.wait(limit_s) == 0
+        assert self.state["state"] == "ended"
+        assert processes.of_attempt(self.run_id, 1) == []
+        return self.state
+
+    def log(self, name):
+        return (self.dir / "logs" / name).read_text()
+
+    def ready(self):
+        until(lambda: (self.work / "ready").exists())
+
+
+@pytest.fixture
+def start(tmp_path):
+    attempts = []
+
+    def begin(*args, **kwargs):
+        attempts.append(Attempt(tmp_path / str(len(attempts)), *args, **kwargs))
+        return attempts[-1]
+
+    yield begin
+    for attempt in attempts:
+        attempt.process.kill()
+        attempt.process.wait()
+        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1), 10)
+
+
+def shell(script):
+    return ["sh", "-c", script]
+
+
+def test_a_command_that_ends_well_is_seen_from_start_to_end(start):
+    attempt = start(shell("echo out; echo err >&2; touch ready; while [ -e ready ]; do sleep 0.05; done"))
+    state = attempt.reached("running")
+    assert state["pid"] == attempt.process.pid
+    assert state["boot_id"] == processes.boot_id()
+    assert processes.find(state["pid"]).start_ticks == state["start_ticks"]
+    attempt.ready()
+    (attempt.work / "ready").unlink()
+    state = attempt.ended()
+    assert (state["exit_code"], state["signal"], state["killed"]) == (0, None, [])
+    assert state["started_at"] <= state["running_at"] <= state["ended_at"]
+    assert (attempt.log("rank0.out"), attempt.log("rank0.err")) == ("out\n", "err\n")
+
+
+def test_an_exit_code_is_kept(start):
+    state = start(shell("exit 7")).ended()
+    assert (state["exit_code"], state["signal"]) == (7, None)
+
+
+def test_a_signal_from_elsewhere_is_named(start):
+    state = start(shell("kill -9 $$")).ended()
+    assert (state["exit_code"], state["signal"], state["killed"]) == (-9, "SIGKILL", [])
+
+
+def test_a_command_that_does_not_exist_is_a_launch_error(start):
+    state = start(["/nowhere/python"]).ended()
+    assert "/nowhere/python" in state["launch_error"]
+    assert state["exit_code"] is None
+
+
+def test_sigterm_lets_the_command_leave_cleanly(start):
+    attempt = start(shell("trap 'echo saved; exit 0' TERM; touch ready; while :; do sleep 0.05; done"))
+    attempt.ready()
+    attempt.process.terminate()
+    state = attempt.ended()
+    assert state["stop_requested_at"] is not None
+    assert (state["exit_code"], state["killed"]) == (0, [])
+    assert attempt.log("rank0.out") == "saved\n"
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace(start):
+    attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"), grace_s=0.5)
+    attempt.ready()
+    asked_at = time.monotonic()
+    attempt.process.terminate()
+    state = attempt.ended()
+    assert time.monotonic() - asked_at >= 0.5
+    assert state["signal"] == "SIGKILL" and state["launcher_pid"] in state["killed"]
+
+
+def test_a_second_sigterm_kills_at_once(start):
+    attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"), grace_s=600)
+    attempt.ready()
+    attempt.process.terminate()
+    attempt.reached("stopping")
+    attempt.process.terminate()
+    assert attempt.ended(20)["signal"] == "SIGKILL"
+
+
+def test_a_stop_file_stops_and_a_smaller_number_hurries(start):
+    attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"))
+    attempt.ready()
+    (attempt.dir / "stop").write_text("600")
+    attempt.reached("stopping")
+    (attempt.dir / "stop").write_text("0")
+    assert attempt.ended(20)["signal"] == "SIGKILL"
+
+
+def test_what_a_command_leaves_running_is_ended_too(start):
+    attempt = start(shell("setsid sleep 600 & setsid sh -c 'trap \"\" TERM; sleep 600' & exit 0"))
+    state = attempt.ended()
+    assert state["exit_code"] == 0
+    assert state["killed"] != []
+
+
+def test_a_process_that_dropped_its_environment_is_ended_too(start):
+    attempt = start(shell("env -i sleep 600 & echo $! > sleeper; exit 3"))
+    assert attempt.ended()["exit_code"] == 3
+    assert processes.find(int((attempt.work / "sleeper").read_text())) is None
+
+
+def test_an_attempt_is_started_at_most_once(start):
+    attempt = start(shell("echo once; touch ready; while [ -e ready ]; do sleep 0.05; done"))
+    attempt.ready()
+    assert attempt.start().wait(20) == 0
+    (attempt.work / "ready").unlink()
+    attempt.ended()
+    assert attempt.start().wait(20) == 0
+    assert attempt.log("rank0.out") == "once\n"
+
+
+def test_the_command_ends_when_its_supervisor_is_killed(start):
+    attempt = start(shell("touch ready; exec sleep 600"))
+    attempt.ready()
+    attempt.process.kill()
+    until(lambda: not processes.of_attempt(attempt.run_id, 1))
+
+
+def test_a_state_that_could_not_be_written_is_written_later(start):
+    attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done"))
+    attempt.reached("running")
+    blocked = attempt.dir / "supervisor.tmp"
+    blocked.mkdir()  # opening it for writing fails as a full disk does
+    (attempt.work / "ready").unlink()
+    until(lambda: not processes.of_attempt(attempt.run_id, 1))
+    time.sleep(0.3)
+    assert attempt.process.poll() is None and attempt.state["state"] == "running"
+    blocked.rmdir()
+    assert attempt.ended()["exit_code"] == 0
+
+
+TRAINING = textwrap.dedent("""
+    import os, signal, sys, time, pathlib
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    def leave(*_):
+        print("saved", rank, flush=True)
+        os._exit(0)
+    signal.signal(signal.SIGTERM, leave)
+    print("hello from", rank, flush=True)
+    pathlib.Path(f"ready{rank}").touch()
+    time.sleep(600)
+""")
+
+
+def torchrun(attempt_dir: Path, script: Path):
+    options = [
+        "--standalone",
+        "--nproc-per-node=2",
+        f"--log-dir={attempt_dir}/logs/torchrun",
+        "--redirects=3",
+    ]
+    return [TORCHRUN, *options, str(script)]
+
+
+@pytest.fixture
+def training(start, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    attempt = start(
+        torchrun(tmp_path / "0/node0", script), launcher="torchrun", ranks=2, env={"OMP_NUM_THREADS": "1"}
+    )
+    until(lambda: all((attempt.work / f"ready{rank}").exists() for rank in (0, 1)), 120)
+    return attempt
+
+
+def test_killing_torchrun_leaves_no_rank_behind(training):
+    state = training.state
+    assert state["state"] == "running" and set(state["ranks"]) == {"0", "1"}
+    ranks = [processes.find(pid) for pid in state["ranks"].values()]
+    assert all(processes.environment(rank.pid)["RANKZERO_RUN_ID"] == training.run_id for rank in ranks)
+    os.kill(state["launcher_pid"], signal.SIGKILL)
+    state = training.ended(10)
+    assert state["signal"] == "SIGKILL" and state["stop_requested_at"] is None
+    assert not any(processes.is_alive(rank) for rank in ranks)
+
+
+def test_stopping_torchrun_lets_every_rank_save(training):
+    training.process.terminate()
+    assert training.ended(30)["killed"] == []
+    for rank in (0, 1):
+        assert training.log(f"rank{rank}.out") == f"hello from {rank}\nsaved {rank}\n"
+        link = training.dir / "logs" / f"rank{rank}.out"
+        assert not link.readlink().is_absolute()

@@ -1,0 +1,264 @@
+"""Owns the processes of one attempt: starts the launcher, outlives the worker, leaves nobody behind.
+
+Run as `python -P -m worker.supervisor --data DIR --attempt RUN/N ATTEMPT_DIR`. It imports only the
+standard library: there is one per attempt, and it must start at once and need next to nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from worker import processes
+from worker.processes import Process
+
+STARTING_POLL_S = 0.1
+POLL_S = 0.2
+LINGER_S = 1.0
+"""What a cleanly ended launcher leaves running may still end by itself for so long."""
+LEFTOVER_GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL for processes that lost their launcher."""
+STATE_FILE = "supervisor.json"
+STOP_FILE = "stop"
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+
+
+def main(arguments: list[str]) -> int:
+    """Supervise one attempt until none of its processes exists."""
+    if len(arguments) != 5 or arguments[0] != "--data" or arguments[2] != "--attempt":
+        print("usage: python -P -m worker.supervisor --data DIR --attempt RUN/N ATTEMPT_DIR", file=sys.stderr)
+        return 2
+    run_id, _, attempt = arguments[3].partition("/")
+    attempt_dir = Path(arguments[4]).absolute()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    with suppress(PermissionError):  # already leads a session when the worker made one
+        os.setsid()
+    lock = os.open(attempt_dir / "supervisor.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    if (attempt_dir / STATE_FILE).exists():
+        return 0  # an attempt is started at most once
+    processes.become_subreaper()
+    Supervisor(attempt_dir, run_id, int(attempt)).run()
+    return 0
+
+
+class Supervisor:
+    """One attempt, from its first process to its last."""
+
+    def __init__(self, attempt_dir: Path, run_id: str, attempt: int) -> None:
+        self._dir = attempt_dir
+        self._run_id, self._attempt = run_id, attempt
+        self._order: dict[str, Any] = json.loads((attempt_dir / "launch.json").read_text())
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._kill_at: float | None = None
+        self._stop_text: str | None = None
+        self._terminated = False
+        self._saved = False
+        own = processes.find(os.getpid())
+        self.state: dict[str, Any] = {
+            "pid": os.getpid(), "start_ticks": own.start_ticks if own else 0, "boot_id": processes.boot_id(),
+            "state": "starting", "ranks": {}, "launcher_pid": None, "launch_error": None,
+            "started_at": time.time(), "running_at": None, "stop_requested_at": None, "ended_at": None,
+            "exit_code": None, "signal": None, "killed": [],
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Start the launcher, wait for it, end what it leaves, and say so on disk."""
+        self._save()
+        self._start_launcher()
+        while self._launcher is not None and self._launcher.poll() is None:
+            self._wait(STARTING_POLL_S if self.state["state"] == "starting" else POLL_S)
+            self._link_rank_logs()
+            self._notice_ranks()
+            self._kill_when_due()
+        self._note_exit()
+        self._end_leftovers()
+        self._link_rank_logs()
+        self.state.update(state="ended", ended_at=time.time())
+        self._change()
+        while not self._saved:  # a full disk must not turn an end into a mystery
+            self._wait(1.0)
+
+    def _start_launcher(self) -> None:
+        logs = self._dir / "logs"
+        logs.mkdir(exist_ok=True)
+        name = "rank0" if self._order["launcher"] == "python" else "launcher"
+        try:
+            with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
+                self._launcher = subprocess.Popen(
+                    self._order["argv"], env=os.environ | self._order["env"], cwd=self._order["cwd"],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
+                )  # fmt: skip
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._change(launch_error=str(error))
+            return
+        self._change(launcher_pid=self._launcher.pid)
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep, but not longer than until a signal comes; take up a wish to stop, reap orphans."""
+        received = signal.sigtimedwait(_SIGNALS, seconds)
+        if received is not None and received.si_signo == signal.SIGTERM:
+            self._request_stop(float(self._order["grace_s"]) if self._kill_at is None else 0.0)
+        self._read_stop_file()
+        processes.reap_orphans(keep=self._launcher.pid if self._launcher else None)
+        if not self._saved:
+            self._save()
+
+    def _read_stop_file(self) -> None:
+        """The file holds the seconds to wait; writing a smaller number later hurries us."""
+        try:
+            text = (self._dir / STOP_FILE).read_text().strip()
+        except OSError:
+            return
+        if text != self._stop_text:
+            self._stop_text = text
+            try:
+                grace_s = float(text)
+            except ValueError:
+                grace_s = float(self._order["grace_s"])
+            self._request_stop(grace_s)
+
+    def _request_stop(self, grace_s: float) -> None:
+        kill_at = time.monotonic() + grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        if self.state["stop_requested_at"] is None:
+            self._change(state="stopping", stop_requested_at=time.time())
+        if self._launcher is not None and self._launcher.poll() is None and not self._terminated:
+            self._terminated = True
+            self._launcher.terminate()
+
+    def _kill_when_due(self) -> None:
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill(self._others)
+
+    def _notice_ranks(self) -> None:
+        if self._launcher is None or self.state["running_at"] is not None:
+            return
+        if self._order["launcher"] == "python":
+            ranks = {0: self._launcher.pid}
+        else:
+            ranks = _ranks_of(self._launcher.pid)
+        if len(ranks) < self._order["processes"]:
+            return
+        self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())}, running_at=time.time())
+        if self.state["state"] == "starting":
+            self._change(state="running")
+
+    def _link_rank_logs(self) -> None:
+        """logs/rank<R>.out -> torchrun's own file, named by its rank in the whole run."""
+        if self._order["launcher"] == "python":
+            return
+        logs = self._dir / "logs"
+        for local_rank in range(self._order["processes"]):
+            rank = self._order["first_rank"] + local_rank
+            for name, suffix in (("stdout", "out"), ("stderr", "err")):
+                link = logs / f"rank{rank}.{suffix}"
+                if link.is_symlink():
+                    continue
+                for target in sorted(logs.glob(f"torchrun/*/attempt_*/{local_rank}/{name}.log"))[-1:]:
+                    with suppress(OSError):
+                        link.symlink_to(target.relative_to(logs))
+
+    def _note_exit(self) -> None:
+        if self._launcher is None:
+            return
+        code = self._launcher.returncode
+        self._change(exit_code=code, signal=signal.Signals(-code).name if code < 0 else None)
+
+    def _end_leftovers(self) -> None:
+        """A launcher that ended may leave ranks behind: ask them, then kill them, until none is left."""
+        clean = self.state["exit_code"] == 0 and self._kill_at is None
+        terminate_at = time.monotonic() + (LINGER_S if clean else 0.0)
+        asked: set[Process] = set()
+        while (left := self._others()) or _has_children():
+            now = time.monotonic()
+            if now >= terminate_at:
+                for process in set(left) - asked:
+                    processes.send_signal(process, signal.SIGTERM)
+                asked |= set(left)
+                kill_at = terminate_at + LEFTOVER_GRACE_S if self._kill_at is None else self._kill_at
+                if now >= kill_at:
+                    self._kill(self._others)
+            self._wait(0.05)
+
+    def _others(self) -> list[Process]:
+        """Every process of the attempt: what descends from us, and what carries its name elsewhere."""
+        found = set(processes.descendants(os.getpid())) | set(
+            processes.of_attempt(self._run_id, self._attempt)
+        )
+        return sorted(found)
+
+    def _kill(self, find_all: Callable[[], list[Process]]) -> None:
+        killed = processes.kill_all(find_all, timeout_s=1.0)
+        if killed:
+            self._change(killed=sorted({*self.state["killed"], *killed}))
+
+    def _change(self, **facts: Any) -> None:
+        self.state.update(facts)
+        self._saved = False
+        self._save()
+
+    def _save(self) -> None:
+        """Whole or not at all, also when the power fails; a full disk is tried again at the next turn."""
+        path = self._dir / STATE_FILE
+        fresh = path.with_suffix(".tmp")
+        try:
+            with fresh.open("w") as file:
+                json.dump(self.state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError:
+            return
+        self._saved = True
+        _sync_folder(self._dir)
+
+
+def _prepare_launcher() -> None:
+    """Runs in the child before exec: no blocked signals, and not without a supervisor."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    processes.die_with_parent(signal.SIGTERM)
+
+
+def _ranks_of(launcher_pid: int) -> dict[int, int]:
+    """The ranks torchrun has started, by the number in their environment."""
+    ranks = {}
+    for pid in processes.children(launcher_pid):
+        rank = processes.environment(pid).get("RANK", "")
+        if rank.isdigit():
+            ranks[int(rank)] = pid
+    return ranks
+
+
+def _has_children() -> bool:
+    """False is the kernel's own proof: a subreaper without children has no descendants at all."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
