@@ -1,0 +1,49 @@
+"""One node with two slots, and the verbs a worker has: what most tests of the store begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from db import nodes, progress, requests, scheduling
+from db.engine import Store
+from db.queries import assignments
+from db.spec import Assignment, RunSpec
+from db.states import Device, NodeFacts, PartReport, PointBatch, State
+
+
+def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
+    devices = [Device(id=f"cpu:{i}", kind="cpu", name="CPU slot") for i in range(slots)]
+    return NodeFacts(
+        **{"name": name, "instance_id": "i1", "hostname": name, "address": "127.0.0.1", "devices": devices}
+        | more
+    )
+
+
+@dataclass
+class Cluster:
+    """One node with two slots and the verbs a worker has."""
+
+    store: Store
+    node_id: str
+    now: float = 100.0
+
+    def launch(self, **spec) -> str:
+        given = {"target": "image_classifier", "batch_size": 8, "lr": 0.1} | spec
+        run_id = requests.submit(self.store, RunSpec(**given), self.now)
+        self.place()
+        return run_id
+
+    def place(self) -> list[str]:
+        nodes.node_seen(self.store, self.node_id, self.now)
+        return scheduling.place_queue(self.store, self.now, alive_within_s=30)
+
+    def wished(self) -> list[Assignment]:
+        return assignments(self.store, self.node_id)
+
+    def report(self, fence: int, state: str, node_rank: int = 0, **more) -> State:
+        report = PartReport(state=state, **more)
+        return progress.part_reported(self.store, self.node_id, fence, node_rank, report, self.now)
+
+    def points(self, fence: int, start: int, end: int, series, **more) -> progress.Arrival:
+        batch = PointBatch(path="events", generation=0, start=start, end=end, series=series, **more)
+        return progress.points_arrived(self.store, self.node_id, fence, 0, batch)

@@ -1,0 +1,278 @@
+"""A run's life: what people wish, what workers report, and what follows from it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from db import nodes, progress, queries, requests
+from db.progress import NotYours, Superseded
+from db.requests import NoSuchRun, Refused, WrongState
+from db.spec import RunSpec
+from db.states import CheckpointOffer, State
+from tests.db.cluster import Cluster, facts
+
+
+def view(cluster, run_id):
+    return queries.run(cluster.store, run_id, cluster.now)
+
+
+def offer(path="work/step_10.pt", step=10, sha="a" * 64) -> CheckpointOffer:
+    return CheckpointOffer(path=path, step=step, size_bytes=3, sha256=sha, written_at=50.0)
+
+
+def store_checkpoint(cluster, fence, **more) -> int:
+    row = progress.checkpoint_offered(cluster.store, cluster.node_id, fence, 0, offer(**more), cluster.now)
+    progress.checkpoint_completed(cluster.store, row.id, cluster.now)
+    return row.id
+
+
+def test_a_run_goes_from_queued_to_succeeded(cluster):
+    run_id = requests.submit(cluster.store, RunSpec(target="image_classifier", gpus_per_node=2), 100.0)
+    assert view(cluster, run_id).state == State.QUEUED
+    cluster.place()
+    assert view(cluster, run_id).state == State.STARTING
+    (wish,) = cluster.wished()
+    assert (wish.action, wish.devices, wish.attempt) == ("run", ["cpu:0", "cpu:1"], 1)
+    for state in ("starting", "running"):
+        cluster.report(wish.fence, state)
+        assert view(cluster, run_id).state == state
+    cluster.report(wish.fence, "succeeded", exit_code=0)
+    assert view(cluster, run_id).state == State.SUCCEEDED
+    assert cluster.wished() == []
+
+
+def test_the_number_of_processes_defaults_to_the_free_slots(cluster):
+    run_id = requests.submit(cluster.store, RunSpec(target="image_classifier", batch_size=8), 100.0)
+    assert view(cluster, run_id).spec.gpus_per_node == 2
+    assert view(cluster, run_id).global_batch_size == 16
+
+
+def test_a_second_run_waits_and_is_told_for_what(cluster):
+    cluster.launch(gpus_per_node=2)
+    second = cluster.launch(gpus_per_node=1)
+    waiting = view(cluster, second)
+    assert waiting.state == State.QUEUED
+    assert waiting.waiting_for == "needs 1 node with 1 free slot; gpu-1 has 0 of 2 free"
+
+
+def test_more_than_the_known_nodes_offer_is_refused(cluster):
+    with pytest.raises(Refused, match="needs 4 nodes with 2 slots each, but 1 node is registered") as refused:
+        cluster.launch(nodes=4, gpus_per_node=2)
+    assert refused.value.field == "nodes"
+    with pytest.raises(Refused) as refused:
+        cluster.launch(gpus_per_node=8)
+    assert refused.value.field == "gpus_per_node"
+    assert cluster.launch(gpus_per_node=8, wait_for_nodes=True)
+
+
+def test_stop_is_a_wish_until_the_worker_reports_the_end(cluster):
+    run_id = cluster.launch()
+    (wish,) = cluster.wished()
+    cluster.report(wish.fence, "running")
+    requests.request_stop(cluster.store, run_id, 101.0)
+    requests.request_stop(cluster.store, run_id, 105.0)
+    assert view(cluster, run_id).state == State.RUNNING
+    assert view(cluster, run_id).stop_requested_at == 101.0
+    assert cluster.wished()[0].action == "stop"
+    cluster.report(wish.fence, "stopping")
+    cluster.report(wish.fence, "stopped")
+    assert view(cluster, run_id).state == State.STOPPED
+
+
+def test_a_queued_run_stops_at_once(cluster):
+    cluster.launch(gpus_per_node=2)
+    second = cluster.launch(gpus_per_node=2)
+    requests.request_stop(cluster.store, second, 101.0)
+    assert view(cluster, second).state == State.STOPPED
+
+
+def test_a_terminal_attempt_never_changes(cluster):
+    run_id = cluster.launch()
+    (wish,) = cluster.wished()
+    cluster.report(wish.fence, "failed", message="rank 1 raised")
+    assert cluster.report(wish.fence, "failed") == State.FAILED
+    with pytest.raises(Superseded):
+        cluster.report(wish.fence, "succeeded")
+    with pytest.raises(Superseded):
+        cluster.report(wish.fence, "running")
+    assert view(cluster, run_id).message == "rank 1 raised"
+
+
+def test_another_nodes_part_cannot_be_reported(cluster):
+    cluster.launch()
+    other = nodes.register_node(cluster.store, facts("other"), None, 100.0)
+    fence = cluster.wished()[0].fence
+    with pytest.raises(NotYours):
+        progress.file_for_append(cluster.store, other.node_id, fence, 0, "logs/rank0.out", 0)
+
+
+def test_points_are_stored_once_whatever_is_repeated(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    first = {"train/loss": [(1, 2.5, 10.0), (2, math.nan, 11.0)]}
+    assert cluster.points(fence, 0, 50, first).stored
+    again = cluster.points(fence, 0, 50, first)
+    assert (again.stored, again.offset) == (False, 50)
+    assert not cluster.points(fence, 80, 90, first).stored
+    assert cluster.points(fence, 50, 80, {"train/loss": [(3, math.inf, 12.0)]}).stored
+    curve = queries.series(cluster.store, run_id)["train/loss"]
+    assert [p[0] for p in curve.points] == [1, 2, 3]
+    assert math.isnan(curve.points[1][1])
+    assert curve.not_finite_since == 2
+    assert view(cluster, run_id).last_loss == math.inf
+
+
+def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 9, {"train/loss": [(s, 1.0, float(s)) for s in range(1, 8)]})
+    checkpoint = store_checkpoint(cluster, fence, step=5)
+    cluster.report(fence, "failed", message="killed")
+    assert requests.resume(cluster.store, run_id, 200.0) == 2
+    cluster.place()
+    (wish,) = cluster.wished()
+    assert wish.resume_from.checkpoint_id == checkpoint
+    assert wish.fence > fence
+    cluster.points(wish.fence, 0, 9, {"train/loss": [(6, 2.0, 106.0), (7, 2.0, 107.0)]})
+    curve = queries.series(cluster.store, run_id)["train/loss"]
+    assert [(p[0], p[1]) for p in curve.points] == [(s, 1.0) for s in range(1, 6)] + [(6, 2.0), (7, 2.0)]
+    whole = queries.series(cluster.store, run_id, whole=True)["train/loss"]
+    assert len(whole.points) == 9
+    assert [s.attempt for s in whole.segments] == [1, 2]
+    alone = queries.series(cluster.store, run_id, attempt=2)["train/loss"]
+    assert [p[0] for p in alone.points] == [6, 7]
+
+
+def test_resume_takes_the_latest_complete_checkpoint(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    store_checkpoint(cluster, fence, path="work/step_20.pt", step=20, sha="b" * 64)
+    latest = store_checkpoint(cluster, fence, path="work/step_30.pt", step=30, sha="c" * 64)
+    progress.checkpoint_offered(
+        cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0
+    )
+    cluster.report(fence, "stopped")
+    requests.resume(cluster.store, run_id, 200.0)
+    cluster.place()
+    assert cluster.wished()[0].resume_from.checkpoint_id == latest
+
+
+def test_a_new_run_may_start_from_another_runs_checkpoint(cluster):
+    run_id = cluster.launch()
+    store_checkpoint(cluster, cluster.wished()[0].fence)
+    cluster.report(cluster.wished()[0].fence, "succeeded")
+    cluster.launch(resume=f"{run_id}:step_10.pt")
+    assert cluster.wished()[0].resume_from.name == "work/step_10.pt"
+    with pytest.raises(Refused, match=r"no complete checkpoint 'step_99\.pt'"):
+        cluster.launch(resume=f"{run_id}:step_99.pt")
+    with pytest.raises(Refused, match="there is no run 'zzz'"):
+        cluster.launch(resume="zzz")
+
+
+def test_only_an_ended_run_is_resumed_or_deleted(cluster):
+    run_id = cluster.launch()
+    with pytest.raises(WrongState):
+        requests.resume(cluster.store, run_id, 1.0)
+    with pytest.raises(WrongState):
+        requests.delete(cluster.store, run_id)
+    cluster.report(cluster.wished()[0].fence, "succeeded")
+    requests.delete(cluster.store, run_id)
+    with pytest.raises(NoSuchRun):
+        requests.resume(cluster.store, run_id, 1.0)
+
+
+def test_a_fence_is_never_given_twice_even_after_a_delete(cluster):
+    first = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.report(fence, "succeeded")
+    requests.delete(cluster.store, first)
+    cluster.launch()
+    assert cluster.wished()[0].fence > fence
+
+
+def test_when_one_part_fails_the_others_are_told_to_stop(store):
+    ids = [nodes.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
+    first, second = (Cluster(store, node_id) for node_id in ids)
+    run_id = first.launch(nodes=2, gpus_per_node=2)
+    fence = first.wished()[0].fence
+    first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=4567)
+    assert second.wished()[0].master_port == 4567
+    first.report(fence, "running", 0)
+    assert view(first, run_id).state == State.STARTING
+    second.report(fence, "running", 1)
+    assert view(first, run_id).state == State.RUNNING
+    second.report(fence, "failed", 1, message="rank 3 on b was killed", error={"rank": 3, "at": 5.0})
+    assert first.wished()[0].action == "stop"
+    assert view(first, run_id).state == State.STOPPING
+    first.report(fence, "failed", 0, message="rank 0 on a: connection closed", error={"rank": 0, "at": 6.0})
+    assert view(first, run_id).message == "rank 3 on b was killed"
+
+
+def test_the_run_list_searches_plain_text(cluster):
+    run_id = cluster.launch(name="100%_sure (a+)+$")
+    cluster.launch(name="other")
+
+    def find(text):
+        return [r.id for r in queries.runs(cluster.store, 1.0, text=text)]
+
+    assert find("100%_") == [run_id]
+    assert find("%") == [run_id]
+    assert find("(a+)+$") == [run_id]
+    assert find("' OR 1=1--") == []
+
+
+def test_a_silent_node_is_lost_contact_and_not_a_state(cluster):
+    run_id = cluster.launch()
+    cluster.report(cluster.wished()[0].fence, "running")
+    cluster.now += 15
+    assert view(cluster, run_id).lost_contact
+    assert view(cluster, run_id).state == State.RUNNING
+    assert queries.nodes(cluster.store, cluster.now)[0].state == "no contact"
+    assert queries.nodes(cluster.store, cluster.now + 30)[0].state == "lost"
+
+
+def test_progress_throughput_and_time_left_follow_from_the_series(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.report(fence, "running")
+    cluster.points(fence, 0, 5, {"train/total_steps": [(0, 100.0, 0.0)]})
+    cluster.points(
+        fence,
+        5,
+        9,
+        {"train/loss": [(0, 3.0, 0.0), (50, 1.0, 25.0)], "train/samples_per_s": [(50, 64.0, 25.0)]},
+    )
+    run = view(cluster, run_id)
+    assert (run.step, run.total_steps, run.progress) == (50, 100, 0.5)
+    assert (run.last_loss, run.throughput, run.eta_s) == (1.0, 64.0, 25.0)
+
+
+def test_checkpoints_carry_the_loss_of_their_step_and_the_best_is_marked(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0), (20, 0.7, 0.0)]})
+    store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
+    store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
+    by_name = {c.name: c for c in queries.checkpoints(cluster.store, run_id)}
+    assert (by_name["a"].loss, by_name["a"].best, by_name["a"].latest) == (0.5, True, False)
+    assert (by_name["b"].loss, by_name["b"].best, by_name["b"].latest) == (0.7, False, True)
+
+
+def test_a_checkpoint_is_offered_once_and_completed_once(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    first, second = store_checkpoint(cluster, fence), store_checkpoint(cluster, fence)
+    assert first == second
+    assert len(queries.checkpoints(cluster.store, run_id)) == 1
+    assert sum("stored" in line.text for line in queries.history(cluster.store, run_id)) == 1
+
+
+def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypatch):
+    monkeypatch.setattr(progress, "MAX_SERIES", 5)
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 5, {f"m{i}": [(0, 1.0, 0.0)] for i in range(9)})
+    assert len(queries.series_names(cluster.store, run_id)) == 5
+    assert any("more than 5 series" in line.text for line in queries.history(cluster.store, run_id))

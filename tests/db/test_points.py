@@ -1,0 +1,91 @@
+"""A series of any length is stored once and read in small pieces."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from db import points
+from db.models import Chunk
+from db.points import BUCKET_POINTS, CHUNK_POINTS, pack, thin_out, unpack
+
+values = st.floats(allow_nan=True, allow_infinity=True)
+point_lists = st.lists(st.tuples(st.integers(0, 2**62), values, st.floats(0, 2e9)), max_size=40)
+
+
+def curve(count: int, start: int = 0) -> list[tuple[int, float, float]]:
+    return [(i, math.sin(i / 50), float(i)) for i in range(start, start + count)]
+
+
+@given(point_lists)
+def test_packing_loses_nothing_not_even_nan_and_negative_zero(found):
+    assert repr(unpack(pack(found))) == repr(found)
+
+
+def write(store, series_id: int, count: int, batch: int) -> None:
+    for start in range(0, count, batch):
+        with store.write() as session:
+            points.append(session, {series_id: (start, curve(min(batch, count - start), start))})
+
+
+def series_row(cluster) -> int:
+    cluster.launch()
+    cluster.points(cluster.wished()[0].fence, 0, 1, {"a": [(0, 0.0, 0.0)]})
+    with cluster.store.read() as session:
+        series_id = session.query(points.Chunk.series_id).scalar()
+    with cluster.store.write() as session:
+        session.query(Chunk).delete()
+    return series_id
+
+
+def test_every_point_is_read_back_in_order_whatever_the_batches(cluster):
+    series_id = series_row(cluster)
+    write(cluster.store, series_id, 3 * CHUNK_POINTS + 77, batch=100)
+    with cluster.store.read() as session:
+        assert points.read(session, series_id) == curve(3 * CHUNK_POINTS + 77)
+        assert points.read(session, series_id, since_step=700) == curve(3 * CHUNK_POINTS + 77)[700:]
+
+
+def test_a_long_series_opens_by_reading_few_chunks_and_keeps_its_extremes(cluster):
+    series_id = series_row(cluster)
+    count = 100_000
+    spiked = [(s, 99.0 if s == 54_321 else v, w) for s, v, w in curve(count)]
+    with cluster.store.write() as session:
+        points.append(session, {series_id: (0, spiked)})
+    with cluster.store.read() as session:
+        few = points.read(session, series_id, max_points=1000)
+        assert 100 < len(few) <= 1000
+        assert (54_321, 99.0, 54_321.0) in few
+        assert few[-1][0] >= count - 2 * CHUNK_POINTS
+        assert [p[0] for p in few] == sorted(p[0] for p in few)
+
+
+def test_a_level_has_about_an_eighth_of_the_points_below(cluster):
+    series_id = series_row(cluster)
+    write(cluster.store, series_id, 20_000, batch=5000)
+    with cluster.store.read() as session:
+        rows = session.query(Chunk.level, Chunk.count).all()
+    per_level: dict[int, int] = {}
+    for level, count in rows:
+        per_level[level] = per_level.get(level, 0) + count
+    assert per_level[0] == 20_000
+    assert per_level[1] <= 20_000 // 4
+    assert per_level[2] < per_level[1] // 3
+
+
+def test_a_nan_survives_thinning_out():
+    found = curve(5000)
+    found[1234] = (1234, math.nan, 1234.0)
+    assert any(math.isnan(p[1]) for p in thin_out(found, 500))
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 3000), st.integers(50, 2000))
+def test_thinning_never_gives_more_than_asked(count, most):
+    assert len(thin_out(curve(count), most)) <= max(most, 3)
+
+
+def test_buckets_divide_chunks():
+    assert CHUNK_POINTS % BUCKET_POINTS == 0
