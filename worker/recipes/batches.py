@@ -56,7 +56,12 @@ class ValidationShare(Sampler[int]):
 
 
 def make_loader(
-    dataset: Samples, sampler: Sampler[int], batch_size: int, workers: int, parallel: Parallel, whole_batches: bool
+    dataset: Samples,
+    sampler: Sampler[int],
+    batch_size: int,
+    workers: int,
+    parallel: Parallel,
+    whole_batches: bool,
 ) -> DataLoader[Batch]:
     """A loader that draws nothing from the global random state, so that resuming changes nothing."""
     options: dict[str, Any] = {"worker_init_fn": leave_signals_to_parent} if workers else {}

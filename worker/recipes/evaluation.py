@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from batches import Batch, ValidationShare
-from optimizers import autocast
 from parallel import Parallel, sum_over_ranks
+from stopping import StopVote
 from task import cross_entropy
 
 
@@ -29,20 +29,31 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, loader: DataLoader[Batch], share: ValidationShare, parallel: Parallel, precision: str
-) -> Evaluation:
-    """Run `model` over this rank's share and add up over the ranks; all ranks must call it."""
+    model: nn.Module,
+    loader: DataLoader[Batch],
+    share: ValidationShare,
+    parallel: Parallel,
+    autocasting: torch.autocast,
+    vote: StopVote,
+) -> Evaluation | None:
+    """Run `model` over this rank's share and add up over the ranks; all ranks must call it.
+
+    None when a rank was asked to stop: a large validation set must not outlast the grace period. All ranks
+    have equally many batches, so they can vote at each.
+    """
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64, device=parallel.device)
     seen = 0
     for inputs, targets in loader:
         real = max(0, min(len(targets), share.real_count - seen))
         seen += len(targets)
-        with autocast(precision, parallel.device):
+        vote.cast()
+        with autocasting:
             logits = model(inputs.to(parallel.device))[:real]
         sums += _count(logits, targets[:real].to(parallel.device))
+        if vote.passed():
+            return None
     loss, correct, count = sum_over_ranks(parallel, sums).tolist()
-    model.train()
     return Evaluation(loss / count, correct / count, int(count))
 
 
@@ -50,4 +61,6 @@ def _count(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Summed loss, right answers, number of targets."""
     loss = cross_entropy(logits, targets, reduction="sum").double()
     correct = (logits.argmax(-1) == targets).sum().double()
-    return torch.stack([loss, correct, torch.tensor(float(targets.numel()), dtype=torch.float64, device=loss.device)])
+    return torch.stack(
+        [loss, correct, torch.tensor(float(targets.numel()), dtype=torch.float64, device=loss.device)]
+    )

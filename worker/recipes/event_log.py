@@ -17,7 +17,7 @@ class EventLog:
             # Imported here: it costs a second or more, and only rank 0 needs it.
             from torch.utils.tensorboard import SummaryWriter
 
-            # After a resume in the same folder, steps past the checkpoint were trained twice: drop the old ones.
+            # After a resume in the same folder, steps past the checkpoint come twice: drop the old ones.
             purge_step = first_step + 1 if first_step > 0 else None
             self._writer = SummaryWriter(str(folder), purge_step=purge_step)
 

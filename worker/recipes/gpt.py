@@ -86,7 +86,7 @@ class GPT(nn.Module):
         return logits
 
     def _shrink_residual_projections(self) -> None:
-        """GPT-2 (Radford et al. 2019, section 2.3): what adds to the residual starts at 1 / sqrt(2 x layers)."""
+        """GPT-2 (Radford et al. 2019, section 2.3): what adds to the residual starts smaller."""
         for name, parameter in self.named_parameters():
             if name.endswith(("project.weight", "mlp.2.weight")):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * self.shape.layers))

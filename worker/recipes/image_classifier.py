@@ -33,18 +33,28 @@ def main() -> None:
 def make_parser() -> argparse.ArgumentParser:
     """The flags whose defaults are this recipe's own, then the shared ones."""
     parser = argparse.ArgumentParser(description="Train a small CNN or a ResNet-18 on pictures.")
-    parser.add_argument("--data", type=Path, default=None, metavar="PATH", help="CIFAR-10 (binary) or one folder per class")
-    parser.add_argument("--model", choices=MODELS, default="cnn", help="a small CNN, or a ResNet-18 for small pictures")
+    parser.add_argument(
+        "--data", type=Path, default=None, metavar="PATH", help="CIFAR-10 (binary) or one folder per class"
+    )
+    parser.add_argument(
+        "--model", choices=MODELS, default="cnn", help="a small CNN, or a ResNet-18 for small pictures"
+    )
     parser.add_argument("--norm", choices=NORMS, default="group", help="BatchNorm sees each rank's own batch")
     parser.add_argument("--batch-size", type=positive, default=32, help="pictures per rank (per GPU)")
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--warmup-steps", type=not_negative, default=20, help="steps of linear warm-up")
     parser.add_argument("--weight-decay", type=float, default=0.01, help="of convolutions and matrices")
     parser.add_argument("--epochs", type=positive, default=20, help="passes over the pictures")
-    parser.add_argument("--val-every", type=not_negative, default=0, help="steps between validations (0: each epoch)")
+    parser.add_argument(
+        "--val-every", type=not_negative, default=0, help="steps between validations (0: each epoch)"
+    )
     parser.add_argument("--checkpoint-every", type=not_negative, default=0, help="steps (0: each epoch)")
-    parser.add_argument("--image-size", type=positive, default=32, help="side in pixels, for one folder per class")
-    parser.add_argument("--augment", action=argparse.BooleanOptionalAction, default=True, help="shift and mirror pictures")
+    parser.add_argument(
+        "--image-size", type=positive, default=32, help="side in pixels, for one folder per class"
+    )
+    parser.add_argument(
+        "--augment", action=argparse.BooleanOptionalAction, default=True, help="shift and mirror pictures"
+    )
     add_shared_arguments(parser)
     return parser
 
@@ -60,7 +70,7 @@ def build_task(arguments: argparse.Namespace) -> Task:
         train_set=data.train_set,
         val_set=data.val_set,
         score="accuracy",
-        blocks=list(model.stages.children()) if hasattr(model, "stages") else [],
+        blocks=list(model.stages),
         augment=Augment(reach, data.may_mirror) if arguments.augment else None,
         architecture={
             "model": arguments.model,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from batches import Samples
 
@@ -33,7 +33,9 @@ def load_pictures(path: Path | None, side: int) -> PictureData:
     if path is None:
         return load_digits()
     if not path.is_dir():
-        raise SystemExit(f"--data {path} is no folder. Give CIFAR-10's binary files, or one folder per class.")
+        raise SystemExit(
+            f"--data {path} is no folder. Give CIFAR-10's binary files, or one folder per class."
+        )
     if (path / "cifar-10-batches-bin").is_dir():
         path = path / "cifar-10-batches-bin"
     if (path / "data_batch_1.bin").is_file():
@@ -54,8 +56,24 @@ def load_digits() -> PictureData:
     pictures = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8.0 - 1.0
     labels = torch.tensor(digits.target, dtype=torch.int64)
     held_out = torch.arange(len(labels)) % 5 == 0
-    train_set = TensorDataset(pictures[~held_out], labels[~held_out])
-    return PictureData(train_set, TensorDataset(pictures[held_out], labels[held_out]), 1, 10, may_mirror=False)
+    train_set = PicturesInMemory(pictures[~held_out], labels[~held_out])
+    return PictureData(
+        train_set, PicturesInMemory(pictures[held_out], labels[held_out]), 1, 10, may_mirror=False
+    )
+
+
+class PicturesInMemory(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Pictures (count, channels, height, width) and their labels (count,)."""
+
+    def __init__(self, pictures: torch.Tensor, labels: torch.Tensor) -> None:
+        self._pictures = pictures
+        self._labels = labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._pictures[index], self._labels[index]
 
 
 def load_cifar10(folder: Path) -> PictureData:
@@ -72,7 +90,9 @@ class CIFARRecords(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         contents = [np.fromfile(file, dtype=np.uint8) for file in files]
         for file, content in zip(files, contents, strict=True):
             if len(content) % length:
-                raise SystemExit(f"{file} is damaged: {len(content)} bytes are no whole number of {length}-byte records.")
+                raise SystemExit(
+                    f"{file} is damaged: {len(content)} bytes are no whole number of {length}-byte records."
+                )
         self._records = torch.from_numpy(np.concatenate(contents).reshape(-1, length))
 
     def __len__(self) -> int:
@@ -89,14 +109,18 @@ def load_class_folders(folder: Path, side: int) -> PictureData:
     root = folder / "train" if (folder / "train").is_dir() else folder
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     train = _list_pictures(root, names)
-    held_out = next((folder / name for name in ("val", "test") if root != folder and (folder / name).is_dir()), None)
+    held_out = next(
+        (folder / name for name in ("val", "test") if root != folder and (folder / name).is_dir()), None
+    )
     if held_out is not None:
         val = _list_pictures(held_out, names)
     else:
         val = train[::HELD_OUT]
         train = [picture for index, picture in enumerate(train) if index % HELD_OUT]
     if not train or not val:
-        raise SystemExit(f"{folder} holds too few pictures. Put them into one folder per class: {folder}/CLASS/1.png")
+        raise SystemExit(
+            f"{folder} holds too few pictures. Put them into one folder per class: {folder}/CLASS/1.png"
+        )
     return PictureData(PictureFiles(train, side), PictureFiles(val, side), 3, len(names), may_mirror=True)
 
 

@@ -8,11 +8,11 @@ NORMS = ("group", "batch")
 
 
 def make_norm(kind: str, channels: int) -> nn.Module:
-    """GroupNorm sees one picture at a time; BatchNorm sees each rank's own batch, so ranks change its result."""
+    """GroupNorm looks at one picture at a time, BatchNorm at each rank's own batch."""
     return nn.GroupNorm(min(8, channels), channels) if kind == "group" else nn.BatchNorm2d(channels)
 
 
-def make_model(name: str, norm: str, channels: int, classes: int) -> nn.Module:
+def make_model(name: str, norm: str, channels: int, classes: int) -> "SmallCNN | ResNet18":
     """A model for pictures of `channels` colours; any height and width from 8 on."""
     return SmallCNN(norm, channels, classes) if name == "cnn" else ResNet18(norm, channels, classes)
 
@@ -23,7 +23,11 @@ class SmallCNN(nn.Module):
     def __init__(self, norm: str, channels: int, classes: int) -> None:
         super().__init__()
         self.stages = nn.ModuleList(
-            [_convolution(norm, channels, 32, 1), _convolution(norm, 32, 64, 2), _convolution(norm, 64, 128, 2)]
+            [
+                _convolution(norm, channels, 32, 1),
+                _convolution(norm, 32, 64, 2),
+                _convolution(norm, 64, 128, 2),
+            ]
         )
         self.head = nn.Linear(128, classes)
 
@@ -43,7 +47,9 @@ class ResNet18(nn.Module):
         self.stages = nn.ModuleList([_convolution(norm, channels, 64, 1)])
         inside = 64
         for outside, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            stage = nn.Sequential(ResidualBlock(norm, inside, outside, stride), ResidualBlock(norm, outside, outside, 1))
+            stage = nn.Sequential(
+                ResidualBlock(norm, inside, outside, stride), ResidualBlock(norm, outside, outside, 1)
+            )
             self.stages.append(stage)
             inside = outside
         self.head = nn.Linear(inside, classes)
@@ -62,7 +68,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, norm: str, inside: int, outside: int, stride: int) -> None:
         super().__init__()
         self.first = _convolution(norm, inside, outside, stride)
-        self.second = nn.Sequential(nn.Conv2d(outside, outside, 3, padding=1, bias=False), make_norm(norm, outside))
+        self.second = nn.Sequential(
+            nn.Conv2d(outside, outside, 3, padding=1, bias=False), make_norm(norm, outside)
+        )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inside != outside:
             projection = nn.Conv2d(inside, outside, 1, stride, bias=False)

@@ -33,15 +33,21 @@ def main() -> None:
 def make_parser() -> argparse.ArgumentParser:
     """The flags whose defaults are this recipe's own, then the shared ones."""
     parser = argparse.ArgumentParser(description="Train a byte-level GPT on text files.")
-    parser.add_argument("--data", type=Path, nargs="+", default=[], metavar="PATH", help="files or folders of text")
+    parser.add_argument(
+        "--data", type=Path, nargs="+", default=[], metavar="PATH", help="files or folders of text"
+    )
     parser.add_argument("--batch-size", type=positive, default=8, help="windows per rank (per GPU)")
     parser.add_argument("--lr", type=float, default=1e-3, help="highest learning rate")
     parser.add_argument("--warmup-steps", type=not_negative, default=100, help="steps of linear warm-up")
     parser.add_argument("--weight-decay", type=float, default=0.1, help="of matrices and embeddings")
     parser.add_argument("--epochs", type=positive, default=1, help="passes over the text")
-    parser.add_argument("--val-every", type=not_negative, default=100, help="steps between validations (0: each epoch)")
+    parser.add_argument(
+        "--val-every", type=not_negative, default=100, help="steps between validations (0: each epoch)"
+    )
     parser.add_argument("--checkpoint-every", type=not_negative, default=200, help="steps (0: each epoch)")
-    parser.add_argument("--val-samples", type=not_negative, default=256, help="windows validated on (0: all held out)")
+    parser.add_argument(
+        "--val-samples", type=not_negative, default=256, help="windows validated on (0: all held out)"
+    )
     parser.add_argument("--layers", type=positive, default=4, help="transformer blocks")
     parser.add_argument("--heads", type=positive, default=4, help="attention heads per block")
     parser.add_argument("--width", type=positive, default=128, help="numbers per byte between the blocks")

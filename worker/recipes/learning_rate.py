@@ -6,7 +6,9 @@ from typing import Any
 import torch
 
 
-def learning_rate_at(step: int, peak: float, warmup_steps: int, total_steps: int, floor: float = 0.1) -> float:
+def learning_rate_at(
+    step: int, peak: float, warmup_steps: int, total_steps: int, floor: float = 0.1
+) -> float:
     """The rate for optimizer step `step` (from 0), falling to `floor` x `peak` at `total_steps`.
 
     Warm-up as in Goyal et al. 2017 (arXiv 1706.02677), the cosine as in Loshchilov and Hutter 2017
@@ -25,7 +27,9 @@ class WarmupCosine:
     `--lr` or a longer `--max-steps`; only the step is taken back from a checkpoint.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, peak: float, warmup_steps: int, total_steps: int) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, peak: float, warmup_steps: int, total_steps: int
+    ) -> None:
         self._optimizer = optimizer
         self._peak = peak
         self._warmup_steps = warmup_steps

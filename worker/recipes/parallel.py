@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ class Parallel:
     strategy: str
     rank: int = 0
     world_size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def is_main(self) -> bool:
@@ -56,7 +56,7 @@ class Parallel:
 
 
 def join_process_group(strategy: str) -> Parallel:
-    """Read torchrun's environment and, for ddp and fsdp, meet the other ranks; without torchrun there is one."""
+    """Read torchrun's environment (without it there is one rank); for ddp and fsdp meet the others."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if strategy in ("dp", "single") and world_size > 1:
         raise SystemExit(
@@ -73,7 +73,8 @@ def join_process_group(strategy: str) -> Parallel:
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        alone = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1)
     return Parallel(strategy, dist.get_rank(), dist.get_world_size(), device)
 
 
@@ -96,7 +97,7 @@ def _shard(model: nn.Module, blocks: Sequence[nn.Module], parallel: Parallel) ->
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:  # torch 2.4 and 2.5
-        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[no-redef]
+        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
     mesh = dist.device_mesh.init_device_mesh(parallel.device.type, (parallel.world_size,))
     for block in blocks:
         fully_shard(block, mesh=mesh)
@@ -105,14 +106,15 @@ def _shard(model: nn.Module, blocks: Sequence[nn.Module], parallel: Parallel) ->
 
 
 @contextlib.contextmanager
-def gradient_sync(model: nn.Module, wanted: bool) -> Any:
+def gradient_sync(model: nn.Module, wanted: bool) -> Iterator[None]:
     """Forward and backward inside; without `wanted` the gradients stay on their rank and add up there."""
     if isinstance(model, DistributedDataParallel) and not wanted:
         with model.no_sync():
             yield
         return
-    if hasattr(model, "set_requires_gradient_sync"):
-        model.set_requires_gradient_sync(wanted)
+    set_fsdp_sync = getattr(model, "set_requires_gradient_sync", None)
+    if set_fsdp_sync is not None:
+        set_fsdp_sync(wanted)
     yield
 
 
@@ -142,7 +144,7 @@ def send_from_main(parallel: Parallel, value: Any) -> Any:
 
 
 def align_buffers(parallel: Parallel, model: nn.Module) -> None:
-    """Give every rank rank 0's buffers (BatchNorm's running figures), which are also the ones that are saved."""
+    """Give every rank the buffers of rank 0 (BatchNorm's running figures): those are saved too."""
     if parallel.is_distributed:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)

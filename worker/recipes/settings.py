@@ -28,7 +28,7 @@ class Settings:
     workers: int = 0
     compile: bool = False
     resume: Path | None = None
-    output_dir: Path = Path(".")
+    output_dir: Path = Path()
     log_every: int = 1
     print_every: int = 10
     val_every: int = 0
@@ -42,7 +42,9 @@ class Settings:
 
     def as_plain_values(self) -> dict[str, Any]:
         """The settings as numbers and strings, for the checkpoint."""
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()
+        }
 
 
 def positive(text: str) -> int:
@@ -62,31 +64,51 @@ def not_negative(text: str) -> int:
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what does not depend on the recipe; each recipe itself adds the flags whose defaults are its own."""
+    """Add what does not depend on the recipe; each adds the flags whose defaults are its own."""
     _add_training_arguments(parser)
     _add_process_arguments(parser)
     _add_output_arguments(parser)
 
 
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-steps", type=not_negative, default=0, help="stop after this many steps (0: --epochs decides)")
-    parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32", help="fp16 scales gradients")
-    parser.add_argument("--accumulate", type=positive, default=1, help="batches whose gradients add up to one step")
+    parser.add_argument(
+        "--max-steps", type=not_negative, default=0, help="stop after this many steps (0: --epochs decides)"
+    )
+    parser.add_argument(
+        "--precision", choices=["fp32", "bf16", "fp16"], default="fp32", help="fp16 scales gradients"
+    )
+    parser.add_argument(
+        "--accumulate", type=positive, default=1, help="batches whose gradients add up to one step"
+    )
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], default="adamw", help="sgd has --momentum")
     parser.add_argument("--momentum", type=float, default=0.9, help="for --optimizer sgd")
     parser.add_argument("--clip-norm", type=float, default=1.0, help="largest gradient norm (0: no clipping)")
-    parser.add_argument("--seed", type=int, default=0, help="order, initial weights; rank R draws from seed + R")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="order, initial weights; rank R draws from seed + R"
+    )
 
 
 def _add_process_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--strategy", choices=STRATEGIES, default="ddp", help="how the model is spread over processes")
+    parser.add_argument(
+        "--strategy", choices=STRATEGIES, default="ddp", help="how the model is spread over processes"
+    )
     parser.add_argument("--workers", type=not_negative, default=0, help="data-loader processes per rank")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model (needs a C++ compiler on CPUs)")
+    parser.add_argument(
+        "--compile", action="store_true", help="torch.compile the model (needs a C++ compiler on CPUs)"
+    )
 
 
 def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--resume", type=Path, default=None, metavar="PATH", help="checkpoint, or a folder: its latest")
-    parser.add_argument("--output-dir", type=Path, default=Path("."), help="gets tensorboard/ and checkpoints/")
-    parser.add_argument("--log-every", type=positive, default=1, help="steps between points in the event file")
-    parser.add_argument("--print-every", type=not_negative, default=10, help="steps between printed lines (0: none)")
-    parser.add_argument("--keep-last", type=not_negative, default=3, help="checkpoints kept beside best.pt (0: all)")
+    parser.add_argument(
+        "--resume", type=Path, default=None, metavar="PATH", help="checkpoint, or a folder: its latest"
+    )
+    parser.add_argument("--output-dir", type=Path, default=Path(), help="gets tensorboard/ and checkpoints/")
+    parser.add_argument(
+        "--log-every", type=positive, default=1, help="steps between points in the event file"
+    )
+    parser.add_argument(
+        "--print-every", type=not_negative, default=10, help="steps between printed lines (0: none)"
+    )
+    parser.add_argument(
+        "--keep-last", type=not_negative, default=3, help="checkpoints kept beside best.pt (0: all)"
+    )

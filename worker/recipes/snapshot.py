@@ -11,11 +11,11 @@ def write_atomically(state: dict[str, Any], path: Path) -> None:
     """Save `state` so that `path` is at every moment absent, the old file whole, or the new file whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
+    with temporary.open("wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary.replace(path)
     _sync_folder(path.parent)
 
 
@@ -33,7 +33,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if path.is_dir():
         path = CheckpointFolder(path, keep_last=0).latest()
     if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint at {path}. Give --resume a .pt file or their folder.")
+        raise FileNotFoundError(
+            f"There is no checkpoint at {path}. Give --resume a .pt file or their folder."
+        )
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 

@@ -31,5 +31,5 @@ class Task:
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    """Loss in nats of `logits` (..., classes) against `targets` (...), computed in fp32 in every precision."""
+    """Loss in nats of `logits` (..., classes) against `targets` (...), computed in fp32."""
     return functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction=reduction)

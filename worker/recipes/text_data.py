@@ -31,7 +31,9 @@ class ByteWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 def standard_library_files() -> list[Path]:
     """The sources that come with this Python: about 12 MB of real text on every machine."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    return sorted(path for path in root.rglob("*.py") if not SKIPPED_FOLDERS & set(path.relative_to(root).parts))
+    return sorted(
+        path for path in root.rglob("*.py") if not SKIPPED_FOLDERS & set(path.relative_to(root).parts)
+    )
 
 
 def text_files(paths: Sequence[Path]) -> list[Path]:
@@ -69,7 +71,7 @@ def spread_samples(dataset: ByteWindows, count: int) -> list[int]:
 
 def _looks_like_text(path: Path) -> bool:
     """Text has no zero byte near its start; the rule that git and grep use."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return b"\0" not in file.read(8192)
 
 

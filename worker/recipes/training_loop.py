@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ class Trainer:
         self._vote = StopVote(parallel, request)
         self._clock = StepClock()
         self._checkpoints = CheckpointFolder(settings.output_dir / "checkpoints", settings.keep_last)
+        self._log = EventLog(settings.output_dir / "tensorboard", parallel.is_main, self.progress.step)
         self._stopping = False
         self._saved_at = -1
 
@@ -79,9 +80,7 @@ class Trainer:
     def run(self) -> None:
         """Train to the last step, or until someone asks to stop; then save."""
         first_step = self.progress.step
-        self._log = EventLog(self.settings.output_dir / "tensorboard", self.parallel.is_main, first_step)
-        with ExitStack() as stack:
-            stack.callback(self._log.close)
+        with closing(self._log):
             self._log.scalars(first_step, {"train/total_steps": self._total_steps})
             self._announce()
             while not self._is_over():
@@ -91,13 +90,14 @@ class Trainer:
         verb = "stopped" if self._stopping else "finished"
         self._say(f"{verb} at step {self.progress.step}/{self._total_steps}")
 
-    def evaluate(self) -> Evaluation:
-        """Score the model, with rank 0's buffers, on the validation set."""
+    def evaluate(self) -> Evaluation | None:
+        """Score the model, with rank 0's buffers, on the validation set; None when asked to stop."""
         align_buffers(self.parallel, self.training.model)
         # DDP's wrapper would exchange buffers again in each forward pass.
         is_ddp = isinstance(self._wrapped, DistributedDataParallel)
         model = self.training.model if is_ddp else self._wrapped
-        return evaluate(model, self._val_loader, self._val_share, self.parallel, self.settings.precision)
+        autocasting = autocast(self.settings.precision, self.parallel.device)
+        return evaluate(model, self._val_loader, self._val_share, self.parallel, autocasting, self._vote)
 
     # Building
 
@@ -114,7 +114,7 @@ class Trainer:
         self._batches_per_epoch = self._order.num_samples // self._batch_size
         if self._batches_per_epoch < settings.accumulate:
             raise SystemExit(
-                f"One step takes {self._batch_size} samples x --accumulate {settings.accumulate} on each rank, "
+                f"A step takes {self._batch_size} samples x --accumulate {settings.accumulate} on each rank, "
                 f"but each has only {self._order.num_samples}. Lower --batch-size or --accumulate."
             )
 
@@ -123,7 +123,9 @@ class Trainer:
         path = self.settings.resume
         if path is None:
             return None
-        state: dict[str, Any] = send_from_main(self.parallel, read_checkpoint(path) if self.parallel.is_main else None)
+        state: dict[str, Any] = send_from_main(
+            self.parallel, read_checkpoint(path) if self.parallel.is_main else None
+        )
         return state
 
     def _build(self, state: dict[str, Any] | None) -> None:
@@ -135,6 +137,7 @@ class Trainer:
             model.compile()  # in place: the parameters keep their names
         self._wrapped = parallel.join(model, self.task.blocks)
         progress = Progress() if state is None else read_progress(state, self._samples_per_batch)
+        progress.roll_over(settings.accumulate, self._batches_per_epoch)  # today's epochs may be shorter
         self._total_steps = self._count_steps(progress)
         optimizer = make_optimizer(model, settings)
         schedule = WarmupCosine(optimizer, settings.lr, settings.warmup_steps, self._total_steps)
@@ -148,9 +151,11 @@ class Trainer:
     def _count_steps(self, progress: Progress) -> int:
         """Steps done plus steps left, within --max-steps."""
         per_step = self.settings.accumulate
-        left_in_epoch = max(0, self._batches_per_epoch - progress.position) // per_step
+        left_in_epoch = (self._batches_per_epoch - progress.position) // per_step
         later_epochs = self.settings.epochs - progress.epoch - 1
-        left = left_in_epoch + later_epochs * (self._batches_per_epoch // per_step) if later_epochs >= 0 else 0
+        left = (
+            left_in_epoch + later_epochs * (self._batches_per_epoch // per_step) if later_epochs >= 0 else 0
+        )
         total = progress.step + left
         return min(total, self.settings.max_steps) if self.settings.max_steps else total
 
@@ -181,6 +186,7 @@ class Trainer:
 
     def _accumulate_gradients(self, batches: Iterator[Batch]) -> torch.Tensor:
         """Forward and backward over the batches of one step; returns this rank's mean loss."""
+        self._wrapped.train()
         total = torch.zeros((), device=self.parallel.device)
         for index in range(self.settings.accumulate):
             inputs, targets = self._next_batch(batches)
@@ -188,7 +194,7 @@ class Trainer:
             with gradient_sync(self._wrapped, wanted=index == self.settings.accumulate - 1):
                 with autocast(self.settings.precision, self.parallel.device):
                     loss = cross_entropy(self._wrapped(inputs), targets) / self.settings.accumulate
-                self.training.scaler.scale(loss).backward()
+                self.training.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
@@ -219,7 +225,7 @@ class Trainer:
         is_last = self.progress.step == self._total_steps
         if is_last or self._is_due(self.settings.val_every, epoch_ended):
             self._validate()
-        if is_last or self._is_due(self.settings.checkpoint_every, epoch_ended):
+        if not self._stopping and (is_last or self._is_due(self.settings.checkpoint_every, epoch_ended)):
             self._save()
 
     def _is_due(self, every: int, epoch_ended: bool) -> bool:
@@ -250,12 +256,16 @@ class Trainer:
         self._log.scalars(self.progress.step, values)
         if self.settings.print_every and self.progress.step % self.settings.print_every == 0:
             self._say(
-                f"step {self.progress.step}/{self._total_steps} | epoch {epoch:.2f} | loss {loss:.4f} | lr {rate:.2e} | "
-                f"grad norm {norm:.2f} | {speed} | {step_s * 1e3:.0f} ms (data {wait_s * 1e3:.1f} ms)"
+                f"step {self.progress.step}/{self._total_steps} | epoch {epoch:.2f} | loss {loss:.4f} | "
+                f"lr {rate:.2e} | grad norm {norm:.2f} | {speed} | "
+                f"{step_s * 1e3:.0f} ms (data {wait_s * 1e3:.1f} ms)"
             )
 
     def _validate(self) -> None:
         result = self.evaluate()
+        if result is None:
+            self._stopping = True
+            return
         score = getattr(result, self.task.score)
         self._log.scalars(self.progress.step, {"val/loss": result.loss, f"val/{self.task.score}": score})
         self._say(

@@ -33,6 +33,10 @@ class Progress:
         """Count one step over `batches` batches; true when the epoch has no room for another."""
         self.step += 1
         self.position += batches
+        return self.roll_over(batches, batches_per_epoch)
+
+    def roll_over(self, batches: int, batches_per_epoch: int) -> bool:
+        """Go to the next epoch when this one has no room for another step; true when it had none."""
         ended = self.position + batches > batches_per_epoch
         if ended:
             self.epoch += 1

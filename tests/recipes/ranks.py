@@ -1,0 +1,52 @@
+"""Runs a function as the ranks of one process group, forked from a server that has imported torch."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+PATIENCE_S = 240
+
+
+def run_ranks(world_size: int, program: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
+    """What `program(parallel, folder, *arguments)` returned on each rank; it must be a top-level function."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed.fsdp"])
+    folder.mkdir(parents=True, exist_ok=True)
+    ranks = [
+        context.Process(target=_run_rank, args=(rank, world_size, program, folder, arguments))
+        for rank in range(world_size)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(PATIENCE_S)
+    stuck = [rank for rank in ranks if rank.exitcode is None]
+    for rank in stuck:
+        rank.kill()
+    assert not stuck, f"{len(stuck)} of {world_size} ranks hang"
+    assert [rank.exitcode for rank in ranks] == [0] * world_size
+    return [torch.load(folder / f"result{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def _run_rank(
+    rank: int, world_size: int, program: Callable[..., Any], folder: Path, arguments: tuple[Any, ...]
+) -> None:
+    from parallel import Parallel
+
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    # Data-loader workers start as they do under torchrun, not through a fork server of their own.
+    multiprocessing.set_start_method("fork", force=True)
+    if world_size > 1:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
+        )
+    result = program(Parallel("ddp" if world_size > 1 else "single", rank, world_size), folder, *arguments)
+    torch.save(result, folder / f"result{rank}.pt")
+    if world_size > 1:
+        dist.destroy_process_group()
