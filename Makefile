@@ -1,0 +1,55 @@
+# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT.
+# Without a GPU, PyTorch's CPU build saves gigabytes of downloads:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make setup
+
+PYTHON ?= python3
+RANKZERO := .venv/bin/rankzero
+PIP_INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
+
+.PHONY: help setup demo up setup-test check test test-long bench constraints
+
+help:  ## print this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+
+setup: .venv/installed  ## install Rankzero into .venv
+
+demo: setup  ## start dashboard and worker, and a 2-process training to look at
+	@exec $(RANKZERO) up --demo $(UP_OPTIONS)
+
+up: setup  ## start dashboard and worker on this machine
+	@exec $(RANKZERO) up $(UP_OPTIONS)
+
+setup-test: .venv/installed-test  ## install what the tests need as well
+	@tests/setup
+
+check: setup-test  ## format, lint, types, import directions
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+test: check  ## all that this machine can test in minutes
+	@.venv/bin/pytest $(PYTEST_OPTIONS)
+
+test-long: check  ## the long loops and matrices as well
+	@.venv/bin/pytest --long $(PYTEST_OPTIONS)
+
+bench: setup-test  ## the measurements that the README cites
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python $$file; done
+
+constraints: setup-test  ## write constraints.txt from what .venv holds
+	@sed -n '/^#/p' constraints.txt > .venv/constraints.txt
+	@.venv/bin/python -m pip freeze --all --exclude-editable | sed -E -e /^pip==/d -e 's/^(torch==[^+]+)\+.*/\1/' >> .venv/constraints.txt
+	@mv .venv/constraints.txt constraints.txt
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Rankzero needs Python 3.11 or newer, this is %d.%d: make setup PYTHON=python3.x" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@test -x .venv/bin/python || echo "Installing into .venv; the first time takes minutes, PyTorch is large."
+	@$(PYTHON) -m venv .venv || { echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf .venv; exit 1; }
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+.venv/installed-test: .venv/installed
+	@$(PIP_INSTALL) -e '.[test]'
+	@touch $@

@@ -1,0 +1,140 @@
+"""The project's own frame: pinned packages, readable files, no unsafe loading, compose files that parse."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = sorted(path for folder in ("db", "worker", "dashboard") for path in (ROOT / folder).rglob("*.py"))
+BY_HAND = [path for path in PRODUCT if "versions" not in path.parts]  # migrations are written by Alembic
+PIN = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!]+")
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not PIN.fullmatch(line)] == []
+    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+
+
+def installed_below(name: str, extra: str = "") -> Iterator[str]:
+    """Every distribution that `name` brings onto this machine."""
+    waiting, seen = [(name, extra)], set()
+    while waiting:
+        name, extra = waiting.pop()
+        for text in metadata.requires(name) or []:
+            requirement = Requirement(text)
+            wanted = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+            key = (canonicalize_name(requirement.name), ",".join(requirement.extras))
+            if wanted and key not in seen:
+                seen.add(key)
+                yield key[0]
+                waiting += [(key[0], each) for each in requirement.extras or {""}]
+
+
+def test_constraints_pin_every_package_an_installation_brings() -> None:
+    pinned = pins()
+    assert pinned["torch"] == "2.13.0"
+    gpu_only = re.compile(r"(nvidia|cuda|triton)")  # which of them torch brings depends on the machine
+    brought = {name for name in installed_below("rankzero", "test") if not gpu_only.match(name)}
+    assert brought - set(pinned) == set()
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    installed = {name: metadata.version(name).partition("+")[0] for name in set(installed_below("rankzero"))}
+    pinned = pins()
+    assert {n: v for n, v in installed.items() if n in pinned and pinned[n] != v} == {}
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    providers = metadata.packages_distributions()
+    undeclared = {}
+    for path in PRODUCT:
+        for module in imported_modules(path):
+            owners = {canonicalize_name(name) for name in providers.get(module, [])}
+            if owners and not owners & (declared | {"rankzero", *comes_with(declared)}):
+                undeclared[path.name] = module
+    assert undeclared == {}
+
+
+def comes_with(declared: set[str]) -> set[str]:
+    """Packages that are part of a declared one's own interface."""
+    parts = {"fastapi": {"starlette", "anyio"}, "typer": {"click", "rich"}, "torch": {"numpy"}}
+    parts |= {"streamlit": {"pandas", "numpy"}, "tensorboard": {"protobuf"}}
+    return {name for each in declared for name in parts.get(each, ())}
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", BY_HAND, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_and_its_functions_are_short_enough_to_read(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    long = [n.name for n in ast.walk(ast.parse(text)) if isinstance(n, functions) and length(n) > 60]
+    assert long == []
+    assert ast.get_docstring(ast.parse(text)), "a module opens with one sentence of what it is"
+
+
+def length(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+UNSAFE = re.compile(
+    r"weights_only\s*=\s*False|allow_pickle\s*=\s*True|\bpickle\.loads?\(|\byaml\.load\(|\bjoblib\b|shell\s*=\s*True"
+    r"|enableCORS\s*=\s*false|unsafe_allow_javascript\s*=\s*True"
+)
+
+
+def test_nothing_unpickles_or_starts_a_shell() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in PRODUCT
+        if (match := UNSAFE.search(path.read_text()))
+    ]
+    assert found == []
+
+
+def test_compose_accepts_the_file() -> None:
+    if shutil.which("docker-compose") is None:
+        pytest.skip("needs docker-compose")
+    command = ["docker-compose", "-f", str(ROOT / "docker-compose.yml"), "config"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert set(yaml.safe_load(result.stdout)["services"]) == {"dashboard", "worker"}
+
+
+def test_compose_gives_runs_the_time_they_were_promised() -> None:
+    from db.spec import RunSpec
+
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    grace_s = float(services["worker"]["stop_grace_period"].removesuffix("s"))
+    assert grace_s > RunSpec(target="language_model").stop_grace_s
+    assert services["dashboard"]["healthcheck"]["test"][0] == "CMD"
+
+
+def test_make_help_names_every_target() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    result = subprocess.run(
+        ["make", "--no-print-directory", "help"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert set(re.findall(r"make (\S+)", result.stdout)) == targets
