@@ -1,0 +1,181 @@
+"""The whole product as a user starts it: `rankzero up` on a data directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+WAIT_S = 180.0
+ENDED = ("succeeded", "failed", "stopped")
+
+
+class Product:
+    """A running dashboard and worker; `stop` proves that nothing of them is left."""
+
+    def __init__(self, data: Path, slots: int = 2, env: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.slots = slots
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("RANKZERO_")} | (env or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = data.parent / f"{data.name}-up.log"
+
+    def start(self) -> None:
+        """Start it and wait until it answers and its worker has registered."""
+        argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(self.port)]
+        argv += ["--data", str(self.data), "--slots", str(self.slots)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env, start_new_session=True)
+        wait_for(self._answers, "the dashboard to answer", explain=self.tail)
+        wait_for(lambda: any(n["state"] == "alive" for n in self.get("/api/nodes")), "a node", explain=self.tail)
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """Ctrl-C, then proof that no process is left; returns the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout_s)
+        wait_for(lambda: not self.processes(), "every process to be gone", 30, explain=self._who_is_left)
+        return code
+
+    def clean_up(self) -> None:
+        """After a failed test: end whatever carries this data directory."""
+        for process in self.processes():
+            process.kill()
+        psutil.wait_procs(self.processes(), timeout=10)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of this product, trainings included."""
+        return [p for p in psutil.process_iter() if p.pid != os.getpid() and self._owns(p)]
+
+    def child(self, command: str) -> psutil.Process | None:
+        """The dashboard's or the worker's process."""
+        for process in self.processes():
+            line = safely(process.cmdline, [])
+            if command in line and str(self.data) in line and "--attempt" not in line:
+                return process
+        return None
+
+    def ranks(self, run_id: str) -> dict[int, psutil.Process]:
+        """The training processes of a run by rank."""
+        found: dict[int, psutil.Process] = {}
+        for process in psutil.process_iter():
+            env = safely(process.environ, {})
+            if env.get("RANKZERO_RUN_ID") == run_id and "RANK" in env:
+                found.setdefault(int(env["RANK"]), process)
+        return found
+
+    def token(self) -> str:
+        """The login token."""
+        return (self.data / "token").read_text().strip()
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """A call of the API as the CLI makes it, patient with a server that is being restarted."""
+        headers = {"Authorization": f"Bearer {self.token()}"} | more.pop("headers", {})
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                url = self.url + path
+                return httpx.request(method, url, headers=headers, timeout=60, trust_env=False, **more)
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def get(self, path: str) -> Any:
+        """JSON of a GET."""
+        response = self.request("GET", path)
+        assert response.status_code == 200, (path, response.status_code, response.text)
+        return response.json()
+
+    def launch(self, target: str | Path, **spec: Any) -> str:
+        """Launch a run; returns its id."""
+        response = self.request("POST", "/api/runs", json={"target": str(target)} | spec)
+        assert response.status_code == 201, response.text
+        return str(response.json()["id"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """One run."""
+        return dict(self.get(f"/api/runs/{run_id}"))
+
+    def wait_state(self, run_id: str, *states: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
+        """Wait until a run is in one of the states (default: until it has ended)."""
+        wanted = states or ENDED
+        return wait_for(
+            lambda: (run := self.run(run_id))["state"] in wanted and run,
+            f"run {run_id} to be {' or '.join(wanted)}",
+            timeout_s,
+            explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),
+        )
+
+    def wait_step(self, run_id: str, step: int, timeout_s: float = WAIT_S) -> None:
+        """Wait until a run has logged a step."""
+        wait_for(
+            lambda: (self.run(run_id)["step"] or 0) >= step,
+            f"run {run_id} to reach step {step}",
+            timeout_s,
+            explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),
+        )
+
+    def tail(self) -> str:
+        """The end of what `rankzero up` printed."""
+        return self.log.read_text(errors="replace")[-6000:] if self.log.exists() else ""
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.tail()
+        return (self.data / "token").exists() and self.request("GET", "/api/nodes").status_code == 200
+
+    def _owns(self, process: psutil.Process) -> bool:
+        if safely(process.status, psutil.STATUS_ZOMBIE) == psutil.STATUS_ZOMBIE:
+            return False
+        data = str(self.data)
+        line = safely(process.cmdline, [])
+        return any(data in part for part in line) or data in safely(process.environ, {}).get(
+            "RANKZERO_RUN_DIR", ""
+        )
+
+    def _who_is_left(self) -> str:
+        return "\n".join(f"{p.pid} {safely(p.cmdline, [])}" for p in self.processes()) + self.tail()
+
+
+def wait_for(
+    condition: Callable[[], Any],
+    what: str,
+    timeout_s: float = WAIT_S,
+    explain: Callable[[], str] = lambda: "",
+) -> Any:
+    """Wait until the condition gives something true, and return that."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}\n{explain()}")
+        time.sleep(0.05)
+    return found
+
+
+def safely(read: Callable[[], Any], default: Any) -> Any:
+    """Ask about a process that may be gone by now."""
+    try:
+        return read()
+    except (psutil.Error, OSError):
+        return default
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
