@@ -1,8 +1,9 @@
-"""Copies what an attempt appends to (logs, event files) to the server, by byte offset, fairly and in pieces."""
+"""Copies what an attempt appends to (logs, event files) to the server: by byte offset, fairly, in pieces."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from worker.events import find_event_files
 from worker.walk import Listing, data_directory, name_on_server
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
 STEP_BYTES = 16 * CHUNK_BYTES
@@ -255,10 +258,13 @@ class FileMirror:
             path: {"inode": file.inode, "generation": file.generation, "head": file.head.hex()}
             for path, file in files.items()
         }
-        self._notes.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._notes.with_suffix(".tmp")
-        fresh.write_text(json.dumps(notes))
-        fresh.replace(self._notes)
+        try:
+            self._notes.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self._notes.with_suffix(".tmp")
+            fresh.write_text(json.dumps(notes))
+            fresh.replace(self._notes)
+        except OSError as error:  # a full disk: mirroring goes on, and frees nothing by stopping
+            log.warning("%s could not be written: %s", self._notes, error.strerror)
 
 
 def _inode(path: Path) -> int | None:

@@ -21,7 +21,7 @@ Entries = Iterator[os.DirEntry[str]]
 
 
 def walk_files(root: Path, wanted: Callable[[str], bool], prune: Path | None = None) -> Entries:
-    """Plain files below `root` whose name is `wanted`; follows no link and does not enter `prune`."""
+    """Plain files below `root` whose name is `wanted`; no links, no hidden folders, nothing in `prune`."""
     entries_left = MAX_ENTRIES
     pending = [(str(root), 0)]
     while pending and entries_left > 0:
@@ -29,7 +29,7 @@ def walk_files(root: Path, wanted: Callable[[str], bool], prune: Path | None = N
         for entry in _entries(directory):
             entries_left -= 1
             if entry.is_dir(follow_symlinks=False):
-                if depth < MAX_DEPTH and entry.path != str(prune):
+                if depth < MAX_DEPTH and entry.path != str(prune) and not entry.name.startswith("."):
                     pending.append((entry.path, depth + 1))
             elif wanted(entry.name) and entry.is_file(follow_symlinks=False):
                 yield entry
