@@ -1,0 +1,12 @@
+"""The script given to `st.App`: names the pages and runs the one the browser asks for."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.views import navigation, style
+
+st.set_page_config(page_title="Rankzero", page_icon=":material/hub:", layout="wide")
+style.apply()
+chosen = st.navigation(list(navigation.pages().values()), position="top")
+chosen.run()

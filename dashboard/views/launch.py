@@ -1,0 +1,288 @@
+"""The Launch page: the form on two thirds, what it means beside it, following every keystroke."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import preview, service
+from dashboard.arguments import Option
+from dashboard.views import launch_plan, navigation, style
+from dashboard.views.formats import as_text
+from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, SCRIPT, Reading, read, values_of
+from dashboard.views.tables import table
+from db import queries
+from db.requests import Refused
+from db.spec import RUN_ID, RunSpec
+
+PREFIX = "launch_"
+SCALINGS = ("none", "linear", "sqrt")
+PRECISIONS = ("fp32", "bf16", "fp16")
+STRATEGIES = ("ddp", "fsdp", "dp", "single")
+LAUNCHERS = ("automatic", "torchrun", "python", "launch")
+
+HELP = {
+    "script": "Absolute path on the nodes. A folder needs an entry file or a module, under Advanced.",
+    "gpus_per_node": "Processes started on each node. Empty: as many as the emptiest node has free slots.",
+    "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation.",
+    "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
+    "lr": "The rate for one GPU, before the scaling rule. 3e-4 is understood.",
+    "lr_scaling": "linear: times the ranks (SGD, Goyal et al. 2017). sqrt: times their square root (Adam).",
+    "warmup_steps": "Optimizer steps over which the rate rises from nearly 0.",
+    "strategy": "ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
+    "dp: one process, all GPUs. single: one process, one GPU.",
+    "precision": "bf16 and fp16 are autocast; fp16 with a gradient scaler.",
+    "seed": "Each rank derives its own from it. Empty: the script's own.",
+    "args": "Added to the command, quoted as in a shell. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, "
+    "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on.",
+    "env": "One NAME=VALUE a line.",
+    "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
+    "workdir": "Empty: a fresh directory for every attempt. A path: the run works in place.",
+    "python": "The interpreter that trains. Empty: the worker's own.",
+    "launcher": "automatic: torchrun, or python for a single process.",
+    "resume": "RUN or RUN:CHECKPOINT; without a name the latest complete one.",
+    "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
+}
+
+
+def page() -> None:
+    """The form keeps what was typed while one looks at other pages."""
+    style.page_title("Launch")
+    _form()
+
+
+@st.fragment
+@style.readable_without_store
+def _form() -> None:
+    recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
+    _prepare(recipes)
+    values = {name: st.session_state[PREFIX + name] for name in EMPTY}
+    reading = read(values)
+    refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(values)
+    form, meaning = st.columns([2, 1], gap="large")
+    with form:
+        _fields(recipes, recipes.get(values["recipe"], []) if values["source"] == RECIPE else [], refusals)
+    with meaning, st.container(key="launch_meaning"):
+        _meaning(reading, values, refusals)
+
+
+def _prepare(recipes: Collection[str]) -> None:
+    """An empty form at first; a run's own settings where the address asks for them."""
+    like_run = st.query_params.get("from")
+    if like_run and like_run != st.session_state.get("launch_filled_from"):
+        st.session_state["launch_filled_from"] = like_run
+        _fill_from(like_run, recipes)
+    for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
+        st.session_state.setdefault(PREFIX + name, value)
+
+
+def _fill_from(run_id: str, recipes: Collection[str]) -> None:
+    current = service.current()
+    run = queries.run(current.store, run_id, current.clock()) if RUN_ID.fullmatch(run_id) else None
+    if run is None:
+        st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
+        return
+    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id})."
+    for name, value in values_of(run.spec, recipes).items():
+        st.session_state[PREFIX + name] = value
+
+
+def _fields(recipes: Iterable[str], own: Sequence[Option], refusals: Mapping[str, str]) -> None:
+    if notice := st.session_state.get("launch_notice"):
+        st.caption(as_text(notice))
+    form = Fields({option.name: option.default for option in own}, refusals)
+    with st.container(border=True):
+        _what(form, recipes)
+    with st.container(border=True):
+        _how(form)
+    with st.container(border=True):
+        form.text("args", placeholder="--width 64 --data '/data/my images'")
+        _own_options(own)
+    with st.expander("Advanced: environment, working directory, interpreter, resume", key="launch_more"):
+        _more(form)
+
+
+def _what(form: Fields, recipes: Iterable[str]) -> None:
+    source, target = st.columns([1, 2])
+    with source:
+        form.choice("source", "Train", (RECIPE, SCRIPT))
+    with target:
+        if st.session_state[PREFIX + "source"] == RECIPE:
+            st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
+        else:
+            form.text("script", "Script or folder", placeholder="/home/me/train.py")
+        form.refusal("target")
+    name, project = st.columns([2, 1])
+    with name:
+        form.text("name", placeholder="as the recipe or script is called")
+    with project:
+        form.text("project")
+
+
+def _how(form: Fields) -> None:
+    cpu_only = launch_plan.device_word(service.current().nodes()) == "process"
+    nodes, per_node, strategy = st.columns([1, 1, 2])
+    with nodes:
+        form.text("nodes")
+    with per_node:
+        form.text("gpus_per_node", "Processes per node" if cpu_only else None, placeholder="all free")
+    with strategy:
+        form.choice("strategy", None, STRATEGIES)
+    batch, accumulate, precision = st.columns([1, 1, 2])
+    with batch:
+        form.text("batch_size", "Batch per process" if cpu_only else None)
+    with accumulate:
+        form.text("accumulate")
+    with precision:
+        form.choice("precision", None, PRECISIONS)
+    rate, warmup, scaling = st.columns([1, 1, 2])
+    with rate:
+        form.text("lr")
+    with warmup:
+        form.text("warmup_steps")
+    with scaling:
+        form.choice("lr_scaling", None, SCALINGS)
+    epochs, steps, seed, _ = st.columns(4)
+    with epochs:
+        form.text("epochs")
+    with steps:
+        form.text("max_steps", placeholder="as the epochs say")
+    with seed:
+        form.text("seed")
+
+
+def _own_options(own: Sequence[Option]) -> None:
+    """What a recipe takes beyond the fields above."""
+    rest = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
+    if rest:
+        with st.popover("The recipe's own options", icon=":material/tune:", type="tertiary"):
+            rows = [(option.flags[-1], _default(option), option.help) for option in rest]
+            table("recipe_options", ("Option", "Default", "What it is"), rows)
+
+
+def _default(option: Option) -> str:
+    return "" if option.default in (None, []) else str(option.default)
+
+
+def _more(form: Fields) -> None:
+    left, right = st.columns(2)
+    with left:
+        form.area("env", placeholder="NCCL_DEBUG=INFO")
+        form.text("workdir", placeholder="a fresh directory")
+        form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
+        form.text("stop_grace_s")
+    with right:
+        form.area("links", placeholder="data=/mnt/imagenet")
+        form.text("python", placeholder="the worker's own")
+        if st.session_state[PREFIX + "source"] == SCRIPT:
+            form.text("entry", placeholder="train.py")
+            form.text("module", placeholder="package.train")
+        form.choice("launcher", None, LAUNCHERS)
+        st.toggle(
+            "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
+        )
+
+
+def _meaning(reading: Reading, values: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
+    if reading.draft is not None:
+        launch_plan.figures(reading.draft)
+    _launch_button(reading, values, refusals)
+    if reading.draft is not None:
+        launch_plan.room_and_advice(reading.draft)
+    if reading.spec is not None:
+        launch_plan.commands(reading.spec)
+
+
+def _launch_button(reading: Reading, values: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
+    wrong = [name for name in refusals if name in LABELS]
+    clicked = st.button(
+        "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
+        disabled=bool(reading.refusals),
+    )  # fmt: skip
+    if wrong:
+        fields = ", ".join(LABELS[name] for name in wrong)
+        st.caption(f":red[Not yet: look at {as_text(fields)}.]")
+    elif (message := st.session_state.get("launch_refused", {}).get("message")) and refusals:
+        st.caption(f":red[{as_text(message)}]")
+    if clicked and reading.spec is not None:
+        try:
+            run = service.current().submit(reading.spec)
+        except Refused as refused:
+            told = {"values": dict(values), "field": refused.field or "", "message": str(refused)}
+            st.session_state["launch_refused"] = told
+            st.rerun(scope="fragment")
+        st.session_state.pop("launch_notice", None)
+        navigation.open_run(run.id)
+
+
+def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
+    """A script that is missing where the dashboard can look."""
+    try:
+        if spec is not None:
+            preview.check_target(spec, service.current().nodes())
+    except Refused as refused:
+        return {refused.field or "target": str(refused)}
+    return {}
+
+
+def _refused_at_launch(values: Mapping[str, Any]) -> dict[str, str]:
+    """What the store said no to stands beside its field until something is changed."""
+    told = st.session_state.get("launch_refused")
+    if told is None or told["values"] != dict(values):
+        st.session_state.pop("launch_refused", None)
+        return {}
+    return {told["field"]: told["message"]}
+
+
+class Fields:
+    """The inputs of the form: what is wrong with one stands directly below it."""
+
+    def __init__(self, own: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
+        self._own = own
+        self._refusals = refusals
+
+    def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None:
+        """One line; committed a quarter of a second after the last key."""
+        own = self._own.get(name)
+        st.text_input(
+            label or LABELS[name],
+            key=PREFIX + name,
+            placeholder=f"recipe's own: {own}" if own is not None else placeholder,
+            help=HELP.get(name),
+            live=True,
+            autocomplete="off",
+            persist_state="session",
+        )
+        self.refusal(name)
+
+    def area(self, name: str, placeholder: str) -> None:
+        """Several lines."""
+        st.text_area(
+            LABELS[name],
+            key=PREFIX + name,
+            placeholder=placeholder,
+            help=HELP.get(name),
+            height=68,
+            persist_state="session",
+        )
+        self.refusal(name)
+
+    def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None:
+        """One of a few."""
+        st.segmented_control(
+            label or LABELS[name],
+            options,
+            key=PREFIX + name,
+            help=HELP.get(name),
+            required=True,
+            persist_state="session",
+        )
+        self.refusal(name)
+
+    def refusal(self, name: str) -> None:
+        """The sentence that says what is wrong, if anything is."""
+        if name in self._refusals:
+            with st.container(key=f"refusal_{name}"):
+                st.markdown(f":red[{as_text(self._refusals[name])}]")

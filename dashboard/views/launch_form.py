@@ -1,0 +1,181 @@
+"""The form's fields read as a specification, and a specification written into the fields."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.refusals import describe
+from db.spec import RunSpec
+
+RECIPE, SCRIPT = "Recipe", "Script"
+STAND_IN = "<script>"
+"""Target of a plan whose script is not named yet, so that the figures follow all the same."""
+
+LABELS = {
+    "target": "Script",
+    "entry": "Entry file",
+    "module": "Module",
+    "name": "Name",
+    "project": "Project",
+    "nodes": "Nodes",
+    "gpus_per_node": "GPUs per node",
+    "batch_size": "Batch per GPU",
+    "lr": "Learning rate",
+    "lr_scaling": "Scaling rule",
+    "warmup_steps": "Warm-up steps",
+    "epochs": "Epochs",
+    "max_steps": "Steps",
+    "precision": "Precision",
+    "accumulate": "Accumulation",
+    "strategy": "Strategy",
+    "launcher": "Launcher",
+    "seed": "Seed",
+    "args": "Extra arguments",
+    "env": "Environment",
+    "python": "Python",
+    "workdir": "Working directory",
+    "links": "Links",
+    "resume": "Resume from",
+    "stop_grace_s": "Grace at a stop",
+}
+EMPTY: dict[str, Any] = {
+    "source": RECIPE,
+    "recipe": None,
+    "script": "",
+    "nodes": "1",
+    "lr_scaling": "none",
+    "precision": "fp32",
+    "accumulate": "1",
+    "strategy": "ddp",
+    "launcher": "automatic",
+    "wait_for_nodes": False,
+    "project": "default",
+    "stop_grace_s": "30",
+    **dict.fromkeys(
+        "entry module name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
+        " workdir links resume".split(),
+        "",
+    ),
+}
+"""Every field of the form as it stands in an empty one."""
+
+_PLAIN = (
+    "entry module name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
+    " precision accumulate strategy seed python workdir resume stop_grace_s"
+).split()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The form as understood: a specification, or what is wrong with which field."""
+
+    spec: RunSpec | None
+    draft: RunSpec | None
+    """The plan without its wrong fields, for the figures beside the form."""
+    refusals: dict[str, str] = field(default_factory=dict)
+
+
+def read(values: Mapping[str, Any]) -> Reading:
+    """Read the fields; never raises, whatever they hold."""
+    refusals: dict[str, str] = {}
+    wish = _wish(values, refusals)
+    spec = _validated(wish, refusals)
+    if spec is not None and not refusals:
+        return Reading(spec, spec)
+    return Reading(None, _draft(wish, refusals), refusals)
+
+
+def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
+    """The fields that read back as this specification."""
+    asked = spec.model_dump()
+    values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN}
+    if spec.target in recipes:
+        values |= {"source": RECIPE, "recipe": spec.target}
+    else:
+        values |= {"source": SCRIPT, "script": spec.target}
+    return values | {
+        "launcher": spec.launcher or "automatic",
+        "wait_for_nodes": spec.wait_for_nodes,
+        "args": shlex.join(spec.args),
+        "env": _lines(spec.env),
+        "links": _lines(spec.links),
+    }
+
+
+def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
+    wish: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
+    target = values.get("recipe") if values.get("source") == RECIPE else _stripped(values, "script")
+    if not target:
+        missing = "choose a recipe." if values.get("source") == RECIPE else "name a script or a folder."
+        refusals["target"] = f"{LABELS['target']}: {missing}"
+    wish["target"] = target or STAND_IN
+    wish["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
+    if values.get("launcher") not in (None, "automatic"):
+        wish["launcher"] = values["launcher"]
+    for name, parse in (("args", shlex.split), ("env", _pairs), ("links", _pairs)):
+        _parsed(wish, name, parse, str(values.get(name) or ""), refusals)
+    return wish
+
+
+def _parsed(
+    wish: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]
+) -> None:
+    try:
+        wish[name] = parse(text)
+    except ValueError as error:
+        refusals[name] = f"{LABELS[name]}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = {}
+    for line in filter(str.strip, text.splitlines()):
+        key, equals, value = line.strip().partition("=")
+        if not equals:
+            raise ValueError(f"each line must be NAME=VALUE, but one is {line.strip()[:40]!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _validated(wish: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:
+    try:
+        return RunSpec.model_validate(wish)
+    except ValidationError as error:
+        for one in error.errors():
+            _refuse(one, refusals)
+        return None
+
+
+def _refuse(error: Any, refusals: dict[str, str]) -> None:
+    name, sentence = describe([error])
+    if name is None:
+        # A rule between fields begins with the name of the field to change.
+        name = next((word for word in sentence.split() if word in LABELS), "target")
+    sentence = sentence.removeprefix(f"{name} ")
+    refusals.setdefault(name, f"{LABELS.get(name, name)} {sentence}" if sentence[0].islower() else sentence)
+
+
+def _draft(wish: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
+    rest = {name: value for name, value in wish.items() if name not in refusals or name == "target"}
+    for _ in range(3):  # a rule between fields can come to light once another is gone
+        found: dict[str, str] = {}
+        if (spec := _validated(rest, found)) is not None:
+            return spec
+        rest = {name: value for name, value in rest.items() if name not in found}
+    return None
+
+
+def _stripped(values: Mapping[str, Any], name: str) -> str:
+    return str(values.get(name) or "").strip()
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
+
+
+def _lines(pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={value}" for key, value in pairs.items())

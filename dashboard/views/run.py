@@ -1,0 +1,118 @@
+"""The Run page: what state a run is in, what to do about it, its live charts, and all it left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard import service
+from dashboard.components.live_run import live_charts, log_view, run_header
+from dashboard.views import navigation, run_dialogs, run_tabs, style
+from dashboard.views.formats import as_text, duration, size
+from dashboard.views.tables import checkpoint_url
+from db import queries
+from db.spec import RUN_ID
+from db.states import State
+from db.views import CheckpointView, RunView
+
+REFRESH_S = 2
+TRACEBACK_PX = 300
+
+
+@style.readable_without_store
+def page() -> None:
+    """One run; the components are called once a visit and stay, whatever else is refreshed."""
+    run_id = st.query_params.get("id", "")
+    current = service.current()
+    run = queries.run(current.store, run_id, current.clock()) if RUN_ID.fullmatch(run_id) else None
+    if run is None:
+        _say_unknown(run_id)
+        return
+    run_header(run.id)
+    _answer(run.id)
+    live_charts(run.id)
+    logs, checkpoints, history, commands, spec = st.tabs(
+        ["Logs", "Checkpoints", "History", "Commands", "Spec"], key=f"tabs_{run.id}"
+    )
+    with logs:
+        log_view(run.id)
+    with checkpoints:
+        run_tabs.checkpoints(run.id)
+    with history:
+        run_tabs.history(run.id)
+    with commands:
+        run_tabs.commands(run.id)
+    with spec:
+        run_tabs.specification(run.spec)
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def _answer(run_id: str) -> None:
+    """What can be done now, and the failing rank's own words."""
+    current = service.current()
+    run = queries.run(current.store, run_id, current.clock())
+    if run is None:
+        st.info("This run was deleted.", icon=":material/delete:")
+        return
+    found = queries.checkpoints(current.store, run_id)
+    with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
+        _actions(run, found, current.clock())
+    if run.state == State.FAILED:
+        _failure(run)
+
+
+def _actions(run: RunView, found: Sequence[CheckpointView], now: float) -> None:
+    latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
+    if run.state.is_terminal:
+        if st.button("Resume", icon=":material/resume:", type="primary", key="resume"):
+            run_dialogs.resume(run, found)
+    else:
+        stopping = run.stop_requested_at is not None
+        if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
+            run_dialogs.stop(run)
+    if latest is not None:
+        st.link_button(
+            "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
+            help=f"{as_text(latest.name)}, {size(latest.size_bytes)}", key="download_latest",
+        )  # fmt: skip
+    if st.button("Launch again with changes", icon=":material/replay:", key="again"):
+        navigation.open_launch(like_run=run.id)
+    if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
+        run_dialogs.delete(run, found)
+    if run.state not in (State.SUCCEEDED, State.FAILED, State.STOPPED) and run.stop_requested_at is not None:
+        st.caption(grace_sentence(run, now), width="content")
+
+
+def grace_sentence(run: RunView, now: float) -> str:
+    """How long a stopping run still has."""
+    waited_s = now - (run.stop_requested_at or now)
+    left_s = run.spec.stop_grace_s - waited_s
+    if left_s > 0:
+        return f"SIGTERM is sent; ranks have {duration(left_s)} left to save and leave, then they are killed."
+    return "The grace is over; what is left is being killed."
+
+
+def _failure(run: RunView) -> None:
+    """The first failing rank, as it said it itself."""
+    error = run.error or {}
+    traceback = error.get("traceback")
+    if not traceback:
+        return
+    where = [f"rank {error['rank']}"] if error.get("rank") is not None else []
+    if run.nodes > 1 and error.get("node_rank") is not None:
+        where.append(f"node {error['node_rank']}")
+    st.caption(f"The first failing rank's own words ({as_text(', '.join(where))})" if where else "Traceback")
+    st.code(traceback, language="python", height=TRACEBACK_PX if traceback.count("\n") > 12 else "content")
+
+
+def _say_unknown(run_id: str) -> None:
+    with st.container(border=True, horizontal_alignment="center"):
+        st.space("medium")
+        st.subheader("There is no such run", anchor=False)
+        known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
+        st.markdown(f"{known}; it may have been deleted.")
+        if st.button("All runs", icon=":material/list:", key="all_runs"):
+            navigation.open_runs()
+        st.space("medium")

@@ -1,0 +1,89 @@
+"""What is asked before a run is stopped, resumed or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from dashboard import service
+from dashboard.views import navigation
+from dashboard.views.formats import as_text, count, number, plural, size
+from db.requests import NoSuchRun, Refused, WrongState
+from db.states import State
+from db.views import CheckpointView, RunView
+
+
+@st.dialog("Stop this run?", icon=":material/stop_circle:")
+def stop(run: RunView) -> None:
+    """Stopping cannot be undone, but resumed."""
+    if run.state == State.QUEUED:
+        st.markdown(f"**{as_text(run.name)}** has not started yet; it leaves the queue.")
+    else:
+        st.markdown(
+            f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
+            "save a checkpoint and leave; what still runs then is killed. It can be resumed later."
+        )
+    if _confirmed("Stop the run", "Keep it going", "stop"):
+        _do(lambda: service.current().stop(run.id))
+
+
+@st.dialog("Resume this run", icon=":material/resume:")
+def resume(run: RunView, found: Sequence[CheckpointView]) -> None:
+    """The same settings again, from a checkpoint of choice."""
+    complete = [checkpoint for checkpoint in found if checkpoint.complete]
+    chosen = None
+    if complete:
+        chosen = st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
+    else:
+        st.markdown("It has no complete checkpoint, so it starts from the beginning.")
+    st.caption(f"Attempt {run.attempt + 1} of this run opens, with the settings it had.")
+    if _confirmed("Resume", "Not now", "resume"):
+        _do(lambda: service.current().resume(run.id, str(chosen.id) if chosen else None))
+
+
+@st.dialog("Delete this run?", icon=":material/delete:")
+def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
+    """Everything the server has of it goes."""
+    if not run.state.is_terminal:
+        st.markdown(f"**{as_text(run.name)}** is {run.state.value}. Stop it first, then delete it.")
+        return
+    held = sum(checkpoint.received_bytes for checkpoint in found)
+    st.markdown(
+        f"Its curves, logs and {plural(len(found), 'checkpoint')} ({size(held)}) are removed from the server "
+        "for good. What lies on the nodes stays there."
+    )
+    if _confirmed("Delete for good", "Keep it", "delete") and _done(lambda: service.current().delete(run.id)):
+        navigation.open_runs()
+
+
+def describe(checkpoint: CheckpointView) -> str:
+    """A checkpoint in one line: its name and what tells it from the others."""
+    said = [checkpoint.name]
+    if checkpoint.step is not None:
+        said.append(f"step {count(checkpoint.step)}")
+    if checkpoint.loss is not None:
+        said.append(f"loss {number(checkpoint.loss)}")
+    said += [word for word, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
+    return " · ".join(said)
+
+
+def _confirmed(yes: str, no: str, key: str) -> bool:
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button(no, key=f"{key}_no"):
+            st.rerun()
+        return st.button(yes, type="primary", key=f"{key}_yes")
+
+
+def _do(act: Callable[[], object]) -> None:
+    if _done(act):
+        st.rerun()
+
+
+def _done(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except (Refused, WrongState, NoSuchRun) as refused:
+        st.error(as_text(refused))
+        return False
+    return True

@@ -1,0 +1,216 @@
+"""A store with a run in every state, two nodes and some checkpoints; run it to look at the pages:
+python tests/dashboard/seeded_store.py DATA, then `rankzero dashboard --data DATA`."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from db import nodes, progress, queries, requests, scheduling
+from db.engine import Store
+from db.models import Node
+from db.spec import RunSpec
+from db.states import (
+    CheckpointOffer,
+    Device,
+    NodeFacts,
+    NodeLoad,
+    PartReport,
+    Point,
+    PointBatch,
+    RankError,
+    Reason,
+)
+
+GIB = 2**30
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ada/train.py", line 212, in <module>
+    main()
+  File "/home/ada/train.py", line 188, in main
+    loss = criterion(model(images), labels)
+  File "/home/ada/losses.py", line 31, in forward
+    raise ValueError("labels must lie in [0, 10), got 10")
+ValueError: labels must lie in [0, 10), got 10
+"""
+HOSTILE_NAME = "[x](javascript:alert(1)) $$x^2$$ :material/home: :red[no] <b>b</b>"
+
+
+@dataclass
+class Seed:
+    """Fills a store as two workers would."""
+
+    store: Store
+    now: float
+    node_ids: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+
+    def node(self, name: str, slots: int, kind: str = "cuda") -> None:
+        """A node that is alive, under some load."""
+        devices = [
+            Device(id=f"GPU-{name}-{i}" if kind == "cuda" else f"cpu:{i}", kind=kind,
+                   name="NVIDIA H200" if kind == "cuda" else "CPU slot",
+                   memory_bytes=141 * GIB if kind == "cuda" else None)
+            for i in range(slots)
+        ]  # fmt: skip
+        known = NodeFacts(
+            name=name, instance_id=name, hostname=name, address="10.0.0.7", devices=devices,
+            labels={"rack": "b2"} if kind == "cuda" else {},
+            info={"cores": 64, "versions": {"torch": "2.13.0", "python": "3.11.9"}, "platform": "Linux"},
+        )  # fmt: skip
+        self.node_ids[name] = nodes.register_node(self.store, known, None, self.now).node_id
+        gpus = [
+            {"id": device.id, "utilisation_percent": 96.0 - i, "memory_used_bytes": 71 * GIB,
+             "memory_total_bytes": 141 * GIB, "temperature_c": 61 + i, "power_w": 540.5}
+            for i, device in enumerate(devices)
+        ]  # fmt: skip
+        load = NodeLoad(
+            cpu_percent=37.4, memory_used_bytes=51 * GIB, memory_total_bytes=128 * GIB,
+            disk_free_bytes=420 * GIB, disk_total_bytes=1800 * GIB, gpus=gpus if kind == "cuda" else [],
+        )  # fmt: skip
+        nodes.node_seen(self.store, self.node_ids[name], self.now, load)
+
+    def launch(self, label: str, age_s: float, **asked: object) -> str:
+        """Submit and place a run that many seconds ago."""
+        spec = RunSpec.model_validate({"target": "language_model", "name": label, **asked})
+        self.runs[label] = requests.submit(self.store, spec, self.now - age_s)
+        for node_id in self.node_ids.values():
+            nodes.node_seen(self.store, node_id, self.now)
+        scheduling.place_queue(self.store, self.now, alive_within_s=60)
+        return self.runs[label]
+
+    def report(self, label: str, state: str, age_s: float, **more: object) -> None:
+        """What the nodes of the run's latest attempt say."""
+        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        names = {queried.id: queried.name for queried in queries.nodes(self.store, self.now)}
+        for part in attempt.parts:
+            node_id = next(i for i, name in names.items() if name == part.node)
+            told = PartReport.model_validate({"state": state, **more})
+            progress.part_reported(
+                self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s
+            )
+
+    def start(self, label: str, age_s: float) -> None:
+        """All its ranks exist."""
+        argv = ["torchrun", "--standalone", "--nproc-per-node=2", "worker/recipes/language_model.py"]
+        self.report(
+            label, "running", age_s, argv=argv, pid=4211, cwd="/data/node/work", env={"RANKZERO_LR": "0.001"}
+        )
+
+    def train(self, label: str, steps: int, age_s: float, last_loss: float | None = None) -> None:
+        """A loss that falls, with noise, and a throughput."""
+        luck = random.Random(label)
+        seconds = age_s / max(1, steps)
+        wall = [self.now - age_s + seconds * step for step in range(steps + 1)]
+        loss: list[Point] = [
+            (step, 0.4 + 3 * math.exp(-4 * step / steps) + luck.gauss(0, 0.05), wall[step])
+            for step in range(1, steps + 1)
+        ]
+        if last_loss is not None:
+            loss[-1] = (steps, last_loss, wall[-1])
+        speed: list[Point] = [(step, 12_400 + luck.gauss(0, 300), wall[step]) for step in range(1, steps + 1)]
+        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        series = {
+            "train/loss": loss,
+            "train/samples_per_s": speed,
+            "train/lr": [(step, 1e-3 * (1 - step / steps), wall[step]) for step in range(1, steps + 1)],
+            "val/loss": [(p[0], p[1] + 0.1, p[2]) for p in loss[:: max(1, steps // 20)]],
+            "train/total_steps": [(1, 600.0, wall[1])],
+        }
+        batch = PointBatch(path="events", generation=0, start=0, end=steps * 100, series=series)
+        node_id = self._node_of(label)
+        progress.points_arrived(self.store, node_id, attempt.fence, 0, batch)
+
+    def checkpoint(self, label: str, step: int, files: Path | None, received: float = 1.0) -> int:
+        """A checkpoint, whole or on its way; its bytes too where the server's files are."""
+        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        content = f"{label} {step}".encode() * 40_000
+        offer = CheckpointOffer(
+            path=f"checkpoints/step_{step:06}.pt", step=step, size_bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(), written_at=self.now - 60 + step / 100,
+        )  # fmt: skip
+        node_id = self._node_of(label)
+        row = progress.checkpoint_offered(self.store, node_id, attempt.fence, 0, offer, self.now)
+        progress.checkpoint_received(self.store, row.id, int(len(content) * received))
+        if received == 1.0:
+            progress.checkpoint_completed(self.store, row.id, self.now)
+            if files is not None:
+                (files / "checkpoints").mkdir(parents=True, exist_ok=True)
+                (files / "checkpoints" / str(row.id)).write_bytes(content)
+        return row.id
+
+    def silence(self, name: str, seconds: float) -> None:
+        """The node was last heard of so long ago."""
+        with self.store.write() as session:
+            session.get_one(Node, self.node_ids[name]).last_seen = self.now - seconds
+
+    def _node_of(self, label: str) -> str:
+        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        name = attempt.parts[0].node
+        return next(i for n, i in self.node_ids.items() if n == name)
+
+
+def seed(store: Store, now: float, files: Path | None = None) -> Seed:
+    """A run in every state."""
+    made = Seed(store, now)
+    made.node("gpu-1", 8)
+    made.node("cpu-1", 2, kind="cpu")
+    _ended(made, files)
+    _live(made, files)
+    made.silence("cpu-1", 45)
+    return made
+
+
+def _ended(made: Seed, files: Path | None) -> None:
+    made.launch("digits baseline", 90_000, target="image_classifier", gpus_per_node=2, batch_size=32, lr=0.003)
+    made.start("digits baseline", 89_990)
+    made.train("digits baseline", 600, 89_900)
+    made.checkpoint("digits baseline", 600, files)
+    made.report("digits baseline", "succeeded", 88_000, exit_code=0)
+    made.launch("bad labels", 8_000, target="image_classifier", gpus_per_node=2, project="vision")
+    made.start("bad labels", 7_990)
+    made.train("bad labels", 40, 7_900)
+    error = RankError(rank=1, node_rank=0, exit_code=1, exception="ValueError: labels must lie in [0, 10), got 10",
+                      file="/home/ada/losses.py", line=31, traceback=TRACEBACK)  # fmt: skip
+    made.report(
+        "bad labels", "failed", 7_600, exit_code=1, reason=Reason.SCRIPT_ERROR, error=error,
+        message="Rank 1 raised ValueError: labels must lie in [0, 10), got 10 (losses.py, line 31).",
+    )  # fmt: skip
+    made.launch(HOSTILE_NAME, 5_000, gpus_per_node=1, project="vision")
+    made.start(HOSTILE_NAME, 4_990)
+    made.train(HOSTILE_NAME, 100, 4_900)
+    made.checkpoint(HOSTILE_NAME, 80, files)
+    requests.request_stop(made.store, made.runs[HOSTILE_NAME], made.now - 4_500)
+    made.report(HOSTILE_NAME, "stopped", 4_480)
+
+
+def _live(made: Seed, files: Path | None) -> None:
+    made.launch("gpt wide, long warm-up", 1_300, gpus_per_node=2, lr=1e-4, lr_scaling="linear", batch_size=8)
+    made.start("gpt wide, long warm-up", 1_280)
+    made.train("gpt wide, long warm-up", 420, 1_260)
+    for step in (100, 200, 300, 400):
+        made.checkpoint("gpt wide, long warm-up", step, files)
+    made.checkpoint("gpt wide, long warm-up", 420, files, received=0.4)
+    made.launch("nan at once", 600, gpus_per_node=2)
+    made.start("nan at once", 590)
+    made.train("nan at once", 50, 580, last_loss=math.nan)
+    made.launch("being stopped", 400, gpus_per_node=2)
+    made.start("being stopped", 390)
+    made.train("being stopped", 60, 380)
+    requests.request_stop(made.store, made.runs["being stopped"], made.now - 5)
+    made.report("being stopped", "stopping", 4)
+    made.launch("just launched", 20, gpus_per_node=2)
+    made.report("just launched", "starting", 10)
+    made.launch("waits for room", 10, gpus_per_node=4)
+
+
+if __name__ == "__main__":
+    data = Path(sys.argv[1])
+    data.mkdir(parents=True, exist_ok=True)
+    opened = Store.open(data / "rankzero.db", data / "backups")
+    seed(opened, time.time(), data / "files")
+    opened.close()

@@ -1,0 +1,93 @@
+"""The form reads as a specification, and says beside each field what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.views.launch_form import EMPTY, RECIPE, SCRIPT, read, values_of
+from db.spec import RunSpec
+
+FILLED = {**EMPTY, "source": RECIPE, "recipe": "language_model"}
+
+
+def test_the_defaults_are_a_run_of_the_recipe_as_it_is():
+    assert read(FILLED).spec == RunSpec(target="language_model")
+
+
+def test_every_field_is_read():
+    spec = read(
+        {
+            **EMPTY,
+            "source": SCRIPT,
+            "script": " /src/train.py ",
+            "nodes": "4",
+            "gpus_per_node": "2",
+            "lr": "1e-4",
+            "lr_scaling": "linear",
+            "args": "--data '/my data' -v",
+            "env": "A=1\n\nB=x=y",
+            "links": "data=/mnt/data",
+            "launcher": "python",
+            "wait_for_nodes": True,
+        }
+    ).spec
+    assert spec is not None
+    assert (spec.target, spec.world_size, spec.scaled_lr) == ("/src/train.py", 8, pytest.approx(0.0008))
+    assert spec.args == ["--data", "/my data", "-v"]
+    assert spec.env == {"A": "1", "B": "x=y"} and spec.links == {"data": "/mnt/data"}
+    assert spec.launcher == "python" and spec.wait_for_nodes
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("nodes", "0", "Nodes must be at least 1, got '0'."),
+        ("gpus_per_node", "-2", "GPUs per node must be at least 1, got '-2'."),
+        ("batch_size", "many", "Batch per GPU must be a whole number, got 'many'."),
+        ("lr", "nan", "Learning rate must be a finite number, got 'nan'."),
+        ("lr", "0", "Learning rate must be greater than 0.0, got '0'."),
+        ("epochs", "1.5", "Epochs must be a whole number, got '1.5'."),
+        ("args", "--x 'open", "Extra arguments: no closing quotation."),
+        ("env", "PATH=/bin", "PATH is set by Rankzero and the node, not by a run."),
+        ("env", "just words", "Environment: each line must be NAME=VALUE, but one is 'just words'."),
+        ("recipe", None, "Script: choose a recipe."),
+    ],
+)
+def test_a_bad_value_is_refused_beside_its_field(field, value, sentence):
+    reading = read({**FILLED, field: value})
+    assert reading.spec is None
+    assert reading.refusals == {"target" if field == "recipe" else field: sentence}
+
+
+def test_the_rest_of_the_plan_is_still_understood_while_one_field_is_wrong():
+    draft = read({**FILLED, "nodes": "4", "gpus_per_node": "2", "lr": "fast", "batch_size": "8"}).draft
+    assert draft is not None and (draft.global_batch_size, draft.lr) == (64, None)
+
+
+def test_a_rule_between_fields_is_told_at_one_of_them():
+    reading = read({**FILLED, "nodes": "2", "strategy": "single"})
+    assert "nodes must be 1" in reading.refusals["strategy"]
+    assert reading.draft is not None
+
+
+@pytest.mark.parametrize("text", ["\0", "a" * 300_000, "\ud800", "¼", "1" * 5000, "-0", "１２"])
+@pytest.mark.parametrize("field", sorted(set(EMPTY) - {"source", "wait_for_nodes"}))
+def test_whatever_is_typed_reading_never_raises(field, text):
+    read({**FILLED, field: text})
+
+
+def test_a_specification_written_into_the_fields_reads_back_as_itself():
+    spec = RunSpec(
+        target="/src/train.py",
+        name="a run",
+        nodes=2,
+        gpus_per_node=3,
+        lr=3e-05,
+        lr_scaling="sqrt",
+        seed=7,
+        args=["--a b", "c"],
+        env={"A": "1"},
+        stop_grace_s=12.5,
+        resume="abcdefghij:last.pt",
+    )
+    assert read(values_of(spec, {"language_model"})).spec == spec

@@ -1,0 +1,65 @@
+"""A plan is explained as the field explains it, also where it does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from dashboard.views import launch_meaning as meaning
+from db.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    slots: int
+    free: int
+    state: str = "alive"
+
+
+def plan(**asked) -> RunSpec:
+    return RunSpec(target="image_classifier", **asked)
+
+
+def test_four_nodes_of_two_gpus_are_eight_ranks():
+    spec = plan(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling="linear", batch_size=64)
+    assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
+    assert meaning.scaled_lr(spec, False)[1] == "0.0001 on one GPU becomes 0.0008 on 8 ranks (linear)"
+    assert meaning.global_batch(spec, False) == (512, "64 × 8 ranks × 1 accumulated = 512 samples a step")
+
+
+def test_a_recipes_own_batch_counts_when_none_is_given():
+    product, text = meaning.global_batch(plan(gpus_per_node=2, accumulate=3, batch_size=64), True)
+    assert product == 384 and text.startswith("64 (recipe’s own) × 2 ranks × 3")
+
+
+def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_given():
+    asked = {"gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
+    assert any("5 epochs or 500 steps" in text for text in meaning.advice(plan(**asked)))
+    assert not any("arm up" in text for text in meaning.advice(plan(**asked, warmup_steps=500)))
+
+
+def test_a_scaling_rule_without_a_rate_is_pointed_out():
+    assert "no effect" in meaning.advice(plan(gpus_per_node=1, lr_scaling="sqrt"))[0]
+
+
+def test_the_image_classifier_is_told_what_batch_norm_sees():
+    asked = {"batch_size": 64, "args": ["--norm", "batch"]}
+    assert any("its own 64 samples" in text for text in meaning.advice(plan(gpus_per_node=2, **asked)))
+    assert meaning.advice(plan(gpus_per_node=1, **asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "verdict", "words"),
+    [
+        ([Node("a", 4, 4)], "fits", "2 of 4 free slots on node a"),
+        ([Node("a", 4, 4), Node("b", 2, 2)], "fits", "2 of 2 free slots on node b"),
+        ([Node("a", 4, 1)], "waits", "1 of 4 slots free on node a"),
+        ([Node("a", 1, 1)], "missing", "only 1 node is connected, the largest with 1 slot"),
+        ([Node("a", 4, 4, "lost")], "missing", "No node is connected"),
+    ],
+)
+def test_the_room_for_a_plan_is_told(nodes, verdict, words):
+    room = meaning.room(plan(gpus_per_node=2), nodes)
+    assert room.verdict == verdict and words in room.sentence
