@@ -108,8 +108,8 @@ class FileMirror:
         return sum(self._unsent(file) for file in self._known.values())
 
     def event_files(self) -> list[MirroredFile]:
-        """The event files seen so far, the earliest created first, with their generations."""
-        return [file for file in self._known.values() if not file.is_log]
+        """The event files seen so far, with their generations; may be asked from another thread."""
+        return [file for file in list(self._known.values()) if not file.is_log]
 
     # -- what there is -------------------------------------------------------------------------
 

@@ -1,0 +1,236 @@
+"""Event files are read whole record by whole record, whatever they look like."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto import event_pb2, types_pb2
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from worker.events import EventTail, find_event_files, main_writer_dir, masked_crc, series_name
+
+NAME = "events.out.tfevents.1700000000.node.1.0"
+
+
+def record(data: bytes) -> bytes:
+    header = struct.pack("<Q", len(data))
+    return header + struct.pack("<I", masked_crc(header)) + data + struct.pack("<I", masked_crc(data))
+
+
+def scalar(step: int, value: float, tag: str = "train/loss", wall: float = 1.5) -> bytes:
+    event = event_pb2.Event(step=step, wall_time=wall)
+    event.summary.value.add(tag=tag, simple_value=value)
+    return record(event.SerializeToString())
+
+
+def tensor(dtype: int, plugin: str = "scalars", dims: tuple[int, ...] = (), **values: object) -> bytes:
+    event = event_pb2.Event(step=7, wall_time=2.0)
+    value = event.summary.value.add(tag="t")
+    value.metadata.plugin_data.plugin_name = plugin
+    value.tensor.dtype = dtype
+    for size in dims:
+        value.tensor.tensor_shape.dim.add(size=size)
+    for field, content in values.items():
+        if isinstance(content, bytes):
+            setattr(value.tensor, field, content)
+        else:
+            getattr(value.tensor, field).extend(content)
+    return record(event.SerializeToString())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / NAME
+
+
+def test_points_keep_step_value_and_wall_time_by_tag(path: Path) -> None:
+    path.write_bytes(scalar(1, 0.5) + scalar(1, 2.0, "lr") + scalar(2, 0.25, wall=9.0))
+    read = EventTail(path).read()
+    assert read.series == {"train/loss": [(1, 0.5, 1.5), (2, 0.25, 9.0)], "lr": [(1, 2.0, 1.5)]}
+    assert (read.start, read.end, read.notice) == (0, path.stat().st_size, None)
+
+
+def test_what_tensorboards_own_writer_writes_is_read(tmp_path: Path) -> None:
+    writer = EventFileWriter(str(tmp_path))
+    event = event_pb2.Event(step=3, wall_time=4.0)
+    event.summary.value.add(tag="a", simple_value=1.0)
+    writer.add_event(event)
+    writer.close()
+    assert EventTail(find_event_files(tmp_path)[0]).read().series == {"a": [(3, 1.0, 4.0)]}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 1e-45])
+def test_odd_numbers_come_through(path: Path, value: float) -> None:
+    path.write_bytes(scalar(0, value))
+    [(_, read, _)] = EventTail(path).read().series["train/loss"]
+    assert struct.pack("<f", read) == struct.pack("<f", value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tensor(types_pb2.DT_FLOAT, float_val=[1.5]),
+        tensor(types_pb2.DT_FLOAT, dims=(1,), tensor_content=struct.pack("<f", 1.5)),
+        tensor(types_pb2.DT_FLOAT, plugin="", float_val=[1.5]),
+        tensor(types_pb2.DT_DOUBLE, tensor_content=struct.pack("<d", 1.5)),
+        tensor(types_pb2.DT_DOUBLE, double_val=[1.5]),
+        tensor(types_pb2.DT_HALF, tensor_content=struct.pack("<e", 1.5)),
+        tensor(types_pb2.DT_HALF, half_val=list(struct.unpack("<H", struct.pack("<e", 1.5)))),
+        tensor(types_pb2.DT_BFLOAT16, tensor_content=struct.pack("<f", 1.5)[2:]),
+    ],
+)
+def test_scalars_written_as_tensors_are_read(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    assert EventTail(path).read().series == {"t": [(7, 1.5, 2.0)]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tensor(types_pb2.DT_STRING, plugin="text", string_val=[b"words"]),
+        tensor(types_pb2.DT_FLOAT, dims=(2,), float_val=[1.0, 2.0]),
+        tensor(types_pb2.DT_FLOAT, dims=(1, 1), float_val=[1.0]),
+        tensor(types_pb2.DT_FLOAT, plugin="hparams", float_val=[1.0]),
+        tensor(types_pb2.DT_FLOAT, tensor_content=b"123"),
+        tensor(types_pb2.DT_COMPLEX64, scomplex_val=[1.0]),
+        record(event_pb2.Event(file_version="brain.Event:2").SerializeToString()),
+    ],
+)
+def test_what_is_not_a_scalar_is_passed_over(path: Path, data: bytes) -> None:
+    path.write_bytes(data + scalar(8, 1.0))
+    read = EventTail(path).read()
+    assert read.series == {"train/loss": [(8, 1.0, 1.5)]}
+    assert read.notice is None
+
+
+def test_a_torn_tail_is_read_again(path: Path) -> None:
+    whole, second = scalar(1, 0.5), scalar(2, 0.25)
+    for cut in range(len(second)):
+        path.write_bytes(whole + second[:cut])
+        tail = EventTail(path)
+        read = tail.read()
+        assert (read.end, read.notice, len(read.series["train/loss"])) == (len(whole), None, 1)
+        path.write_bytes(whole + second)
+        assert tail.read().series == {"train/loss": [(2, 0.25, 1.5)]}
+
+
+def test_reading_goes_on_at_a_given_offset_in_bounded_pieces(path: Path) -> None:
+    path.write_bytes(b"".join(scalar(step, step) for step in range(100)))
+    steps, tail = [], EventTail(path)
+    while (read := tail.read(max_bytes=200)).end > read.start:
+        assert read.end - read.start <= 200
+        steps += [step for step, _, _ in read.series["train/loss"]]
+        tail = EventTail(path, read.end)
+    assert steps == list(range(100))
+
+
+def test_a_record_longer_than_the_piece_is_still_read(path: Path) -> None:
+    path.write_bytes(scalar(1, 0.5, tag="x" * 5000) + scalar(2, 0.5))
+    tail = EventTail(path)
+    assert [len(tag) for tag in tail.read(max_bytes=100).series] == [5000]
+    assert tail.read(max_bytes=100).series == {"train/loss": [(2, 0.5, 1.5)]}
+
+
+def test_a_record_too_long_to_hold_is_stepped_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.events.MAX_RECORD_BYTES", 1000)
+    path.write_bytes(record(b"v" * 3000) + scalar(2, 0.5))
+    tail = EventTail(path)
+    assert "3000 bytes" in (tail.read(max_bytes=100).notice or "")
+    assert tail.read(max_bytes=100).series == {"train/loss": [(2, 0.5, 1.5)]}
+
+
+def test_a_damaged_record_is_skipped_and_the_next_one_read(path: Path) -> None:
+    path.write_bytes(scalar(1, 0.5) + record(b"\xff\xff\xff") + scalar(3, 0.5))
+    read = EventTail(path).read()
+    assert [step for step, _, _ in read.series["train/loss"]] == [1, 3]
+    assert "damaged" in (read.notice or "")
+
+
+def test_garbage_is_skipped_to_the_end_with_a_notice(path: Path) -> None:
+    path.write_bytes(scalar(1, 0.5) + os.urandom(500))
+    tail = EventTail(path)
+    read = tail.read()
+    assert read.end == path.stat().st_size and len(read.series["train/loss"]) == 1
+    assert f"damaged at byte {len(scalar(1, 0.5))}" in (read.notice or "")
+    with path.open("ab") as file:
+        file.write(scalar(2, 0.5))
+    assert tail.read().series == {"train/loss": [(2, 0.5, 1.5)]}
+
+
+def test_a_hole_of_zeros_is_no_record(path: Path) -> None:
+    path.write_bytes(bytes(4096))
+    read = EventTail(path).read()
+    assert read.end == 4096 and read.notice and not read.series
+
+
+@given(garbage=st.binary(max_size=300), offset=st.integers(0, 400))
+def test_no_bytes_make_it_raise_or_go_back(
+    garbage: bytes, offset: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / NAME
+    path.write_bytes(scalar(1, 0.5) + garbage)
+    tail = EventTail(path, offset)
+    for _ in range(5):
+        read = tail.read(max_bytes=64)
+        assert read.end >= read.start
+
+
+def test_a_file_that_is_gone_or_a_link_gives_a_notice(tmp_path: Path, path: Path) -> None:
+    assert "No such file" in (EventTail(path).read().notice or "")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert EventTail(path).read().notice
+
+
+def test_event_files_are_found_in_the_order_of_their_creation(tmp_path: Path) -> None:
+    late = tmp_path / "a" / "events.out.tfevents.1700000009.node.1.0"
+    early = tmp_path / "z" / "deep" / "events.out.tfevents.1700000001.node.1.0"
+    hidden = tmp_path / ".git" / "events.out.tfevents.1700000000.node.1.0"
+    for file in (late, early, hidden):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    (tmp_path / "link").symlink_to(tmp_path / "z")
+    assert find_event_files(tmp_path) == [early, late]
+    assert main_writer_dir([late, early]) == early.parent
+    assert main_writer_dir([]) is None
+    assert find_event_files(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("writer_dir", "name"),
+    [
+        ("runs/a", "loss"),
+        ("runs/a/loss_train", "loss_train:loss"),
+        ("runs/b", "runs/b:loss"),
+        ("runs/ab", "runs/ab:loss"),
+    ],
+)
+def test_further_writers_are_told_apart(writer_dir: str, name: str) -> None:
+    assert series_name("loss", writer_dir, "runs/a") == name
+
+
+def test_importing_is_quick_and_silent_and_brings_neither_numpy_nor_torch() -> None:
+    code = (
+        "import sys, worker.events; print([m for m in ('numpy', 'torch', 'tensorflow') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_a_hundred_thousand_events_take_well_under_a_second(path: Path) -> None:
+    path.write_bytes(b"".join(scalar(step, 0.5) for step in range(2000)) * 50)
+    tail, count, began = EventTail(path), 0, time.perf_counter()
+    while (read := tail.read()).end > read.start:
+        count += sum(map(len, read.series.values()))
+    assert count == 100_000
+    assert count / (time.perf_counter() - began) > 50_000  # 200,000 and more on an idle machine
