@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class _Stat(NamedTuple):
     start_ticks: int
 
 
+@cache
 def boot_id() -> str:
     """Changes when the machine restarts: pids and start times from before mean nothing then."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

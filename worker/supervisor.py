@@ -29,6 +29,7 @@ LEFTOVER_GRACE_S = 5.0
 """Between SIGTERM and SIGKILL for processes that lost their launcher."""
 STATE_FILE = "supervisor.json"
 STOP_FILE = "stop"
+LOCK_FILE = "supervisor.lock"
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with suppress(PermissionError):  # already leads a session when the worker made one
         os.setsid()
-    lock = os.open(attempt_dir / "supervisor.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(attempt_dir / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

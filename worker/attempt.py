@@ -1,0 +1,410 @@
+"""One attempt on this node: starts it once, follows it, carries what it writes, and reports its end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from db.spec import Assignment, ResumeFrom
+from db.states import TERMINAL_STATES, PartReport, Reason
+from worker import processes
+from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
+from worker.courier import Courier
+from worker.ending import SHUTDOWN_MESSAGE, end_of
+from worker.preparation import LAUNCH_FILE, CannotStart, Node, masked, prepare, write_whole
+from worker.processes import Process
+from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
+
+log = logging.getLogger(__name__)
+START_LIMIT_S = 15.0
+"""A supervisor that has not said anything by then is started again."""
+STARTS = 3
+LOST_SUPERVISOR_GRACE_S = 5.0
+"""Its processes got SIGTERM when it died; they may save for so long."""
+REPORTED_FILE = "worker/reported.json"
+END_FILE = "worker/end.json"
+LIFE = ("", "starting", "running", "stopping")
+SUPERSEDED = "superseded"
+SETTLED = TERMINAL_STATES | {SUPERSEDED}
+
+
+class Child(Protocol):
+    """A supervisor just started, as far as it matters here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+
+Spawn = Callable[[Path, str, int], Child]
+"""(attempt directory, run id, attempt number) -> the supervisor's process."""
+Background = Callable[[Callable[[], None]], object]
+
+
+class Attempt:
+    """What is on this node's disk and in its processes for one assignment."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        folder: Path,
+        node: Node,
+        client: Client,
+        spawn: Spawn,
+        background: Background,
+    ) -> None:
+        self.assignment, self.folder = assignment, folder
+        self.part = Part(assignment.fence, assignment.node_rank)
+        self.label = f"{assignment.run_id}/{assignment.attempt}"
+        self.is_superseded = False
+        self._node, self._client, self._spawn, self._background = node, client, spawn, background
+        self._state: dict[str, Any] = {}
+        self._state_key: tuple[int, int] | None = None
+        self._child: Child | None = None
+        self._starts, self._started_at = 0, 0.0
+        self._preparing = False
+        self._lost_since: float | None = None
+        self._stop_grace_s: float | None = None
+        self._shutting_down = False
+        self._end = _read_report(folder / END_FILE)
+        self._reported = str(_read_json(folder / REPORTED_FILE).get("state", ""))
+        self._to_confirm = self._data_refused = False
+        self._opening = threading.Lock()
+        self._opened: Courier | None = None
+
+    # -- what is wished ------------------------------------------------------------------------
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Names the attempt's part among all of this node's."""
+        return self.part.fence, self.part.node_rank
+
+    @property
+    def is_over(self) -> bool:
+        """No process is left (or ever was): only the report is missing."""
+        return self._end is not None or self._state.get("state") == "ended"
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is left to do for this attempt."""
+        return self.is_over and self._reported in SETTLED
+
+    def wish(self, assignment: Assignment) -> None:
+        """The newest word of the server on this attempt."""
+        self.assignment, self._to_confirm = assignment, False
+        if self._reported in SETTLED:
+            self._reported = ""  # the list is a moment old, or the server has lost something: said again
+        if assignment.action == "stop":
+            self.stop(assignment.spec.stop_grace_s)
+
+    def doubt(self) -> None:
+        """The server's list lacks it. Lists may be late: it is asked before anything ends."""
+        self._to_confirm = True
+
+    def stop(self, grace_s: float) -> None:
+        """End it, with so many seconds to save; a smaller number later hurries it."""
+        self._stop_grace_s = grace_s if self._stop_grace_s is None else min(self._stop_grace_s, grace_s)
+
+    def shut_down(self, grace_s: float) -> None:
+        """End it because this worker ends."""
+        self._shutting_down = True
+        self.stop(grace_s)
+
+    # -- processes (no network) ----------------------------------------------------------------
+
+    def act(self, now: float) -> None:
+        """Start, stop, notice what became of the processes; never waits."""
+        if self._child is not None:
+            self._child.poll()
+        if self.is_over:
+            return
+        self._read_state()
+        if not self._state:
+            self._begin(now)
+        elif self._state["state"] == "ended":
+            log.info("attempt %s ended (exit code %s)", self.label, self._state["exit_code"])
+        elif self._is_supervised():
+            self._pass_on_stop()
+        else:
+            self._follow_up_lost_supervisor(now)
+
+    def _read_state(self) -> None:
+        path = self.folder / STATE_FILE
+        try:
+            status = path.stat()
+            if (status.st_ino, status.st_mtime_ns) == self._state_key:
+                return
+            self._state = json.loads(path.read_text())
+            self._state_key = (status.st_ino, status.st_mtime_ns)
+        except (OSError, ValueError):
+            return
+        if self._child is None and not self._starts:
+            self._starts = STARTS
+            log.info("attempt %s found again (pid %d)", self.label, self._state["pid"])
+
+    def _begin(self, now: float) -> None:
+        if self._child is not None and self._child.poll() is None and now - self._started_at < START_LIMIT_S:
+            return  # it is about to write its first state
+        launch = self.folder / LAUNCH_FILE
+        if self._stop_grace_s is not None:
+            if not self._preparing and not self._has_supervisor():
+                self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
+        elif self._preparing or not self._has_endpoint():
+            return
+        elif not launch.exists():
+            self._preparing = True
+            self._background(self._prepare)
+        elif self._starts == STARTS:
+            text = "The program that looks after a run's processes could not be started on this node."
+            self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
+        else:
+            self._starts, self._started_at = self._starts + 1, now
+            self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
+            log.info("attempt %s started (pid %d)", self.label, self._child.pid)
+
+    def _has_supervisor(self) -> bool:
+        """One that was started a moment ago, perhaps by the worker before us, holds the lock already."""
+        with suppress(OSError), (self.folder / LOCK_FILE).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _has_endpoint(self) -> bool:
+        """Nodes meet where rank 0's node says; it has to say so first."""
+        return self.assignment.spec.nodes == 1 or self.assignment.master_port is not None
+
+    def _prepare(self) -> None:
+        """Runs in a thread of its own: a checkpoint may have to come a long way."""
+        try:
+            prepare(self.assignment, self.folder, self._node, self._download)
+        except CannotStart as error:
+            if self._stop_grace_s is None:
+                self._conclude(PartReport(state="failed", reason=error.reason, message=str(error)))
+        except OSError as error:
+            text = f"The run's directory could not be made ready: {error}"
+            self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
+        finally:
+            self._preparing = False
+
+    def _download(self, source: ResumeFrom, target: Path) -> None:
+        pause_s = 0.5
+        while self._stop_grace_s is None:
+            try:
+                self._client.download(source, target)
+                return
+            except ServerAway as error:
+                log.info("attempt %s: %s is still on its way: %s", self.label, source.name, error)
+            except Refused as error:
+                text = f"The checkpoint {source.name} could not be fetched: {error}"
+                raise CannotStart(Reason.RESUME_FAILED, text) from error
+            time.sleep(pause_s)
+            pause_s = min(5.0, pause_s * 2)
+        raise CannotStart(Reason.RESUME_FAILED, "It was stopped while its checkpoint was being fetched.")
+
+    def _is_supervised(self) -> bool:
+        return self._state["boot_id"] == processes.boot_id() and processes.is_alive(
+            Process(self._state["pid"], self._state["start_ticks"])
+        )
+
+    def _pass_on_stop(self) -> None:
+        if self._stop_grace_s is None:
+            return
+        path, text = self.folder / STOP_FILE, f"{self._stop_grace_s:g}"
+        with suppress(OSError):
+            if path.read_text() == text:
+                return
+        write_whole(path, text)
+        log.info("attempt %s is told to stop within %s s", self.label, text)
+
+    def _follow_up_lost_supervisor(self, now: float) -> None:
+        self._state_key = None
+        self._read_state()
+        if self._state["state"] == "ended":
+            return  # it ended between two looks
+        if self._state["boot_id"] != processes.boot_id():
+            text = f"The machine {socket.gethostname()} restarted while the run was training on it."
+            self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
+            return
+        run_id, attempt = self.assignment.run_id, self.assignment.attempt
+        left = processes.of_attempt(run_id, attempt)
+        if self._lost_since is None:
+            log.warning("attempt %s lost its supervisor (pid %d)", self.label, self._state["pid"])
+            self._lost_since = now
+            for process in left:
+                processes.send_signal(process, signal.SIGTERM)
+        if now - self._lost_since >= LOST_SUPERVISOR_GRACE_S:
+            processes.kill_all(lambda: processes.of_attempt(run_id, attempt), timeout_s=1.0)
+            left = processes.of_attempt(run_id, attempt)
+        if left:
+            return
+        if self._state["stop_requested_at"] is not None:
+            self._conclude(PartReport(state="stopped", message=self._stop_message("")))
+            return
+        text = "The supervisor of the attempt was killed, and its processes were ended with it."
+        self._conclude(PartReport(state="failed", reason=Reason.KILLED, message=text))
+
+    def _stop_message(self, when: str) -> str | None:
+        text = SHUTDOWN_MESSAGE if self._shutting_down else ("it was stopped" if when else "")
+        return f"{text} {when}".strip() or None
+
+    def _conclude(self, end: PartReport) -> None:
+        """An end without a supervisor's word on it; remembered, because it may take long to be heard."""
+        with suppress(OSError):
+            write_whole(self.folder / END_FILE, end.model_dump_json())
+        self._end = end
+        log.info("attempt %s ended (%s)", self.label, end.message or end.state)
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def send(self, now: float, *, watched: bool) -> bool:
+        """Report and carry over what is new; True when more is waiting. ServerAway goes through."""
+        try:
+            if self._to_confirm:
+                self._report(self._reported_life() or "starting")
+                self._to_confirm = False
+            self._choose_endpoint()
+            self._report_life()
+            more = self._has_data() and self._courier().carry(now, watched=watched, final=self.is_over)
+            if self.is_over and not more and not (self._has_data() and not self._courier().is_done):
+                self._report_end()
+            return more
+        except Superseded as error:
+            self._give_way(str(error))
+            return False
+
+    def take_checkpoints(self, now: float) -> None:
+        """Copy finished checkpoints; runs in a thread of its own."""
+        if self._has_data():
+            self._courier().take_checkpoints(now, final=self.is_over)
+
+    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
+        """Hand finished checkpoints over; runs in a thread of its own."""
+        if self._has_data():
+            with suppress(Superseded):  # the main loop meets the same answer, and draws the conclusion
+                self._courier().send_checkpoints(adoption, may_go_on)
+
+    def _has_data(self) -> bool:
+        """Something was started, and the server takes what it wrote."""
+        return bool(self._state) and not self._data_refused
+
+    def _courier(self) -> Courier:
+        with self._opening:
+            if self._opened is None:
+                self._opened = Courier(self.folder, self.assignment.spec, self._client, self.part, self.label)
+            return self._opened
+
+    def _choose_endpoint(self) -> None:
+        """Rank 0's node says where all of them meet, before the others start."""
+        assignment = self.assignment
+        chooses = assignment.spec.nodes > 1 and assignment.node_rank == 0
+        if not chooses or assignment.master_port is not None or self.is_over or self.is_superseded:
+            return
+        note = self.folder / "worker" / "port"
+        try:
+            port = int(note.read_text())
+        except (OSError, ValueError):
+            port = _free_port(self._node.address)
+            write_whole(note, str(port))
+        report = PartReport(state="starting", master_addr=self._node.address, master_port=port)
+        self._client.report(self.part, report)
+        endpoint = {"master_addr": self._node.address, "master_port": port}
+        self.assignment = assignment.model_copy(update=endpoint)
+
+    def _report_life(self) -> None:
+        """starting, running, stopping: in this order, each once, as far as it got."""
+        if not self._state or self.is_superseded:
+            return
+        reached = ["starting"]
+        if self._state["running_at"] is not None:
+            reached.append("running")
+        if self._state["state"] == "stopping":
+            reached.append("stopping")
+        last = LIFE.index(self._reported) if self._reported in LIFE else len(LIFE)
+        for state in reached:
+            if LIFE.index(state) > last:
+                self._report(state)
+                self._remember(state)
+
+    def _report(self, state: str) -> None:
+        report = PartReport.model_validate({"state": state, "pid": self._state.get("pid")})
+        if state == "starting":
+            launch = _read_json(self.folder / LAUNCH_FILE)
+            report.argv, report.cwd = launch.get("argv"), launch.get("cwd")
+            report.env = masked(launch.get("env", {}))
+        self._client.report(self.part, report)
+
+    def _reported_life(self) -> str:
+        return self._reported if self._reported in LIFE else ""
+
+    def _report_end(self) -> None:
+        if self.is_superseded:
+            self._remember(SUPERSEDED)
+            return
+        end = self._end
+        if end is None:
+            launch = _read_json(self.folder / LAUNCH_FILE)
+            node = f"node {self._node.name}"
+            end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
+        self._client.report(self.part, end)
+        self._remember(end.state)
+        log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
+
+    def _give_way(self, why: str) -> None:
+        """End what a newer attempt has replaced. Its late logs and points are still carried, while taken."""
+        if self.is_superseded:
+            self._data_refused = True
+            if self.is_over:
+                self._remember(SUPERSEDED)
+            return
+        try:
+            self._report(self._reported_life() or "starting")
+        except Superseded:
+            log.info("attempt %s is superseded: %s", self.label, why)
+            self.is_superseded = True
+            self.stop(self.assignment.spec.stop_grace_s)
+            return
+        raise ServerAway(why)  # only its data was refused: nothing to end a training for
+
+    def _remember(self, state: str) -> None:
+        self._reported = state
+        with suppress(OSError):  # a full disk: it is said again after a restart, which does no harm
+            write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
+
+
+def is_settled(folder: Path) -> bool:
+    """Whether the server has acknowledged the end of the attempt in this directory."""
+    return _read_json(folder / REPORTED_FILE).get("state") in SETTLED
+
+
+def _free_port(address: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_report(path: Path) -> PartReport | None:
+    try:
+        return PartReport.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,285 @@
+"""The server as a worker sees it: one typed method per endpoint, and few kinds of failure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from db.spec import Assignment, ResumeFrom
+from db.states import CheckpointOffer, NodeFacts, NodeLoad, PartReport, PointBatch
+from worker.mirror import OffsetMismatch
+
+CONNECT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 15.0
+DOWNLOAD_CHUNK_BYTES = 1024 * 1024
+
+__all__ = ["OffsetMismatch"]
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class ServerAway(Exception):
+    """No answer that counts: the same request is worth sending again, a little later."""
+
+
+class ServerFull(ServerAway):
+    """The server's disk has no room for data now; short reports may still pass."""
+
+
+class Unauthorized(ServerAway):
+    """The server does not know this node (any more): register, then send again."""
+
+
+class Superseded(Exception):
+    """The server has moved on from this attempt; its processes here must end."""
+
+
+class Refused(Exception):
+    """The server will never take this request as it is."""
+
+
+class ChecksumMismatch(Refused):
+    """What arrived is not what was offered: the transfer starts again."""
+
+
+class Adoption(BaseModel):
+    """How a worker proves that it sees the server's disk, and where it may leave snapshots then."""
+
+    directory: str
+    proof_file: str
+    proof: str
+
+
+class Registration(BaseModel):
+    """What the server says to a node that joins."""
+
+    node_id: str
+    token: str
+    poll_wait_s: float = 20.0
+    heartbeat_s: float = 5.0
+    adopt: Adoption | None = None
+
+
+class Wishes(BaseModel):
+    """The complete list of what this node should be running."""
+
+    version: str
+    watched: bool = False
+    assignments: list[Assignment]
+
+
+class FileOffsets(BaseModel):
+    """What the server has of one generation of a file: bytes, and bytes whose points are stored."""
+
+    offset: int
+    points_offset: int = 0
+
+
+class CheckpointPlace(BaseModel):
+    """Where a checkpoint's transfer stands."""
+
+    checkpoint_id: int
+    offset: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """One node's part of one attempt, as the server addresses it."""
+
+    fence: int
+    node_rank: int
+
+    @property
+    def path(self) -> str:
+        """Below the server's address."""
+        return f"/api/worker/attempts/{self.fence}/parts/{self.node_rank}"
+
+
+class Client:
+    """A connection to the server; safe to use from several threads."""
+
+    def __init__(self, url: str, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.token = token
+        self._http = httpx.Client(
+            base_url=self.url,
+            trust_env=False,
+            transport=transport,
+            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),
+            headers={"User-Agent": "rankzero-worker"},
+        )
+
+    def close(self) -> None:
+        """Drop all connections."""
+        self._http.close()
+
+    def register(self, facts: NodeFacts, node_id: str | None, join_token: str) -> Registration:
+        """Join, or come back as `node_id`; keeps the token that it is given."""
+        body = facts.model_dump(mode="json") | {"node_id": node_id}
+        # 409 is another worker under this name here, not an attempt that was superseded.
+        answer = self._json(
+            "POST", "/api/worker/register", content=json.dumps(body), bearer=join_token, gone=Refused
+        )
+        registration = _read(Registration, answer)
+        self.token = registration.token
+        return registration
+
+    def wishes(self, version: str | None, wait_s: float) -> Wishes:
+        """What this node should run; answered at once when it differs from `version`, else after a while."""
+        params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
+        return _read(Wishes, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout))
+
+    def load(self, sample: NodeLoad) -> None:
+        """A sample of the node's load; also says that the node is alive."""
+        self._request("POST", "/api/worker/load", content=sample.model_dump_json())
+
+    def report(self, part: Part, report: PartReport) -> str:
+        """What became of this node's part; returns the attempt's state on the server."""
+        content = report.model_dump_json(exclude_none=True)
+        return str(self._json("POST", f"{part.path}/report", content=content).get("state", ""))
+
+    def file_offsets(self, part: Part, path: str, generation: int) -> FileOffsets:
+        """How much of a file the server has."""
+        params = {"path": path, "generation": generation}
+        return _read(FileOffsets, self._json("GET", f"{part.path}/files", params=params))
+
+    def append(self, part: Part, path: str, generation: int, offset: int, data: bytes) -> int:
+        """Append to a mirrored file; returns the offset behind the data."""
+        params = {"path": path, "generation": generation, "offset": offset}
+        return int(self._json("PUT", f"{part.path}/files", params=params, content=data)["offset"])
+
+    def points(self, part: Part, batch: PointBatch) -> int:
+        """Points of one byte range of an event file; returns the offset up to which they are stored."""
+        return int(self._json("POST", f"{part.path}/points", content=batch.model_dump_json())["offset"])
+
+    def offer_checkpoint(self, part: Part, offer: CheckpointOffer) -> CheckpointPlace:
+        """Announce a snapshot; the same one again gets the same answer."""
+        answer = self._json("POST", f"{part.path}/checkpoints", content=offer.model_dump_json())
+        return _read(CheckpointPlace, answer)
+
+    def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
+        """The next bytes of a snapshot; returns the offset behind them."""
+        path = f"/api/worker/checkpoints/{checkpoint_id}/data"
+        params = {"offset": offset}
+        # 409 is a second request for the same bytes, not an attempt that was superseded.
+        return int(self._json("PUT", path, params=params, content=data, gone=ServerAway)["offset"])
+
+    def complete_checkpoint(self, checkpoint_id: int, adopted: str | None = None) -> None:
+        """All bytes are there (or renamed into the adopt directory): the server checks the SHA-256."""
+        path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
+        content = json.dumps({"adopted": adopted})
+        self._request("POST", path, content=content, gone=ServerAway, wrong=ChecksumMismatch)
+
+    def download(self, source: ResumeFrom, target: Path) -> None:
+        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused."""
+        partial = target.with_name(f"{target.name}.part")
+        have = partial.stat().st_size if partial.exists() else 0
+        if have > source.size_bytes:
+            partial.unlink()
+            have = 0
+        if have < source.size_bytes or have == 0:
+            self._download_rest(source, partial, have)
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != source.sha256:
+            partial.unlink()
+            raise ChecksumMismatch(f"the checkpoint {source.name} arrived with another SHA-256 than listed")
+        partial.replace(target)
+
+    def _download_rest(self, source: ResumeFrom, partial: Path, have: int) -> None:
+        headers = {"Authorization": f"Bearer {self.token}"} | ({"Range": f"bytes={have}-"} if have else {})
+        try:
+            with self._http.stream("GET", source.download_path, headers=headers) as response:
+                if response.is_error:
+                    response.read()
+                    _raise_for(response, gone=Refused, wrong=Refused)
+                with partial.open("ab" if response.status_code == 206 else "wb") as file:
+                    for chunk in response.iter_bytes(DOWNLOAD_CHUNK_BYTES):
+                        file.write(chunk)
+        except httpx.TransportError as error:
+            raise ServerAway(_words(error)) from error
+
+    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        response = self._request(method, path, **options)
+        try:
+            answer = response.json()
+        except ValueError as error:
+            raise ServerAway(f"{path}: the answer is not JSON, so it is not the server's") from error
+        if not isinstance(answer, dict):
+            raise ServerAway(f"{path}: the answer is not an object, so it is not the server's")
+        return answer
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        bearer: str | None = None,
+        gone: type[Exception] = Superseded,
+        wrong: type[Exception] = Refused,
+        **options: Any,
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
+        content = options.get("content")
+        if content is not None:
+            kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
+            headers["Content-Type"] = kind
+        try:
+            response = self._http.request(method, path, headers=headers, **options)
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise ServerAway(_words(error)) from error
+        if not response.is_success:
+            _raise_for(response, gone, wrong)
+        return response
+
+
+def _raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exception]) -> None:
+    code, message = response.status_code, _server_message(response)
+    if code == 416:
+        raise OffsetMismatch(_have(response))
+    if message is None:  # a proxy, or another program on this port: nothing that training may end for
+        raise ServerAway(f"{response.request.url.path} was answered {code}, and not by the server")
+    if code == 401:
+        raise Unauthorized(message)
+    if code in (403, 404, 409, 410):
+        raise gone(message)
+    if code == 507:
+        raise ServerFull(message)
+    if code in (408, 425, 429) or code >= 500:
+        raise ServerAway(message)
+    raise wrong(message) if code == 422 else Refused(message)
+
+
+def _server_message(response: httpx.Response) -> str | None:
+    """The sentence of an error in the server's own shape."""
+    try:
+        return str(response.json()["detail"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _have(response: httpx.Response) -> int:
+    try:
+        answer = response.json()
+        return int(answer["offset"] if "offset" in answer else answer["detail"]["offset"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ServerAway("an offset was refused without saying which one is right") from error
+
+
+def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:
+    try:
+        return kind.model_validate(answer)
+    except ValidationError as error:
+        raise ServerAway(f"the answer cannot be read: {error}") from error
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

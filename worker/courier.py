@@ -1,0 +1,86 @@
+"""Carries what one attempt writes to the server: points first, then logs and event files, and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from db.spec import RunSpec
+from worker.checkpoints import CheckpointWatch
+from worker.client import Adoption, Client, Part, Refused
+from worker.handover import Handover
+from worker.mirror import FileMirror
+from worker.points import PointPump
+from worker.preparation import EXISTING_FILE
+from worker.walk import Listing
+
+log = logging.getLogger(__name__)
+UNWATCHED_EVERY_S = 1.0
+POINTS_WATCHED_EVERY_S = 0.05
+MIRROR_WATCHED_EVERY_S = 0.1
+MIRROR_STEP_BYTES = 2 * 1024 * 1024
+
+
+class Courier:
+    """One attempt's way to the server. `carry` runs in one thread, the checkpoints' two methods in others."""
+
+    def __init__(self, folder: Path, spec: RunSpec, client: Client, part: Part, label: str) -> None:
+        self._client, self._part, self._label = client, part, label
+        roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
+        ignore = _existing(folder / EXISTING_FILE)
+        self._mirror = FileMirror(
+            folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES
+        )
+        self._points = PointPump(
+            self._mirror.event_files,
+            lambda path, generation: client.file_offsets(part, path, generation),
+            lambda batch: client.points(part, batch),
+            folder / "worker" / "main-writer",
+        )
+        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
+        self._handover = Handover(watch, client, part, label)
+        self._points_at = self._mirror_at = float("-inf")
+
+    def carry(self, now: float, *, watched: bool, final: bool) -> bool:
+        """Send what is new and due; True when more is waiting. What the server raises goes through."""
+        more = False
+        if final or now - self._points_at >= (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+            more = self._points.step()
+            self._points_at = now
+        if final or now - self._mirror_at >= (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+            more = self._mirror.step(float("inf") if final else now) > 0 or more
+            self._mirror_at = now
+        return more
+
+    def take_checkpoints(self, now: float, *, final: bool) -> None:
+        """Copy what is complete before it changes or goes."""
+        self._handover.take(now, final=final)
+
+    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
+        """Hand over what was taken."""
+        self._handover.send(adoption, may_go_on)
+
+    @property
+    def is_done(self) -> bool:
+        """After the end, when `carry` had nothing more: nothing is left here that the server lacks."""
+        return self._handover.is_done and self._mirror.pending_bytes() == 0
+
+    def _bytes_of(self, path: str, generation: int) -> int:
+        return self._client.file_offsets(self._part, path, generation).offset
+
+    def _append(self, path: str, generation: int, offset: int, data: bytes) -> int:
+        try:
+            return self._client.append(self._part, path, generation, offset, data)
+        except Refused as refusal:
+            log.error("attempt %s: %s was refused, and is not copied: %s", self._label, path, refusal)
+            return offset + len(data)
+
+
+def _existing(notes: Path) -> Listing:
+    try:
+        found: Listing = json.loads(notes.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

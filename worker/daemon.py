@@ -1,0 +1,177 @@
+"""Reconciles what the server wishes for this node with what is on its disk and in its processes."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from db.spec import RUN_ID, Assignment
+from worker.attempt import Attempt, Background, Spawn, is_settled
+from worker.client import Adoption, Client, Refused, ServerAway, ServerFull, Wishes
+from worker.preparation import Node, write_whole
+
+log = logging.getLogger(__name__)
+ASSIGNMENT_FILE = "assignment.json"
+SHUTDOWN_GRACE_S = 15.0
+LONGEST_PAUSE_S = 5.0
+
+
+class Backoff:
+    """When to ask an absent server again: later each time, never the same for two workers."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.0
+        self._until = float("-inf")
+
+    def is_due(self, now: float) -> bool:
+        """Whether enough time has passed."""
+        return now >= self._until
+
+    def failed(self, now: float) -> float:
+        """The server did not answer; returns the seconds to wait."""
+        self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * 2))
+        wait_s = self._pause_s * random.uniform(0.5, 1.0)
+        self._until = now + wait_s
+        return wait_s
+
+    def worked(self) -> None:
+        """It answered."""
+        self._pause_s, self._until = 0.0, float("-inf")
+
+
+class Daemon:
+    """All attempts of one node. `step` is called again and again; nothing else touches processes."""
+
+    def __init__(self, client: Client, node: Node, spawn: Spawn, background: Background) -> None:
+        self._client, self._node = client, node
+        self._spawn, self._background = spawn, background
+        self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._wishes: Wishes | None = None
+        self._lock = threading.Lock()
+        self._backoff = Backoff()
+        self._troubles: dict[str, str] = {}
+        self._shutdown_grace_s: float | None = None
+        self.watched = False
+
+    def find_attempts(self) -> None:
+        """Take up again what an earlier worker on this data started and did not finish reporting."""
+        for path in sorted((self._node.data_dir / "runs").glob(f"*/attempts/*/node*/{ASSIGNMENT_FILE}")):
+            if is_settled(path.parent):
+                continue
+            try:
+                assignment = Assignment.model_validate_json(path.read_bytes())
+            except (OSError, ValueError) as error:
+                log.error("%s cannot be read: %s", path, error)
+                continue
+            self._open(assignment)
+
+    def take(self, wishes: Wishes) -> None:
+        """The newest complete list; may be called from another thread."""
+        with self._lock:
+            self._wishes, self.watched = wishes, wishes.watched
+
+    def shut_down(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+        """End every run of this node, with at most so many seconds to save each."""
+        self._shutdown_grace_s = grace_s
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """What this node has, the oldest first."""
+        return [self._attempts[key] for key in sorted(self._attempts)]
+
+    def step(self, now: float) -> bool:
+        """One turn: wishes, processes, reports. True when more is waiting to be sent."""
+        self._take_up_wishes()
+        if self._shutdown_grace_s is not None:
+            for attempt in self.attempts:
+                attempt.shut_down(min(self._shutdown_grace_s, attempt.assignment.spec.stop_grace_s))
+        for attempt in self.attempts:
+            self._guard("act", attempt, partial(attempt.act, now))
+        more = self._send(now) if self._backoff.is_due(now) else False
+        for attempt in self.attempts:
+            if attempt.is_settled:
+                del self._attempts[attempt.key]
+        return more
+
+    def take_checkpoints(self, now: float) -> None:
+        """Runs in a thread of its own: copying may take seconds."""
+        for attempt in self.attempts:
+            self._guard("take", attempt, partial(attempt.take_checkpoints, now))
+
+    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
+        """Runs in a thread of its own: sending may take hours. ServerAway goes through."""
+        for attempt in self.attempts:
+            self._guard("hand over", attempt, partial(attempt.send_checkpoints, adoption, may_go_on))
+
+    def _take_up_wishes(self) -> None:
+        with self._lock:
+            wishes, self._wishes = self._wishes, None
+        if wishes is None:
+            return
+        wished = {(one.fence, one.node_rank): one for one in wishes.assignments}
+        for key, assignment in wished.items():
+            attempt = self._attempts.get(key)
+            if attempt is None and self._shutdown_grace_s is None:
+                attempt = self._open(assignment)
+            if attempt is not None:
+                attempt.wish(assignment)
+        for key, attempt in self._attempts.items():
+            if key not in wished:
+                attempt.doubt()
+
+    def _open(self, assignment: Assignment) -> Attempt | None:
+        try:
+            folder = self._folder(assignment)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not (folder / ASSIGNMENT_FILE).exists():
+                write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
+        except (OSError, ValueError) as error:
+            self._tell(assignment.run_id, f"the directory of run {assignment.run_id} cannot be made: {error}")
+            return None
+        attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
+        self._attempts[attempt.key] = attempt
+        return attempt
+
+    def _folder(self, assignment: Assignment) -> Path:
+        run_id = assignment.run_id
+        if not re.fullmatch(RUN_ID, run_id):  # it becomes a path
+            raise ValueError(f"{run_id!r} is not a run's id")
+        attempts = self._node.data_dir / "runs" / run_id / "attempts"
+        return attempts / str(assignment.attempt) / f"node{assignment.node_rank}"
+
+    def _send(self, now: float) -> bool:
+        more = False
+        try:
+            for attempt in self.attempts:
+                more |= self._guard("send", attempt, partial(attempt.send, now, watched=self.watched))
+        except ServerAway as error:
+            self._backoff.failed(now)
+            kind = "has no room for data" if isinstance(error, ServerFull) else "does not answer"
+            self._tell("server", f"the server {kind}, what is new is kept here: {error}")
+            return False
+        self._backoff.worked()
+        if self._troubles.pop("server", None):
+            log.info("the server answers again")
+        return more
+
+    def _guard(self, task: str, attempt: Attempt, work: Callable[[], bool | None]) -> bool:
+        """One attempt's trouble (a full disk, a file without rights) must not stop the others."""
+        subject = f"attempt {attempt.label}, {task}"
+        try:
+            more = bool(work())
+        except (OSError, Refused) as error:
+            self._tell(subject, f"{subject}: {error}")
+            return False
+        self._troubles.pop(subject, None)
+        return more
+
+    def _tell(self, subject: str, trouble: str) -> None:
+        """Say a trouble once, not at every turn."""
+        if self._troubles.get(subject) != trouble:
+            self._troubles[subject] = trouble
+            log.warning("%s", trouble)

@@ -1,0 +1,111 @@
+"""Hands finished checkpoints to the server: by a link where both see one disk, else by resumable upload."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from db.states import CheckpointOffer
+from worker.checkpoints import CheckpointWatch, Snapshot
+from worker.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, OffsetMismatch, Part, Refused
+
+log = logging.getLogger(__name__)
+PIECE_BYTES = 4 * 1024 * 1024
+FULL_DISK_PATIENCE_S = 60.0
+"""After the last process ended, room on the node is waited for no longer: the file itself stays there."""
+
+
+class Handover:
+    """The checkpoints of one attempt: `take` and `send` may run in different threads."""
+
+    def __init__(self, watch: CheckpointWatch, client: Client, part: Part, label: str) -> None:
+        self._watch, self._client, self._part, self._label = watch, client, part, label
+        self._final_since: float | None = None
+        self._all_taken = False
+
+    def take(self, now: float, *, final: bool) -> None:
+        """Copy what is complete; `final`: no process of the attempt exists any more."""
+        if self._all_taken:
+            return
+        self._watch.step(now, final=final)
+        if self._watch.notice:
+            log.warning("attempt %s: %s", self._label, self._watch.notice)
+        if final:
+            self._final_since = now if self._final_since is None else self._final_since
+            late = now - self._final_since >= FULL_DISK_PATIENCE_S
+            self._all_taken = self._watch.notice is None or late
+
+    def send(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
+        """Hand over everything taken, the oldest first. What the server raises goes through."""
+        for snapshot in self._watch.pending():
+            if not may_go_on():
+                return
+            try:
+                self._hand_over(snapshot, adoption, may_go_on)
+            except (ChecksumMismatch, FileNotFoundError):
+                log.warning("attempt %s: %s did not arrive as it was; again", self._label, snapshot.name)
+                self._watch.forget(snapshot)
+            except Refused as refusal:
+                log.error("attempt %s: checkpoint %s was refused: %s", self._label, snapshot.name, refusal)
+                self._watch.done(snapshot)
+
+    @property
+    def is_done(self) -> bool:
+        """Everything complete was taken after the end, and the server has it."""
+        return self._all_taken and not self._watch.pending()
+
+    def _hand_over(
+        self, snapshot: Snapshot, adoption: Adoption | None, may_go_on: Callable[[], bool]
+    ) -> None:
+        offer = CheckpointOffer(
+            path=snapshot.name,
+            step=snapshot.step,
+            size_bytes=snapshot.size_bytes,
+            sha256=snapshot.sha256,
+            written_at=snapshot.written_at,
+        )
+        place = self._client.offer_checkpoint(self._part, offer)
+        if not place.complete:
+            name = _link_into(adoption, snapshot.path, place) if adoption else None
+            if name is None and not self._upload(snapshot, place, may_go_on):
+                return
+            self._client.complete_checkpoint(place.checkpoint_id, name)
+        self._watch.done(snapshot)
+        log.info("attempt %s: checkpoint %s is on the server", self._label, snapshot.name)
+
+    def _upload(self, snapshot: Snapshot, place: CheckpointPlace, may_go_on: Callable[[], bool]) -> bool:
+        offset = place.offset
+        with snapshot.path.open("rb") as file:
+            while offset < snapshot.size_bytes:
+                if not may_go_on():
+                    return False
+                piece = os.pread(file.fileno(), PIECE_BYTES, offset)
+                try:
+                    offset = self._client.send_checkpoint(place.checkpoint_id, offset, piece)
+                except OffsetMismatch as mismatch:
+                    offset = mismatch.have
+        return True
+
+
+def sees_server_disk(adoption: Adoption | None) -> bool:
+    """Whether the proof can be read here, so that snapshots need not travel."""
+    if adoption is None:
+        return False
+    with suppress(OSError):
+        return Path(adoption.proof_file).read_text().strip() == adoption.proof
+    return False
+
+
+def _link_into(adoption: Adoption, snapshot: Path, place: CheckpointPlace) -> str | None:
+    """A second name in the server's directory: our own stays until the server has taken it, whatever dies."""
+    name = f"adopted-{place.checkpoint_id}"
+    target = Path(adoption.directory) / name
+    try:
+        target.unlink(missing_ok=True)
+        target.hardlink_to(snapshot)
+    except OSError:  # another file system, or one without links
+        return None
+    return name

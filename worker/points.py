@@ -1,0 +1,130 @@
+"""Carries points from event files to the server, each once, whatever is repeated or killed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from db.states import PointBatch
+from worker.client import FileOffsets, OffsetMismatch, Refused
+from worker.events import EventTail, main_writer_dir, series_name
+from worker.mirror import MirroredFile
+
+log = logging.getLogger(__name__)
+BATCH_BYTES = 256 * 1024
+"""Of the event file; the points in it make one request."""
+STEP_BYTES = 4 * BATCH_BYTES
+
+
+@dataclass
+class _Reader:
+    """One generation of one event file, and the batch on its way."""
+
+    tail: EventTail
+    waiting: PointBatch | None = None
+    read_up_to: int = -1
+    """The size of the file when all its whole records had been sent."""
+
+
+class PointPump:
+    """Reads the event files a mirror knows, and sends their points with the byte range they came from."""
+
+    def __init__(
+        self,
+        files: Callable[[], Sequence[MirroredFile]],
+        offsets_of: Callable[[str, int], FileOffsets],
+        send: Callable[[PointBatch], int],
+        notes: Path,
+    ) -> None:
+        self._files, self._offsets_of, self._send = files, offsets_of, send
+        self._readers: dict[tuple[str, int], _Reader] = {}
+        self._notes = notes
+        self._main_dir: str | None = None
+
+    def step(self) -> bool:
+        """Send what is new; True when more is waiting. What the server raises goes through."""
+        left = STEP_BYTES
+        for file in self._files():
+            size = _size_if_same(file)
+            reader = self._readers.get((file.path, file.generation))
+            if size is None or (reader is not None and size <= reader.read_up_to):
+                continue
+            if reader is None:
+                reader = self._open(file)
+            while left > 0 and self._send_batch(file, reader, size):
+                left -= BATCH_BYTES
+        return left <= 0
+
+    def _open(self, file: MirroredFile) -> _Reader:
+        offset = self._offsets_of(file.path, file.generation).points_offset
+        reader = self._readers[file.path, file.generation] = _Reader(EventTail(file.source, offset))
+        return reader
+
+    def _send_batch(self, file: MirroredFile, reader: _Reader, size: int) -> bool:
+        """True when something was sent, so that there may be more."""
+        if reader.waiting is None:
+            reader.waiting = self._read(file, reader.tail)
+        batch = reader.waiting
+        if batch is None:
+            reader.read_up_to = size
+            return False
+        try:
+            reader.tail.offset = self._send(batch)
+        except OffsetMismatch as mismatch:
+            reader.tail.offset = mismatch.have
+        except Refused as refusal:
+            log.warning("%s: points at byte %d were refused: %s", file.path, batch.start, refusal)
+            reader.waiting = batch.model_copy(update={"series": {}})
+            if not batch.series:
+                raise
+            return True
+        reader.waiting = None
+        return True
+
+    def _read(self, file: MirroredFile, tail: EventTail) -> PointBatch | None:
+        found = tail.read(BATCH_BYTES)
+        if found.notice:
+            log.warning("%s", found.notice)
+        if found.end == found.start:
+            return None
+        return PointBatch(
+            path=file.path,
+            generation=file.generation,
+            start=found.start,
+            end=found.end,
+            series={self._name(tag, file.path): points for tag, points in found.series.items()},
+        )
+
+    def _name(self, tag: str, path: str) -> str:
+        main_dir = _shown(self._remember_main_dir())
+        return series_name(tag, _shown(str(PurePosixPath(path).parent)), main_dir)
+
+    def _remember_main_dir(self) -> str:
+        """The first writer's directory keeps plain names for good, also after a restart of the worker."""
+        if self._main_dir is None:
+            try:
+                self._main_dir = self._notes.read_text()
+            except OSError:
+                found = main_writer_dir([Path(file.path) for file in self._files()])
+                self._main_dir = str(found or "")
+                with suppress(OSError):  # a full disk: the same answer is found again
+                    self._notes.parent.mkdir(parents=True, exist_ok=True)
+                    self._notes.write_text(self._main_dir)
+        return self._main_dir
+
+
+def _size_if_same(file: MirroredFile) -> int | None:
+    """The file's size now, unless it was replaced and the mirror has not noticed yet."""
+    try:
+        status = file.source.lstat()
+    except OSError:
+        return None
+    return status.st_size if status.st_ino == file.inode else None
+
+
+def _shown(directory: str) -> str:
+    """As the script knows it: below its working directory."""
+    return directory.partition("/")[2] if directory.startswith(("work/", "workdir/")) else directory

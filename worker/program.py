@@ -1,0 +1,331 @@
+"""The worker as a program: its options, its threads, and what signals do."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from platformdirs import user_data_path
+
+from db.states import Device, NodeFacts
+from worker import hardware
+from worker.client import Adoption, Client, Refused, ServerAway, Unauthorized
+from worker.daemon import Backoff, Daemon
+from worker.handover import sees_server_disk
+from worker.preparation import Node, training_environment, write_whole
+
+log = logging.getLogger("worker")
+WATCHED_PAUSE_S = 0.02
+PAUSE_S = 0.2
+CHECKPOINT_PAUSE_S = 0.2
+ACKNOWLEDGE_LIMIT_S = 10.0
+"""How long a worker that ends its runs waits for the server to hear of it."""
+LEAVE_LIMIT_S = 1.0
+
+
+class CannotRun(Exception):
+    """Why this worker cannot do its work, in one sentence."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`rankzero worker`: serve the server until SIGTERM; the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    options = _parser().parse_args(argv)
+    try:
+        return Worker(options).run()
+    except CannotRun as error:
+        print(f"rankzero worker: {error}", file=sys.stderr)
+        return 1
+
+
+def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Popen[bytes]]:
+    """Supervisors live in a session of their own, so that nothing that ends this worker ends them."""
+
+    def spawn(folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "worker.supervisor", "--data", str(data_dir)]
+        (folder / "logs").mkdir(exist_ok=True)
+        with (folder / "logs" / "supervisor.log").open("ab") as output:
+            return subprocess.Popen(
+                [*command, "--attempt", f"{run_id}/{attempt}", str(folder)],
+                env=training_environment(os.environ),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    return spawn
+
+
+class Worker:
+    """One node's daemon, the threads that feed it, and its end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._data: Path = options.data.expanduser().absolute()
+        self._lock = _lock_data(self._data)
+        self._identity_file = self._data / "node" / "node.json"
+        self._identity = _read_identity(self._identity_file)
+        self._join_token = _join_token(options, self._data)
+        self._devices = hardware.devices(options.slots)
+        self._address = options.address or hardware.address_towards(options.server)
+        self._name = options.name or self._identity.get("name") or os.uname().nodename
+        self._client = Client(options.server, self._identity.get("token", ""))
+        node = _node(self._name, self._data, self._address, self._devices)
+        self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), _in_thread)
+        self._instance_id = uuid.uuid4().hex
+        self._adoption: Adoption | None = None
+        self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
+        self._wake, self._signalled = threading.Event(), threading.Event()
+        self._registered = threading.Event()
+        self._is_leaving = False
+        self._signals = 0
+        self._fatal: str | None = None
+
+    def run(self) -> int:
+        """Work until a signal; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+        self._daemon.find_attempts()
+        loops = (self._follow_wishes, self._report_load, self._take_checkpoints, self._send_checkpoints)
+        for loop in loops:
+            _start_thread(loop.__name__, loop)
+        stepping = _start_thread("steps", self._step)
+        log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
+        while not self._signalled.wait(0.5) and self._fatal is None:
+            pass
+        if self._signals and self._options.stop_runs:
+            self._end_runs()
+        self._is_leaving = True
+        self._wake.set()
+        stepping.join(LEAVE_LIMIT_S)
+        if self._fatal is not None:
+            raise CannotRun(self._fatal)
+        left = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
+        log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(left)}" if left else "")
+        return 0
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        self._signalled.set()
+
+    def _end_runs(self) -> None:
+        """Stop every run, and let the server know; a second signal hurries."""
+        self._daemon.shut_down()
+        hurried = False
+        give_up_at: float | None = None
+        while attempts := self._daemon.attempts:
+            if self._signals > 1 and not hurried:
+                hurried = True
+                self._daemon.shut_down(0.0)
+            if all(attempt.is_over for attempt in attempts):
+                limit_s = LEAVE_LIMIT_S if hurried else ACKNOWLEDGE_LIMIT_S
+                give_up_at = give_up_at or time.monotonic() + limit_s
+                if time.monotonic() >= give_up_at:
+                    log.warning("the server has not heard the end of every run; it will, at the next start")
+                    return
+            self._wake.set()
+            time.sleep(0.05)
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        while not self._is_leaving:
+            began = time.monotonic()
+            more = self._daemon.step(began)
+            if not more:
+                pause_s = WATCHED_PAUSE_S if self._daemon.watched and self._daemon.attempts else PAUSE_S
+                self._wake.wait(max(pause_s, 2 * (time.monotonic() - began)))
+                self._wake.clear()
+
+    def _follow_wishes(self) -> None:
+        version: str | None = None
+        backoff = Backoff()
+        while not self._is_leaving:
+            try:
+                if not self._registered.is_set():
+                    self._register()
+                    version = None
+                wishes = self._client.wishes(version, self._poll_wait_s)
+            except Unauthorized as error:
+                self._registered.clear()
+                log.info("the server asks this node to register: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+            except ServerAway as error:
+                log.debug("no wishes: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+            else:
+                backoff.worked()
+                version = wishes.version
+                self._daemon.take(wishes)
+                self._wake.set()
+
+    def _register(self) -> None:
+        facts = NodeFacts(
+            name=self._name,
+            instance_id=self._instance_id,
+            hostname=os.uname().nodename,
+            address=self._address,
+            devices=self._devices,
+            labels=dict(self._options.label),
+            info=hardware.node_info(),
+        )
+        try:
+            answer = self._client.register(facts, self._identity.get("node_id"), self._join_token)
+        except (Unauthorized, Refused) as error:
+            if not self._daemon.attempts:
+                self._fatal = f"{self._options.server} refuses this node: {error}"
+            raise ServerAway(str(error)) from error
+        self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
+        write_whole(self._identity_file, json.dumps(self._identity))
+        self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
+        self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
+        self._registered.set()
+        way = "shares the server's disk" if self._adoption else "sends its checkpoints"
+        log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+
+    def _report_load(self) -> None:
+        while not self._is_leaving:
+            self._registered.wait(1.0)
+            if self._registered.is_set():
+                try:
+                    self._client.load(hardware.sample_load(self._data))
+                except (ServerAway, Refused) as error:
+                    log.debug("the load was not taken: %s", error)
+                time.sleep(self._heartbeat_s)
+
+    def _take_checkpoints(self) -> None:
+        while not self._is_leaving:
+            self._daemon.take_checkpoints(time.monotonic())
+            time.sleep(CHECKPOINT_PAUSE_S)
+
+    def _send_checkpoints(self) -> None:
+        backoff = Backoff()
+        while not self._is_leaving:
+            try:
+                self._daemon.send_checkpoints(self._adoption, lambda: not self._is_leaving)
+                backoff.worked()
+                time.sleep(CHECKPOINT_PAUSE_S)
+            except ServerAway as error:
+                log.debug("checkpoints wait: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+
+
+def _start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
+    """A loop that goes on after a mistake of ours: the trainings are worth more than a clean exit."""
+
+    def run() -> None:
+        while True:
+            try:
+                return loop()
+            except Exception:
+                log.exception("the worker made a mistake (%s); it goes on", name)
+                time.sleep(1.0)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _node(name: str, data: Path, address: str, devices: Sequence[Device]) -> Node:
+    return Node(
+        name=name,
+        data_dir=data,
+        python=sys.executable,
+        address=address,
+        interface=hardware.interface_of(address),
+        cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
+    )
+
+
+def _lock_data(data: Path) -> int:
+    """Two workers on one data directory would start everything twice."""
+    folder = data / "node"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CannotRun(
+            f"another worker already uses {data}. Stop it, or give this one a --data of its own."
+        ) from None
+    return descriptor
+
+
+def _read_identity(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _join_token(options: argparse.Namespace, data: Path) -> str:
+    """From the environment, the file that was named, or the data directory shared with the server."""
+    if options.token_file is not None:
+        try:
+            return str(options.token_file.read_text().strip())
+        except OSError as error:
+            raise CannotRun(f"{options.token_file} cannot be read: {error.strerror}.") from error
+    if token := os.environ.get("RANKZERO_TOKEN"):
+        return token
+    try:
+        return (data / "join-token").read_text().strip()
+    except OSError:
+        raise CannotRun(
+            "a token is needed to join: set RANKZERO_TOKEN or --token-file to what "
+            "`rankzero token --join` prints on the server."
+        ) from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankzero worker", description="Offer this machine's devices to a Rankzero server."
+    )
+    server = os.environ.get("RANKZERO_URL")
+    default_data = Path(os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False))
+    parser.add_argument("--server", default=server, required=server is None, metavar="URL")
+    parser.add_argument("--name", help="the node's name (default: the host's)")
+    parser.add_argument("--slots", type=_positive, help="devices to offer (default: all GPUs, else cores)")
+    parser.add_argument("--data", type=Path, default=default_data, metavar="DIR")
+    parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="instead of RANKZERO_TOKEN")
+    parser.add_argument("--stop-runs", action="store_true", help="end this node's runs on SIGTERM")
+    parser.add_argument("--address", help="where other nodes reach this one (default: as the server does)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not key or not found:
+        raise argparse.ArgumentTypeError(f"{text!r} must be written as K=V")
+    return key, value
