@@ -190,7 +190,9 @@ def address_towards(server_url: str) -> str:
     parts = urlsplit(server_url)
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        for family, kind, _, _, target in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM):
+        routes = socket.getaddrinfo(parts.hostname or "127.0.0.1", port, type=socket.SOCK_DGRAM)
+        # IPv4 first: `localhost` may name both, and launchers are happier with it.
+        for family, kind, _, _, target in sorted(routes, key=lambda route: route[0] != socket.AF_INET):
             with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
                 probe.connect(target)
                 return str(probe.getsockname()[0])

@@ -1,0 +1,225 @@
+"""A node tells its devices and load whatever its GPU driver does, hanging included."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from worker.hardware import GpuReader, address_towards, cores, devices, interface_of, node_info, sample_load
+
+
+class FakeNvml:
+    """Two GPUs; each call may be replaced."""
+
+    NVML_DEVICE_MIG_ENABLE = 1
+    NVML_TEMPERATURE_GPU = 0
+    names = ("GPU-aaaa", "GPU-bbbb")
+
+    def nvmlInit(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.names)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return self.names[index]
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:
+        return handle
+
+    def nvmlDeviceGetName(self, handle: str) -> bytes:
+        return b"NVIDIA H100"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=80 << 30, used=3 << 30)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=97)
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        raise RuntimeError("Not Supported")
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
+        return [0, 0]
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 12080
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.1"
+
+
+class NVMLError_LibraryNotFound(Exception):
+    """As pynvml calls it."""
+
+
+@pytest.fixture(autouse=True)
+def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def without_driver() -> GpuReader:
+    nvml = FakeNvml()
+
+    def fail() -> None:
+        raise NVMLError_LibraryNotFound
+
+    nvml.nvmlInit = fail  # type: ignore[method-assign]
+    return GpuReader(nvml)
+
+
+def test_without_a_gpu_the_slots_are_cores() -> None:
+    gpus = without_driver()
+    assert [device.id for device in devices(None, gpus)] == [f"cpu:{index}" for index in range(cores())]
+    assert [(device.id, device.kind) for device in devices(3, gpus)] == [
+        (f"cpu:{i}", "cpu") for i in range(3)
+    ]
+    assert gpus.notice is None
+
+
+def test_gpus_are_known_by_their_uuid() -> None:
+    found = devices(None, GpuReader(FakeNvml()))
+    assert [(device.id, device.kind, device.name, device.memory_bytes) for device in found] == [
+        ("GPU-aaaa", "cuda", "NVIDIA H100", 80 << 30),
+        ("GPU-bbbb", "cuda", "NVIDIA H100", 80 << 30),
+    ]
+    assert [device.id for device in devices(1, GpuReader(FakeNvml()))] == ["GPU-aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "ids"), [("1", ["GPU-bbbb"]), ("GPU-a", ["GPU-aaaa"]), ("0,1", ["GPU-aaaa", "GPU-bbbb"])]
+)
+def test_only_the_gpus_given_to_the_worker_count(
+    monkeypatch: pytest.MonkeyPatch, visible: str, ids: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [device.id for device in devices(None, GpuReader(FakeNvml()))] == ids
+
+
+def test_a_worker_with_no_gpu_left_to_it_offers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert {device.kind for device in devices(None, GpuReader(FakeNvml()))} == {"cpu"}
+
+
+def test_a_sliced_gpu_is_its_slices() -> None:
+    nvml = FakeNvml()
+    nvml.nvmlDeviceGetMigMode = lambda handle: [int(handle == "GPU-aaaa")] * 2  # type: ignore[method-assign]
+    nvml.nvmlDeviceGetMaxMigDeviceCount = lambda handle: 7  # type: ignore[attr-defined]
+
+    def slice_of(handle: str, index: int) -> str:
+        if index > 1:
+            raise RuntimeError("Not Found")
+        return f"MIG-{handle[-4:]}-{index}"
+
+    nvml.nvmlDeviceGetMigDeviceHandleByIndex = slice_of  # type: ignore[attr-defined]
+    assert [device.id for device in devices(None, GpuReader(nvml))] == [
+        "MIG-aaaa-0",
+        "MIG-aaaa-1",
+        "GPU-bbbb",
+    ]
+
+
+def test_load_names_each_gpu_and_leaves_out_what_it_does_not_tell(tmp_path: Path) -> None:
+    load = sample_load(tmp_path, GpuReader(FakeNvml()))
+    assert load.gpus[0] == {
+        "id": "GPU-aaaa",
+        "utilisation_percent": 97,
+        "memory_used_bytes": 3 << 30,
+        "temperature_c": 61,
+        "power_w": None,
+    }
+    assert 0 < load.memory_used_bytes < load.memory_total_bytes
+    assert 0 < load.disk_free_bytes < load.disk_total_bytes
+
+
+def test_a_temperature_that_cannot_be_is_none(tmp_path: Path) -> None:
+    nvml = FakeNvml()
+    nvml.nvmlDeviceGetTemperature = lambda handle, sensor: -273  # type: ignore[method-assign]
+    assert sample_load(tmp_path, GpuReader(nvml)).gpus[0]["temperature_c"] is None
+
+
+def test_a_hanging_driver_holds_nobody_up_and_is_asked_again_when_it_answers(tmp_path: Path) -> None:
+    answer = threading.Event()
+    nvml = FakeNvml()
+    nvml.nvmlInit = lambda: answer.wait() and None  # type: ignore[method-assign]
+    gpus = GpuReader(nvml, limit_s=0.1)
+    began = time.monotonic()
+    threads = threading.active_count()
+    for _ in range(20):
+        load = sample_load(tmp_path, gpus)
+    assert time.monotonic() - began < 2
+    assert threading.active_count() == threads + 1
+    assert load.gpus == [] and "GPU metrics unavailable" in (load.notice or "")
+    answer.set()
+    deadline = time.monotonic() + 5
+    while not sample_load(tmp_path, gpus).gpus and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sample_load(tmp_path, gpus).notice is None
+
+
+def test_a_gpu_fallen_off_the_bus_is_a_notice(tmp_path: Path) -> None:
+    nvml = FakeNvml()
+
+    def lost(handle: str) -> str:
+        raise RuntimeError("GPU is lost")
+
+    nvml.nvmlDeviceGetUUID = lost  # type: ignore[method-assign]
+    load = sample_load(tmp_path, GpuReader(nvml))
+    assert load.notice == "GPU metrics unavailable: GPU is lost."
+
+
+def test_a_folder_that_is_gone_does_not_stop_the_sample(tmp_path: Path) -> None:
+    load = sample_load(tmp_path / "gone", without_driver())
+    assert load.disk_total_bytes == 0 and load.memory_total_bytes > 0
+
+
+def test_a_nearly_full_disk_is_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1 << 30, total=100 << 30))
+    assert "nearly full: 1.0 GiB are free" in (sample_load(tmp_path, without_driver()).notice or "")
+
+
+def test_what_the_node_is_made_of() -> None:
+    info = node_info(GpuReader(FakeNvml()))
+    assert info["python"] == sys.executable
+    assert (info["cuda_version"], info["driver_version"]) == ("12.8", "570.1")
+    assert info["cores"] == cores() and info["memory_bytes"] > 0 and info["hostname"] == socket.gethostname()
+    assert "cuda_version" not in node_info(without_driver())
+
+
+def test_the_torch_version_is_known_without_importing_torch() -> None:
+    code = "import sys, worker.hardware as h; print(h.node_info()['torch_version'], 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    version, imported = done.stdout.split()
+    assert version[0].isdigit() and imported == "False" and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://127.0.0.1:8765", "127.0.0.1"),
+        ("http://nowhere.invalid:8765", "127.0.0.1"),
+        ("http://[::1]:8765/", "::1"),
+        ("http://host:notaport", "127.0.0.1"),
+        ("", "127.0.0.1"),
+    ],
+)
+def test_the_address_on_the_route_to_the_server(url: str, address: str) -> None:
+    if address == "::1" and interface_of("::1") is None:
+        address = "127.0.0.1"
+    assert address_towards(url) == address
+
+
+def test_the_interface_of_an_address() -> None:
+    assert (interface_of("127.0.0.1") or "").startswith("lo")
+    assert interface_of("203.0.113.77") is None
+    assert interface_of("no address") is None
