@@ -1,0 +1,314 @@
+/** One card: title and current value, legend, plot, and what can be done with it. */
+
+import { fetchDetail, inside } from './chart_detail.js';
+import { csvUrl, savePicture } from './chart_export.js';
+import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
+import { createPlot } from './chart_plot.js';
+import { el, icon, setAttribute, setText } from './elements.js';
+import { count, exact, timeSpan } from './numbers.js';
+
+/** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
+/**
+ * What cards share.
+ * @typedef {{connection: import('./live_connection.js').LiveConnection, uPlot: any,
+ *   settings: {smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean},
+ *   theme: import('./theme.js').Theme, origins: () => Map<number, number>|null,
+ *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
+ */
+
+const HEIGHT_PX = 208;
+const WIDE_HEIGHT_PX = 400;
+const FEW_POINTS = 40;
+
+export class ChartCard {
+  /** @param {ChartSpec} spec @param {Shared} shared */
+  constructor(spec, shared) {
+    this.spec = spec;
+    this.shared = shared;
+    this.isVisible = false;
+    /** @type {{from: number, to: number}|null} */
+    this._zoom = null;
+    /** @type {Map<string, import('./series_store.js').Series>} */
+    this._detail = new Map();
+    this._plot = null;
+    this._structure = '';
+    this._width = 0;
+    /** @type {number|null} */
+    this._pointedAt = null;
+    this._drawn = [];
+    this._markers = [];
+    this._build();
+  }
+
+  /** The chart has other lines now. @param {ChartSpec} spec */
+  setSpec(spec) {
+    this.spec = spec;
+    setText(this._title, spec.title);
+    setAttribute(this._csv, 'href', csvUrl(this.shared.connection.runId, spec.lines));
+    this._buildLegend();
+  }
+
+  /** @param {number} width of the plot, in CSS pixels */
+  setWidth(width) {
+    this._width = Math.floor(width);
+  }
+
+  /** Draw what is known now. */
+  draw() {
+    if (!this.shared.uPlot || this._width < 50) return;
+    const { settings } = this.shared;
+    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    const lines = this._lines(origins);
+    this._createPlotFor(lines);
+    const zoom = this._zoom;
+    if (this._plot.width !== this._width || this._plot.height !== this._height) {
+      this._plot.setSize({ width: this._width, height: this._height });
+    }
+    this._drawn = lines;
+    this._markers = this._findMarkers(lines);
+    this._plot.setData(joined(this.shared.uPlot, lines), !zoom);
+    if (zoom) this._plot.setScale('x', { min: zoom.from, max: zoom.to });
+    this._showValues();
+  }
+
+  /** Show the values at a position of the x axis, or the current ones. @param {number|null} x */
+  pointAt(x) {
+    this._pointedAt = x;
+    this._showValues();
+    if (!this._plot || !this.isVisible) return;
+    const left = x === null ? -10 : this._plot.valToPos(x, 'x');
+    const isInside = left >= 0 && left <= this._plot.over.clientWidth;
+    this._isTold = true;
+    this._plot.setCursor({ left: isInside ? left : -10, top: isInside ? 1 : -10 }, false);
+    this._isTold = false;
+  }
+
+  /** Colours, axis or lines changed: the plot is made anew at the next drawing. */
+  invalidate() {
+    this._structure = '';
+    this._buildLegend();
+  }
+
+  resetZoom() {
+    this._zoom = null;
+    this._detail.clear();
+    this._reset.style.visibility = 'hidden';
+    this.shared.changed(this);
+  }
+
+  destroy() {
+    this._plot?.destroy();
+    this._plot = null;
+  }
+
+  get _height() {
+    return this.element.classList.contains('wide') ? WIDE_HEIGHT_PX : HEIGHT_PX;
+  }
+
+  _build() {
+    const button = (name, label, onclick) =>
+      el('button', { type: 'button', class: 'action', title: label, 'aria-label': label, onclick }, icon(name));
+    this._title = el('h3', { class: 'title' });
+    this._value = el('output', { class: 'value' });
+    this._legend = el('div', { class: 'legend' });
+    this._note = el('span', { class: 'note' });
+    this._reset = button('reset', 'Show everything again (double-click)', () => this.resetZoom());
+    this._reset.style.visibility = 'hidden';
+    this._csv = el(
+      'a',
+      { class: 'action', download: '', title: 'Download the points as CSV', 'aria-label': 'Download the points as CSV' },
+      icon('table'),
+    );
+    const actions = el(
+      'div', { class: 'actions' }, this._reset,
+      button('image', 'Download as PNG', () => this._savePicture()),
+      this._csv,
+      button('wide', 'Larger or smaller', () => this._toggleWide()),
+    );
+    this._place = el('div', { class: 'plot' });
+    this.element = el(
+      'section', { class: 'card' },
+      el('header', {}, this._title, actions, this._value),
+      el('div', { class: 'under' }, this._legend, this._note),
+      this._place,
+    );
+    this.setSpec(this.spec);
+  }
+
+  _buildLegend() {
+    const { palette } = this.shared.theme;
+    this._chips = this.spec.lines.map((line) => {
+      const value = el('b', {});
+      const swatch = el('i', {});
+      swatch.style.background = palette[line.role % palette.length];
+      const chip = el('span', { class: 'chip', title: line.name }, swatch, el('span', { text: line.label }), value);
+      return { chip, value };
+    });
+    this._legend.replaceChildren(...this._chips.map(({ chip }) => chip));
+    setAttribute(this.element, 'aria-label', `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`);
+  }
+
+  /** What to draw: a line per series, and one per series for what newer attempts replaced. */
+  _lines(origins) {
+    const { settings, theme, connection } = this.shared;
+    const lines = [];
+    for (const [position, line] of this.spec.lines.entries()) {
+      const series = connection.store.series.get(line.name);
+      if (!series) continue;
+      const parts = stretches((this._detail.get(line.name) ?? series).attempts);
+      const how = {
+        pixels: this._width,
+        weight: line.smooth ? settings.smoothing : 0,
+        onlyPositive: settings.logY,
+      };
+      const colour = theme.palette[line.role % theme.palette.length];
+      const flat = flattened(parts, origins);
+      lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
+      if (settings.older && parts.length > 1) {
+        const old = flattened(parts, origins, true);
+        lines.push({ ...drawable(old, this._zoom, { ...how, weight: 0 }), flat: old, position, colour, isOld: true });
+      }
+    }
+    return lines;
+  }
+
+  _createPlotFor(lines) {
+    const { settings, theme, uPlot } = this.shared;
+    const structure = JSON.stringify([
+      lines.map((line) => [line.colour, line.isOld, line.smooth !== null]), settings.xAxis, settings.logY, theme,
+    ]);
+    if (structure === this._structure && this._plot) return;
+    this._structure = structure;
+    this._plot?.destroy();
+    this._plot = createPlot(uPlot, this._place, {
+      width: this._width,
+      height: this._height,
+      xAxis: settings.xAxis,
+      logY: settings.logY,
+      theme,
+      strokes: lines.flatMap((line, index) => this._strokes(line, index)),
+      markers: () => this._markers,
+      format: this.spec.format,
+      onCursor: (x) => {
+        if (!this._isTold) this.shared.pointAt(x, this);
+      },
+      onZoom: (from, to) => this._zoomTo(from, to),
+      onReset: () => this.resetZoom(),
+    });
+  }
+
+  _strokes(line, index) {
+    const dots = () => this._drawn[index]?.x.length <= FEW_POINTS;
+    const base = { colour: line.colour, dots };
+    if (line.isOld) return [{ ...base, strength: 0.55, width: 1, dash: [4, 4], dots: () => false }];
+    if (!line.smooth) return [{ ...base, strength: 1, width: 1.6 }];
+    const faint = this.shared.theme.dark ? 0.3 : 0.25;
+    return [
+      { ...base, strength: faint, width: 1, dots: () => false },
+      { ...base, strength: 1, width: 1.8 },
+    ];
+  }
+
+  _findMarkers(lines) {
+    const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
+    const markers = [...attempts].map(([attempt, at]) => ({ at, text: `attempt ${attempt}`, warns: false }));
+    for (const line of lines) {
+      const { x, y, count: points } = line.flat;
+      if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
+      let first = points - 1;
+      while (first > 0 && !Number.isFinite(y[first - 1])) first -= 1;
+      markers.push({ at: x[first], text: this.spec.format(y[points - 1]), warns: true });
+    }
+    return markers;
+  }
+
+  _showValues() {
+    const { settings, connection } = this.shared;
+    const at = this._pointedAt;
+    const main = this._drawn.filter((line) => !line.isOld);
+    const { format } = this.spec;
+    let warning = '';
+    for (const [order, line] of main.entries()) {
+      const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
+      const value = index < 0 ? null : line.flat.y[index];
+      const chip = this._chips[line.position];
+      const spec = this.spec.lines[line.position];
+      if (main.length > 1) setText(chip.value, value === null ? '' : format(value));
+      setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}`);
+      if (order === 0) {
+        setText(this._value, value === null ? '' : format(value, 4));
+        setAttribute(this._value, 'title', `${spec.name} = ${exact(value)}`);
+      }
+      const last = lastColumns(connection.store.series.get(spec.name));
+      if (last?.notFiniteSince !== null && last?.notFiniteSince !== undefined) {
+        warning ||= `${format(/** @type {number} */ (last.lastValue))} since step ${count(last.notFiniteSince)}`;
+      }
+    }
+    const position = at === null ? '' : settings.xAxis === 'time' ? timeSpan(at) : `step ${count(Math.round(at))}`;
+    setText(this._note, position || warning);
+    this._note.classList.toggle('warns', !position && warning !== '');
+  }
+
+  async _zoomTo(from, to) {
+    this._zoom = { from, to };
+    this._reset.style.visibility = '';
+    this.shared.changed(this);
+    const { connection, settings } = this.shared;
+    const zoom = this._zoom;
+    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    for (const { name } of this.spec.lines) {
+      const series = connection.store.series.get(name);
+      const steps = series && inside(series, zoom, origins);
+      if (!series || !steps?.mayHaveMore) continue;
+      try {
+        const detail = await fetchDetail(connection.runId, series, steps);
+        if (this._zoom !== zoom) return;
+        this._detail.set(name, detail);
+        this.shared.changed(this);
+      } catch (error) {
+        console.warn(error);
+      }
+    }
+  }
+
+  _toggleWide() {
+    this.element.classList.toggle('wide');
+    this.element.scrollIntoView({ block: 'nearest' });
+    this.shared.changed(this);
+  }
+
+  _savePicture() {
+    const { theme, connection, settings } = this.shared;
+    if (!this._plot) return;
+    const name = connection.run?.name || connection.runId;
+    void savePicture(this._plot.ctx.canvas, {
+      title: this.spec.title,
+      subtitle: `${name} · ${settings.xAxis === 'time' ? 'training time' : 'step'}`,
+      legend: this._drawn.filter((line) => !line.isOld).map((line) => ({
+        label: this.spec.lines[line.position].name,
+        value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
+        colour: line.colour,
+      })),
+      theme,
+      fileName: `${name}-${this.spec.title}.png`,
+    });
+  }
+}
+
+/** One x for all lines; where a line has no point of its own it has `undefined`. */
+function joined(uPlot, lines) {
+  const tables = lines.map((line) => (line.smooth ? [line.x, line.raw, line.smooth] : [line.x, line.raw]));
+  if (tables.length === 0) return [[]];
+  return tables.length === 1 ? tables[0] : uPlot.join(tables);
+}
+
+function nearest(flat, at) {
+  if (!flat.count) return -1;
+  const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
+  return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
+}
+
+function lastColumns(series) {
+  if (!series) return null;
+  return series.attempts.get(Math.max(...series.attempts.keys())) ?? null;
+}

@@ -1,0 +1,290 @@
+/** All series of a run as cards, two in a row, drawn as points arrive. */
+
+import { ChartCard } from './chart_card.js';
+import { chartsFor, matches, sectionTitle } from './chart_groups.js';
+import { timeOrigins } from './chart_lines.js';
+import { loadPlotLibrary } from './chart_plot.js';
+import { createToolbar, loadSettings } from './chart_toolbar.js';
+import { el, setText } from './elements.js';
+import { connect } from './live_connection.js';
+import { mountOnce } from './mounting.js';
+import { readTheme, watchTheme } from './theme.js';
+import { emptySentence } from './waiting.js';
+
+/** Drawing takes at most this part of the time: 1 of 7. */
+const PAUSE_PER_COST = 6;
+
+/** @param {import('./mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new Charts(first));
+
+class Charts {
+  /** @param {import('./mounting.js').Component} component */
+  constructor(component) {
+    this._connection = connect(component.data.run_id);
+    /** @type {Map<string, ChartCard>} */
+    this._cards = new Map();
+    /** @type {Map<string, ChartCard[]>} */
+    this._cardsOf = new Map();
+    /** @type {Set<ChartCard>} */
+    this._dirty = new Set();
+    this._query = '';
+    this._notBefore = 0;
+    this.settings = loadSettings();
+    this._buildPage(component.parentElement);
+    /** @type {import('./chart_card.js').Shared} */
+    this._shared = {
+      connection: this._connection,
+      uPlot: null,
+      settings: this.settings,
+      theme: readTheme(this._root),
+      origins: () => this._origins(),
+      pointAt: (x) => this._pointAt(x),
+      changed: (card) => this._mark([card]),
+    };
+    this._watch();
+    this._arrange();
+    void this._loadLibrary();
+  }
+
+  /** Streamlit called again: the theme may be another. */
+  refresh() {
+    this._setTheme(readTheme(this._root));
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    cancelAnimationFrame(this._frame);
+    clearTimeout(this._timer);
+    for (const card of this._cards.values()) card.destroy();
+    this._root.remove();
+    this._connection.release();
+  }
+
+  _buildPage(parent) {
+    this._toolbar = createToolbar(this.settings, {
+      onFilter: (query) => {
+        this._query = query;
+        this._arrange();
+      },
+      onStructure: () => this._redrawAll(),
+      onSmoothing: () => this._mark(this._cards.values()),
+    });
+    this._sections = el('div', { class: 'sections' });
+    this._empty = el('p', { class: 'empty', role: 'status' });
+    this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
+    parent.append(this._root);
+  }
+
+  _watch() {
+    const connection = this._connection;
+    const seen = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
+    this._visibility = seen;
+    this._sizes = new ResizeObserver((entries) => this._resized(entries));
+    const shown = () => {
+      if (!document.hidden) this._schedule();
+    };
+    document.addEventListener('visibilitychange', shown);
+    this._endings = [
+      connection.on('series', (names) => this._seriesChanged(names)),
+      connection.on('run', () => this._showEmpty()),
+      connection.on('status', () => this._showStatus()),
+      connection.on('deleted', () => this._showEmpty()),
+      watchTheme(this._root, (theme) => this._setTheme(theme)),
+      () => document.removeEventListener('visibilitychange', shown),
+      () => seen.disconnect(),
+      () => this._sizes.disconnect(),
+    ];
+    this._showStatus();
+  }
+
+  async _loadLibrary() {
+    try {
+      this._shared.uPlot = await loadPlotLibrary();
+      this._schedule();
+    } catch (error) {
+      this._libraryError = /** @type {Error} */ (error).message;
+      this._showEmpty();
+    }
+  }
+
+  /** @param {Set<string>} names */
+  _seriesChanged(names) {
+    if ([...names].some((name) => !this._cardsOf.has(name)) || this._attempts !== this._countAttempts()) this._arrange();
+    for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
+  }
+
+  /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
+  _arrange() {
+    const specs = chartsFor([...this._connection.store.series.values()]);
+    this._attempts = this._countAttempts();
+    this._toolbar.showOlder(this._attempts > 1);
+    this._cardsOf.clear();
+    for (const { name } of this._connection.store.series.values()) this._cardsOf.set(name, []);
+    const gone = new Set(this._cards.keys());
+    for (const spec of specs) {
+      gone.delete(spec.id);
+      this._cardFor(spec);
+    }
+    for (const id of gone) this._remove(id);
+    this._place(specs.filter((spec) => matches(spec, this._query)));
+    this._showEmpty();
+  }
+
+  _cardFor(spec) {
+    let card = this._cards.get(spec.id);
+    if (!card) {
+      card = new ChartCard(spec, this._shared);
+      this._cards.set(spec.id, card);
+      this._visibility.observe(card.element);
+      this._sizes.observe(card.element);
+    } else if (JSON.stringify(card.spec) !== JSON.stringify(spec)) {
+      card.setSpec(spec);
+      this._mark([card]);
+    }
+    for (const { name } of spec.lines) this._cardsOf.get(name)?.push(card);
+    return card;
+  }
+
+  _place(specs) {
+    const wanted = [];
+    for (const section of new Set(specs.map((spec) => spec.section))) {
+      if (section) wanted.push(this._heading(section));
+      const grid = this._grid(section);
+      const cards = specs.filter((spec) => spec.section === section);
+      keepChildren(grid, cards.map((spec) => /** @type {ChartCard} */ (this._cards.get(spec.id)).element));
+      wanted.push(grid);
+    }
+    keepChildren(this._sections, wanted);
+  }
+
+  _heading(section) {
+    this._headings ??= new Map();
+    if (!this._headings.has(section)) this._headings.set(section, el('h2', { text: sectionTitle(section) }));
+    return this._headings.get(section);
+  }
+
+  _grid(section) {
+    this._grids ??= new Map();
+    if (!this._grids.has(section)) this._grids.set(section, el('div', { class: 'grid' }));
+    return this._grids.get(section);
+  }
+
+  _remove(id) {
+    const card = /** @type {ChartCard} */ (this._cards.get(id));
+    this._visibility.unobserve(card.element);
+    this._sizes.unobserve(card.element);
+    this._dirty.delete(card);
+    card.destroy();
+    card.element.remove();
+    this._cards.delete(id);
+  }
+
+  _seen(entries) {
+    for (const entry of entries) {
+      const card = this._cardAt(entry.target);
+      if (card) card.isVisible = entry.isIntersecting;
+    }
+    this._schedule();
+  }
+
+  _resized(entries) {
+    for (const entry of entries) {
+      const card = this._cardAt(entry.target);
+      if (!card) continue;
+      card.setWidth(entry.contentRect.width);
+      this._mark([card]);
+    }
+  }
+
+  _cardAt(element) {
+    for (const card of this._cards.values()) if (card.element === element) return card;
+    return null;
+  }
+
+  _mark(cards) {
+    for (const card of cards) this._dirty.add(card);
+    this._schedule();
+  }
+
+  _redrawAll() {
+    this._mark(this._cards.values());
+  }
+
+  _setTheme(theme) {
+    this._shared.theme = theme;
+    for (const card of this._cards.values()) card.invalidate();
+    this._redrawAll();
+  }
+
+  /** The next frame draws, unless drawing has lately taken more than its share of the time. */
+  _schedule() {
+    if (this._frame || this._timer || document.hidden || !this._shared?.uPlot) return;
+    const wait = this._notBefore - performance.now();
+    const frame = () => {
+      this._timer = 0;
+      this._frame = requestAnimationFrame(() => this._drawDirty());
+    };
+    if (wait > 4) this._timer = setTimeout(frame, wait);
+    else frame();
+  }
+
+  _drawDirty() {
+    this._frame = 0;
+    const started = performance.now();
+    for (const card of this._dirty) {
+      if (!card.isVisible) continue;
+      this._dirty.delete(card);
+      card.draw();
+    }
+    // uPlot paints in a microtask after this function, which costs about as much again.
+    queueMicrotask(() => {
+      const now = performance.now();
+      this._notBefore = now + (now - started) * PAUSE_PER_COST;
+      this._root.dataset.draws = String(Number(this._root.dataset.draws ?? 0) + 1);
+    });
+  }
+
+  _pointAt(x) {
+    for (const card of this._cards.values()) card.pointAt(x);
+  }
+
+  _origins() {
+    const spans = new Map();
+    for (const { attempts } of this._connection.store.series.values()) {
+      for (const [attempt, columns] of attempts) {
+        if (!columns.count) continue;
+        const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
+        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
+      }
+    }
+    return timeOrigins(spans);
+  }
+
+  _countAttempts() {
+    return this._connection.store.attempts().length;
+  }
+
+  _showStatus() {
+    this._toolbar.showStatus(this._connection.status);
+    this._showEmpty();
+  }
+
+  _showEmpty() {
+    const hasCards = this._sections.childElementCount > 0;
+    const sentence = this._libraryError ?? (hasCards ? '' : this._query && this._cards.size
+      ? `No chart has “${this._query}” in its name.`
+      : emptySentence(this._connection));
+    this._empty.hidden = sentence === '';
+    setText(this._empty, sentence);
+    this._toolbar.element.hidden = this._cards.size === 0;
+  }
+}
+
+/** Make the children exactly these without taking out those that stay: their plots would lose the pointer. */
+function keepChildren(parent, wanted) {
+  const keep = new Set(wanted);
+  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  wanted.forEach((child, position) => {
+    if (parent.children[position] !== child) parent.insertBefore(child, parent.children[position] ?? null);
+  });
+}

@@ -1,0 +1,98 @@
+/** Making elements. Text only ever arrives as text: nothing here parses markup. */
+
+const ICONS = {
+  reset: 'M4 4v5h5M4.6 9A8 8 0 1 1 4 13',
+  image: 'M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 8.5h.01',
+  table: 'M12 4v11m0 0-4-4m4 4 4-4M5 19h14',
+  wide: 'M9 4H4v5M15 4h5v5M9 20H4v-5M15 20h5v-5',
+  search: 'M11 5a6 6 0 1 0 0 12 6 6 0 0 0 0-12zm4.5 10.5L20 20',
+};
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [properties] `class`, `text`, `on…` listeners, attributes
+ * @param {...(Node|null)} children
+ * @returns {any} the element
+ */
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === 'class') element.className = value;
+    else if (name === 'text') element.textContent = value;
+    else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? '' : String(value));
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/**
+ * @param {keyof typeof ICONS} name
+ * @returns {SVGElement}
+ */
+export function icon(name) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  svg.setAttribute('class', 'icon');
+  path.setAttribute('d', ICONS[name]);
+  svg.append(path);
+  return svg;
+}
+
+/** Change an element's text only when it differs: an unchanged page costs nothing. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** The same for an attribute; null removes it. */
+export function setAttribute(element, name, value) {
+  if (value === null) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/**
+ * A row of buttons of which one is pressed.
+ * @param {string} label
+ * @param {[string, string, string][]} choices value, text, explanation
+ * @param {string} chosen
+ * @param {(value: string) => void} onChoice
+ */
+export function choice(label, choices, chosen, onChoice) {
+  const group = el('div', { class: 'choice', role: 'group', 'aria-label': label });
+  const select = (value) => {
+    for (const button of group.children) {
+      button.setAttribute('aria-pressed', String(button.dataset.value === value));
+    }
+  };
+  for (const [value, text, title] of choices) {
+    const press = () => {
+      select(value);
+      onChoice(value);
+    };
+    group.append(el('button', { type: 'button', 'data-value': value, text, title, onclick: press }));
+  }
+  select(chosen);
+  return group;
+}
+
+/**
+ * A button that is pressed or not.
+ * @param {string} text
+ * @param {string} title
+ * @param {boolean} pressed
+ * @param {(pressed: boolean) => void} onChange
+ */
+export function toggle(text, title, pressed, onChange) {
+  const press = () => {
+    const now = button.getAttribute('aria-pressed') !== 'true';
+    button.setAttribute('aria-pressed', String(now));
+    onChange(now);
+  };
+  const button = el('button', {
+    type: 'button', class: 'toggle', text, title, 'aria-pressed': String(pressed), onclick: press,
+  });
+  return button;
+}

@@ -1,0 +1,175 @@
+/**
+ * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on after
+ * what was seen last, and ends with the last component.
+ */
+
+import { SeriesStore } from './series_store.js';
+
+/** Pages and programs live below this address, wherever a proxy has put it. */
+export const BASE = new URL('..', import.meta.url);
+const LONGEST_WAIT_MS = 5000;
+const SILENT_BEFORE_SHOWN_MS = 600;
+const REFUSED_CODES = new Set([1008, 4401, 4403, 4404]);
+const SHARED = Symbol.for('rankzero.live');
+
+/**
+ * @typedef {'connecting'|'live'|'reconnecting'|'refused'} Status
+ * @typedef {{rank: number|'launcher', stream: 'out'|'err', attempt: number|null}} LogChoice
+ */
+
+/**
+ * The run's connection; call `release` on it when the component leaves.
+ * @param {string} runId
+ * @returns {LiveConnection}
+ */
+export function connect(runId) {
+  const shared = (window[SHARED] ??= new Map());
+  let connection = shared.get(runId);
+  if (!connection) shared.set(runId, (connection = new LiveConnection(runId, () => shared.delete(runId))));
+  connection.users += 1;
+  return connection;
+}
+
+/** The address of an API route. */
+export function apiUrl(path) {
+  return new URL(path, BASE).href;
+}
+
+export class LiveConnection {
+  /** @param {string} runId @param {() => void} onEnd */
+  constructor(runId, onEnd) {
+    this.runId = runId;
+    this.users = 0;
+    this.store = new SeriesStore();
+    /** @type {any} the run as GET /api/runs/{id} has it */
+    this.run = null;
+    /** @type {Status} */
+    this.status = 'connecting';
+    /** Server's clock minus the browser's, in seconds. */
+    this.clockOffset = 0;
+    this._onEnd = onEnd;
+    /** @type {LogChoice|null} */
+    this._logs = null;
+    this._listeners = new Map();
+    this._failures = 0;
+    this._wake = () => this._retryNow();
+    window.addEventListener('online', this._wake);
+    document.addEventListener('visibilitychange', this._wake);
+    this._readClock();
+    this._open();
+  }
+
+  /** Now by the server's clock, in seconds since the epoch. */
+  now() {
+    return Date.now() / 1000 + this.clockOffset;
+  }
+
+  /**
+   * @param {'run'|'series'|'log'|'checkpoints'|'history'|'deleted'|'status'} kind
+   * @param {(message: any) => void} listener
+   * @returns {() => void} ends it
+   */
+  on(kind, listener) {
+    if (!this._listeners.has(kind)) this._listeners.set(kind, new Set());
+    this._listeners.get(kind).add(listener);
+    return () => this._listeners.get(kind).delete(listener);
+  }
+
+  /** Choose the log that is followed; null for none. @param {LogChoice|null} choice */
+  followLog(choice) {
+    this._logs = choice;
+    this._subscribe();
+  }
+
+  release() {
+    this.users -= 1;
+    if (this.users > 0) return;
+    this._ended = true;
+    clearTimeout(this._timer);
+    clearTimeout(this._shown);
+    window.removeEventListener('online', this._wake);
+    document.removeEventListener('visibilitychange', this._wake);
+    this._socket?.close();
+    this._onEnd();
+  }
+
+  _open() {
+    const url = new URL(`api/live?run=${encodeURIComponent(this.runId)}`, BASE);
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = (this._socket = new WebSocket(url));
+    socket.onopen = () => this._subscribe();
+    socket.onmessage = (event) => this._received(JSON.parse(event.data));
+    socket.onclose = (event) => {
+      if (socket === this._socket) this._closed(event.code);
+    };
+  }
+
+  _subscribe() {
+    if (this._socket?.readyState !== WebSocket.OPEN) return;
+    const since = this.store.series.size ? this.store.seen() : null;
+    this._socket.send(JSON.stringify({ type: 'subscribe', since, logs: this._logs }));
+    this._tell('subscribed', null);
+  }
+
+  _received(message) {
+    this._failures = 0;
+    this._setStatus('live');
+    if (message.type === 'run') {
+      this.run = message.run;
+      if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
+      this._tell('run', this.run);
+    } else if (message.type === 'series') {
+      this._tell('series', this.store.apply(message.series));
+    } else if (message.type === 'resync') {
+      // The server dropped messages for us: what we have may have holes, so everything comes anew.
+      this.store.clear();
+      this._subscribe();
+    } else {
+      this._tell(message.type, message);
+    }
+  }
+
+  _closed(code) {
+    if (this._ended) return;
+    if (REFUSED_CODES.has(code)) {
+      this._setStatus('refused');
+      return;
+    }
+    clearTimeout(this._shown);
+    // A connection that is back at once is not worth a word.
+    this._shown = setTimeout(() => this._setStatus('reconnecting'), SILENT_BEFORE_SHOWN_MS);
+    const longest = Math.min(LONGEST_WAIT_MS, 250 * 2 ** this._failures);
+    this._failures += 1;
+    this._timer = setTimeout(() => this._open(), longest * (0.5 + Math.random() / 2));
+  }
+
+  _retryNow() {
+    if (document.hidden || this._socket?.readyState !== WebSocket.CLOSED || this.status === 'refused') return;
+    clearTimeout(this._timer);
+    this._open();
+  }
+
+  _setStatus(status) {
+    clearTimeout(this._shown);
+    if (this.status === status) return;
+    this.status = status;
+    this._tell('status', status);
+  }
+
+  _tell(kind, message) {
+    for (const listener of this._listeners.get(kind) ?? []) listener(message);
+  }
+
+  async _readClock() {
+    try {
+      const asked = Date.now();
+      const response = await fetch(import.meta.url, { method: 'HEAD', cache: 'no-store' });
+      const answered = Date.parse(response.headers.get('date') ?? '');
+      // The header counts whole seconds: only a real difference is worth correcting.
+      const offset = (answered + 500 - (asked + Date.now()) / 2) / 1000;
+      if (Math.abs(offset) > 2) this.clockOffset = offset;
+    } catch {
+      // Without an answer the browser's own clock has to do.
+    }
+  }
+}

@@ -1,0 +1,38 @@
+"""The parts of the Run page that are pushed to the browser: header, charts and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+
+from streamlit.components.v2 import component
+
+
+def _text(package: str, name: str) -> str:
+    return (files(package) / name).read_text(encoding="utf-8")
+
+
+# Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
+# these few lines, which find our modules beside Streamlit's own files, wherever a proxy has put both. All
+# components import the same modules by the same addresses and thereby share one connection.
+_LOADER = """
+const own = document.querySelector('script[src*="/static/js/"]');
+const base = own ? own.src.split('static/js/')[0] : document.baseURI;
+export default async (component) => (await import(new URL('assets/MODULE', base).href)).mount(component);
+"""
+
+
+def _loader(module: str) -> str:
+    return _LOADER.replace("MODULE", module)
+
+
+_charts = component(
+    "rankzero.live_charts",
+    css=_text("uplot.static", "uPlot.min.css") + _text("dashboard.components", "charts.css"),
+    js=_loader("charts.js"),
+)
+
+
+def live_charts(run_id: str, key: str | None = None) -> None:
+    """All series of a run, drawn as they grow."""
+    _charts(data={"run_id": run_id}, key=key)

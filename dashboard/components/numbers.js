@@ -1,0 +1,86 @@
+/** Numbers and times as people read them; the same rules as dashboard/views/formats.py. */
+
+export const UNKNOWN = '–';
+const UNITS = [[1e12, ' T'], [1e9, ' G'], [1e6, ' M'], [1e3, ' k']];
+
+/**
+ * 12.4 k, 1.2 M, 0.00042: a few significant digits, never a row of zeros.
+ * @param {number|null|undefined} value
+ * @param {number} [digits]
+ */
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return UNKNOWN;
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? 'NaN' : value > 0 ? '∞' : '−∞';
+  const size = Math.abs(value);
+  for (const [factor, unit] of UNITS) {
+    if (size >= factor * 10 || (size >= factor && factor > 1e3)) return significant(value / factor, digits) + unit;
+  }
+  return significant(value, Math.max(digits, String(Math.trunc(size)).length));
+}
+
+/** Every digit, for hovering. */
+export function exact(value) {
+  return value === null || value === undefined ? UNKNOWN : String(value);
+}
+
+/** 12 345, with thin spaces between thousands. */
+export function count(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+}
+
+/** 0.0008, 3e-05: as one writes it on a command line. */
+export function learningRate(value, digits = 4) {
+  return value === null || value === undefined ? UNKNOWN : significant(value, digits);
+}
+
+/** 00:12:31, and 2 d 03:10:00 from a day on. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return UNKNOWN;
+  const whole = Math.max(0, Math.trunc(seconds));
+  const days = Math.trunc(whole / 86400);
+  const two = (part) => String(part).padStart(2, '0');
+  const clock = [Math.trunc((whole % 86400) / 3600), Math.trunc((whole % 3600) / 60), whole % 60].map(two).join(':');
+  return days ? `${days} d ${clock}` : clock;
+}
+
+/** 850 ms, 12.4 s, 3 min, 2.5 h: a time span on an axis. */
+export function timeSpan(seconds, digits = 3) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return number(seconds);
+  const size = Math.abs(seconds);
+  if (size === 0) return '0';
+  if (size < 1e-3) return `${significant(seconds * 1e6, digits)} µs`;
+  if (size < 1) return `${significant(seconds * 1e3, digits)} ms`;
+  if (size < 120) return `${significant(seconds, digits)} s`;
+  if (size < 7200) return `${significant(seconds / 60, digits)} min`;
+  if (size < 172800) return `${significant(seconds / 3600, digits)} h`;
+  return `${significant(seconds / 86400, digits)} d`;
+}
+
+/** 1.2 GiB, 340 KiB, 12 B. */
+export function size(bytes) {
+  let value = bytes;
+  for (const unit of ['B', 'KiB', 'MiB', 'GiB']) {
+    if (Math.abs(value) < 1024) return unit === 'B' ? `${value} B` : `${significant(value, 3)} ${unit}`;
+    value /= 1024;
+  }
+  return `${significant(value, 3)} TiB`;
+}
+
+/** @param {string|number} value a number, or the strings that stand for those JSON does not have */
+export function fromJson(value) {
+  if (typeof value === 'number') return value;
+  if (value === 'Infinity') return Infinity;
+  return value === '-Infinity' ? -Infinity : NaN;
+}
+
+function significant(value, digits) {
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (size >= 1e15 || size < 1e-4) {
+    const [mantissa, exponent] = value.toExponential(digits - 1).split('e');
+    const sign = exponent[0] === '-' ? '-' : '+';
+    return `${Number(mantissa)}e${sign}${exponent.slice(1).padStart(2, '0')}`;
+  }
+  return String(Number(value.toPrecision(digits)));
+}

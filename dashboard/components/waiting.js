@@ -1,0 +1,26 @@
+/** What to say where there is nothing to show yet. */
+
+/**
+ * @param {import('./live_connection.js').LiveConnection} connection
+ * @returns {string}
+ */
+export function emptySentence({ run, status }) {
+  if (status === 'refused') return 'The live view was refused. Reload the page to sign in again.';
+  if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
+  switch (run.state) {
+    case 'queued':
+      return run.waiting_for ? `Waiting to start: ${run.waiting_for}` : 'Waiting to be given to a node.';
+    case 'starting':
+      return 'Waiting for the first point. The run is starting: importing torch takes a few seconds.';
+    case 'running':
+      return 'Waiting for the first point. Every tag the script logs with SummaryWriter appears here by itself.';
+    case 'stopping':
+      return 'The run is being stopped; it has logged no point.';
+    case 'failed':
+      return 'The run failed before it logged a point. The log of the failing rank says more.';
+    case 'stopped':
+      return 'The run was stopped before it logged a point.';
+    default:
+      return 'The run ended without logging a point. Charts show what a script logs with SummaryWriter.';
+  }
+}
