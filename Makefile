@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 RANKZERO := .venv/bin/rankzero
-PIP_INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
 .PHONY: help setup demo up setup-test check test test-long bench constraints
@@ -13,6 +13,7 @@ help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: .venv/installed  ## install Rankzero into .venv
+	@:
 
 demo: setup  ## start dashboard and worker, and a 2-process training to look at
 	@exec $(RANKZERO) up --demo $(UP_OPTIONS)

@@ -1,0 +1,82 @@
+"""The `rankzero` command: subcommands, and one sentence with an exit code for whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from dashboard.client import CommandFailed
+from dashboard.commands import checkpoints, launch, output, runs, starting, system
+from dashboard.commands.printing import warn
+
+FORWARDING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app = typer.Typer(
+    name="rankzero",
+    help="Launch and watch PyTorch DDP runs, in the browser or from here.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(starting.up)
+app.command()(starting.dashboard)
+app.command(context_settings=FORWARDING)(starting.worker)
+app.command()(launch.launch)
+app.command()(runs.runs)
+app.command()(runs.show)
+app.command()(output.metrics)
+app.command()(output.logs)
+app.command()(checkpoints.checkpoints)
+app.command()(checkpoints.download)
+app.command()(runs.stop)
+app.command()(runs.resume)
+app.command()(runs.delete)
+app.command()(system.nodes)
+app.command()(system.token)
+app.command()(system.backup)
+app.command()(system.doctor)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out one command line; returns its exit code."""
+    try:
+        result = app(list(arguments), prog_name="rankzero", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CommandFailed as error:
+        warn(str(error))
+        return error.exit_code
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `rankzero logs RUN | head`: the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.TyperException as error:
+        return tell_wrong_usage(error)
+
+
+def tell_wrong_usage(error: typer.TyperException) -> int:
+    """What is wrong with the command line; no arguments at all get the list of commands."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(str(error), file=sys.stderr)
+        return 2
+    context = getattr(error, "ctx", None)
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    sentence = message.strip() + ("" if message.strip().endswith((".", "?", "!")) else ".")
+    command = context.command_path if context is not None else "rankzero"
+    warn(f"{sentence} `{command} --help` lists what it takes.")
+    return 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The subcommands of `rankzero`; each translates its options and calls one thing."""

@@ -1,0 +1,59 @@
+"""What commands print: one JSON document, or tables and sentences in which data cannot steer the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+PIPE_WIDTH = 200
+"""Columns of a table that goes into a file or another program."""
+
+
+def print_json(document: Any) -> None:
+    """The one document of `--json`."""
+    print(json.dumps(document, ensure_ascii=True, indent=2 if sys.stdout.isatty() else None))
+
+
+def printable(value: object) -> str:
+    """The text with control characters, direction marks and lone surrogates written out, like \\x1b."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+
+
+def say(sentence: str) -> None:
+    """A sentence for the person, on stdout."""
+    print(printable(sentence), flush=True)
+
+
+def warn(sentence: str) -> None:
+    """A sentence for the person, on stderr."""
+    print(printable(sentence), file=sys.stderr, flush=True)
+
+
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()
+) -> None:
+    """Rows below their titles; columns whose number is in `right` are figures."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Lines of `name  value`; what is not known is left out."""
+    known = [(name, printable(value)) for name, value in facts if value is not None]
+    width = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        print(f"{name:<{width}}  {value}")

@@ -1,0 +1,98 @@
+"""`rankzero up, dashboard, worker`: the programs themselves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dashboard.client import CommandFailed, default_data
+from dashboard.commands.options import Data
+
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to listen on; 0.0.0.0 is reachable from other machines.", show_default="127.0.0.1"
+    ),
+]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.", show_default="8765")]
+Slots = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU ranks that may run at once here.", show_default="GPUs, or CPU cores"),
+]
+
+
+def up(
+    host: Host = None,
+    port: Port = None,
+    data: Data = None,
+    slots: Slots = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process training to look at.")] = False,
+) -> None:
+    """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything."""
+    from dashboard import up as parent
+
+    if no_worker and demo:
+        raise CommandFailed("--demo trains on this machine's worker; leave --no-worker away.", 2)
+    plan = parent.Plan(
+        data=data.expanduser().absolute() if data else default_data(),
+        host=host or os.environ.get("RANKZERO_HOST", "127.0.0.1"),
+        port=int(os.environ.get("RANKZERO_PORT", "8765")) if port is None else port,
+        slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
+        has_worker=not no_worker,
+        demo=demo,
+    )
+    raise typer.Exit(parent.run(plan))
+
+
+def dashboard(host: Host = None, port: Port = None, data: Data = None) -> None:
+    """Start the dashboard alone."""
+    from dashboard.server import serve
+    from dashboard.settings import Settings
+
+    given: dict[str, Any] = {"host": host, "port": port, "data": data}
+    serve(Settings(**{name: value for name, value in given.items() if value is not None}))
+
+
+def worker(
+    context: typer.Context,
+    server: Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call this node.", show_default="its host name")
+    ] = None,
+    slots: Slots = None,
+    data: Data = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the join token.", show_default="RANKZERO_TOKEN, or the data directory's"
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Label of this node; repeatable.")
+    ] = None,
+    stop_runs: Annotated[
+        bool,
+        typer.Option("--stop-runs", help="On SIGTERM end the runs, instead of leaving them to train on."),
+    ] = False,
+) -> None:
+    """Start a worker: one per node. The token comes from RANKZERO_TOKEN or a file, never as an argument."""
+    url = server or os.environ.get("RANKZERO_URL")
+    if not url:
+        raise CommandFailed("--server is needed: the dashboard's URL, as `rankzero up` prints it.", 2)
+    options: list[str] = [
+        "--server",
+        url,
+        "--data",
+        str(data.expanduser().absolute() if data else default_data()),
+    ]
+    for flag, value in (("--name", name), ("--slots", slots), ("--token-file", token_file)):
+        options += [] if value is None else [flag, str(value)]
+    options += [part for each in label or [] for part in ("--label", each)]
+    options += ["--stop-runs"] if stop_runs else []
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *options, *context.args])

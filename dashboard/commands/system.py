@@ -1,0 +1,92 @@
+"""`rankzero nodes, token, backup, doctor`: the installation itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dashboard.client import CommandFailed, default_data
+from dashboard.commands.options import Data, Json, server_at
+from dashboard.commands.printing import print_json, print_table, say
+from dashboard.views import formats
+
+
+def nodes(data: Data = None, as_json: Json = False) -> None:
+    """List nodes and what is free on them."""
+    found = server_at(data).get("/api/nodes")
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("No node has joined. `rankzero up` brings one; others join by `rankzero worker --server URL`.")
+    else:
+        titles = ("name", "state", "address", "slots", "free", "devices", "runs", "last seen")
+        print_table(titles, [row(node, time.time()) for node in found], right=frozenset({3, 4}))
+
+
+def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
+    """A node's cells in the list."""
+    devices: list[dict[str, Any]] = node["devices"]
+    kinds: dict[str, int] = {}
+    for device in devices:
+        kinds[device["name"]] = kinds.get(device["name"], 0) + 1
+    running = sorted({device["run_id"] for device in devices if device.get("run_id")})
+    return (
+        node["name"],
+        node["state"],
+        node["address"],
+        node["slots"],
+        node["free"],
+        ", ".join(f"{count} x {name}" for name, count in kinds.items()),
+        " ".join(running),
+        formats.ago(node["last_seen"], now) if node.get("last_seen") else formats.UNKNOWN,
+    )
+
+
+def token(
+    join: Annotated[bool, typer.Option("--join", help="The token that workers join with.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Print the login token; works on the server's machine only."""
+    folder = data.expanduser().absolute() if data else default_data()
+    path = folder / ("join-token" if join else "token")
+    try:
+        found = path.read_text().strip()
+    except FileNotFoundError:
+        raise CommandFailed(f"{path} does not exist: no dashboard was ever started on {folder}.") from None
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
+    if as_json:
+        print_json({"token": found})
+    else:
+        say(found)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file on the server's machine.", show_default=False)],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Write a consistent copy of the store, also while runs are writing to it."""
+    written = server_at(data).post("/api/backup", {"path": str(file.expanduser().absolute())})
+    if as_json:
+        print_json(written)
+    else:
+        say(f"{written['path']} written, {formats.size(written['size_bytes'])}.")
+
+
+def doctor(data: Data = None, as_json: Json = False) -> None:
+    """Check this installation; exit code 1 when something needs care."""
+    from dashboard.doctor import examine
+
+    checks = list(examine(data.expanduser().absolute() if data else default_data()))
+    if as_json:
+        print_json([{"check": check.name, "ok": check.ok, "message": check.message} for check in checks])
+    else:
+        for check in checks:
+            say(f"{'ok  ' if check.ok else 'LOOK'}  {check.name}: {check.message}")
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)

@@ -1,0 +1,124 @@
+"""One download: resumable, verified, and in place only as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from dashboard.client import CommandFailed, Server, ServerAway
+from dashboard.commands.following import StatusLine
+from dashboard.views import formats
+
+if TYPE_CHECKING:
+    import httpx
+
+CHUNK_BYTES = 1024 * 1024
+FRUITLESS_TRIES = 3
+RETRY_S = 1.0
+
+
+class Transfer:
+    """Fetches one checkpoint into `target`; what has arrived stays beside it until it is whole."""
+
+    def __init__(self, server: Server, checkpoint: dict[str, Any], target: Path) -> None:
+        self._server, self._target = server, target
+        self._url = f"/api/checkpoints/{int(checkpoint['id'])}/file"
+        self._sha256, self._size_bytes = checkpoint["sha256"], checkpoint["size_bytes"]
+        # The hash in its name: a part is only ever continued with bytes of the same file.
+        self._part = target.with_name(f".{target.name}.{self._sha256[:12]}.part")
+        self._line = StatusLine()
+
+    def run(self) -> None:
+        """Fetch, verify, and put in place."""
+        try:
+            self._fetch_all()
+        except OSError as error:
+            raise CommandFailed(f"{self._part} cannot be written: {error.strerror}.") from None
+        finally:
+            self._line.clear()
+        found = sha256_of(self._part)
+        if found != self._sha256:
+            self._part.unlink()
+            raise CommandFailed(
+                f"What arrived is not the checkpoint: its SHA-256 is {found}, not {self._sha256}. "
+                "It was deleted; download it again."
+            )
+        self._part.replace(self._target)
+        _sync_folder(self._target.parent)
+
+    def _fetch_all(self) -> None:
+        fruitless = 0
+        while (have := self._have()) < self._size_bytes or not self._part.exists():
+            try:
+                self._fetch_from(have)
+            except ServerAway as error:
+                fruitless = 0 if self._have() > have else fruitless + 1
+                if fruitless >= FRUITLESS_TRIES:
+                    raise ServerAway(f"{error} The {self._have()} bytes so far are kept.") from None
+                time.sleep(RETRY_S)
+                continue
+            if self._have() <= have and self._size_bytes:
+                raise CommandFailed("The dashboard sent nothing of the checkpoint; try again.")
+
+    def _have(self) -> int:
+        size_bytes = self._part.stat().st_size if self._part.exists() else 0
+        if size_bytes > self._size_bytes:
+            self._part.unlink()
+            return 0
+        return size_bytes
+
+    def _fetch_from(self, have: int) -> None:
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers |= {"Range": f"bytes={have}-", "If-Range": f'"{self._sha256}"'}
+        with self._server.stream(self._url, headers=headers) as answer:
+            start = _first_byte(answer)
+            if answer.status_code == 416 or start not in (0, have):
+                self._part.unlink(missing_ok=True)
+                return
+            with self._part.open("r+b" if start else "wb") as file:
+                file.seek(start)
+                self._copy(answer, file)
+
+    def _copy(self, answer: httpx.Response, file: BinaryIO) -> None:
+        try:
+            for piece in answer.iter_raw(CHUNK_BYTES):
+                if file.tell() + len(piece) > self._size_bytes:
+                    raise CommandFailed("The dashboard sent more than the checkpoint's size; try again.")
+                file.write(piece)
+                self._show(file.tell())
+        finally:
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _show(self, have: int) -> None:
+        of = formats.size(self._size_bytes)
+        self._line.show(f"{have / (self._size_bytes or 1):4.0%} of {of}")
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file, whatever its size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_byte(answer: httpx.Response) -> int:
+    if answer.status_code != 206:
+        return 0
+    match = re.fullmatch(r"bytes (\d+)-\d*/(?:\d+|\*)", answer.headers.get("Content-Range", ""))
+    return int(match[1]) if match else -1
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename lasts through a power cut only when its folder is on disk."""
+    if sys.platform == "linux":
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,42 @@
+"""The run that `rankzero up --demo` launches: real data, two ranks, long enough to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.client import Server
+
+NAME = "demo"
+RANKS = 2
+TERMINAL = ("succeeded", "failed", "stopped")
+
+
+def spec(slots: int) -> dict[str, Any]:
+    """A byte-level GPT on the Python standard library's own sources: minutes on two slow cores."""
+    return {
+        "target": "language_model",
+        "name": NAME,
+        "gpus_per_node": min(RANKS, slots),
+        "batch_size": 8,
+        "lr": 0.0005,
+        "lr_scaling": "linear",
+        "warmup_steps": 100,
+        "max_steps": 4000,
+        "seed": 1,
+        "stop_grace_s": 15,
+    }
+
+
+def free_node(server: Server) -> dict[str, Any] | None:
+    """A node that the demo can run on."""
+    nodes: list[dict[str, Any]] = server.get("/api/nodes")
+    alive = [node for node in nodes if node["state"] == "alive" and node["slots"] > 0]
+    return max(alive, key=lambda node: int(node["slots"])) if alive else None
+
+
+def launch(server: Server, slots: int) -> str:
+    """The id of the demo run that is not over yet, or of a new one."""
+    for run in server.get("/api/runs", q=NAME):
+        if run["name"] == NAME and run["state"] not in TERMINAL:
+            return str(run["id"])
+    return str(server.post("/api/runs", spec(slots))["id"])

@@ -1,0 +1,291 @@
+"""The parent process of `rankzero up`: starts dashboard and worker, keeps them running, ends all of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard import demo
+from dashboard.access import make_private_directory
+from dashboard.children import Child, Program
+from dashboard.client import Address, CommandFailed, Server, find_server
+from dashboard.commands.printing import printable
+from dashboard.leftovers import RunProcesses
+
+TICK_S = 0.1
+READY_WITHIN_S = 90.0
+NODE_WITHIN_S = 60.0
+GRACE_S = 15.0
+"""What runs get between SIGTERM and SIGKILL at Ctrl-C."""
+MARGIN_S = 15.0
+"""Beyond the grace: the worker stores what the runs wrote last."""
+DASHBOARD_GRACE_S = 8.0
+PORT_PATIENCE_S = 3.0
+TRIM_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a person asked `rankzero up` for."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8765
+    slots: int | None = None
+    has_worker: bool = True
+    demo: bool = False
+
+
+def run(plan: Plan) -> int:
+    """Stay until a signal ends it; returns the exit code."""
+    try:
+        make_private_directory(plan.data)
+    except OSError as error:
+        raise CommandFailed(
+            f"{plan.data} cannot be used: {error.strerror}; choose another with --data."
+        ) from None
+    with only_one(plan.data):
+        return Parent(plan, free_port(plan)).run()
+
+
+@contextmanager
+def only_one(data: Path) -> Iterator[None]:
+    """One `rankzero up` per data directory: the lock goes with the process, however it ends."""
+    lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        where = _url_in(data)
+        os.close(lock)
+        raise CommandFailed(
+            f"Rankzero already runs on {data}{f' ({where})' if where else ''}. "
+            "Use that one, or choose another directory with --data."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def free_port(plan: Plan) -> int:
+    """The port to listen on; a dashboard killed a moment ago may still be letting go of it."""
+    patience_s = PORT_PATIENCE_S if str(_url_in(plan.data)).endswith(f":{plan.port}") else 0.0
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return _bound_port(plan.host, plan.port)
+        except OSError as error:
+            in_use = error.errno in (48, 98)  # EADDRINUSE on macOS, on Linux
+            if not in_use:
+                raise CommandFailed(
+                    f"Cannot listen on {plan.host}:{plan.port}: {error.strerror}; choose --host and --port."
+                ) from None
+            if time.monotonic() >= deadline:
+                raise CommandFailed(
+                    f"Port {plan.port} is taken by another program; choose one with --port (0: any free one)."
+                ) from None
+            time.sleep(TICK_S)
+
+
+class Parent:
+    """Owns the two children from their start to the proof that nothing is left."""
+
+    def __init__(self, plan: Plan, port: int) -> None:
+        self.plan, self.port = plan, port
+        self.signals = 0
+        self.processes = RunProcesses(plan.data)
+        self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port)]))
+        self.worker = Child(self._program("worker", self._worker_options())) if plan.has_worker else None
+        self._trim_at = 0.0
+
+    @property
+    def url(self) -> str:
+        """How this machine reaches the dashboard."""
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(self.plan.host, self.plan.host)
+        return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
+
+    def run(self) -> int:
+        """Start, tell, stay, stop."""
+        before = [signal.signal(s, self._note_signal) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        try:
+            self._live()
+        finally:
+            code = self.stop()
+            for number, handler in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), before, strict=True):
+                signal.signal(number, handler)
+        return code
+
+    def _note_signal(self, _number: int, _frame: object) -> None:
+        self.signals += 1
+
+    def _live(self) -> None:
+        if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
+            if not self.signals:
+                raise CommandFailed(
+                    f"The dashboard does not answer; its log is {self.dashboard.program.log}."
+                )
+            return
+        server = Server(find_server(self.plan.data))
+        if self.worker is not None:
+            self.worker.step(time.monotonic())
+        if self.plan.demo:
+            self._launch_demo(server)
+        else:
+            self._tell_address(server.address, "/")
+        while not self.signals:
+            self._step()
+            time.sleep(TICK_S)
+
+    def _launch_demo(self, server: Server) -> None:
+        node: list[int] = []
+
+        def joined() -> bool:
+            found = demo.free_node(server)
+            node.extend([found["slots"]] if found else [])
+            return bool(found)
+
+        if self._wait_for(joined, NODE_WITHIN_S, self._children()):
+            run_id = demo.launch(server, node[0])
+            self._tell_address(server.address, f"/run?id={run_id}")
+        elif not self.signals:
+            tell(f"The worker did not join, so there is no demo; its log is {self.plan.data / 'worker.log'}.")
+            self._tell_address(server.address, "/")
+
+    def _tell_address(self, address: Address, path: str) -> None:
+        query = "&" if "?" in path else "?"
+        tell(f"\n  Open      {self.url}{path}{query}token={address.token}")
+        if self.plan.host in ("0.0.0.0", "::", ""):
+            tell(f"  Elsewhere http://{_outward_address()}:{self.port}/  (log in with `rankzero token`)")
+        tell(f"  Data      {self.plan.data}")
+        tell("\nCtrl-C ends the runs and stops everything.\n")
+
+    def _children(self) -> list[Child]:
+        return [self.dashboard] + ([self.worker] if self.worker is not None else [])
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for child in self._children():
+            news = child.step(now)
+            if news:
+                tell(news)
+        if now >= self._trim_at:
+            self._trim_at = now + TRIM_EVERY_S
+            for child in self._children():
+                child.trim_log()
+
+    def _wait_for(
+        self, condition: Callable[[], bool], timeout_s: float, children: list[Child], must_live: bool = False
+    ) -> bool:
+        """Keep the children running until the condition holds; False at a signal or when time is up."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not self.signals:
+            for child in children:
+                news = child.step(time.monotonic())
+                if news and must_live:
+                    words = child.last_words() or f"its log is {child.program.log}."
+                    raise CommandFailed(f"The {child.program.name} could not start: {words}")
+                if news:
+                    tell(news)
+            with suppress(CommandFailed):
+                if condition():
+                    return True
+            time.sleep(TICK_S)
+        return False
+
+    def _dashboard_answers(self) -> bool:
+        """Its own file names its process: what else may listen on that port is not meant."""
+        try:
+            about = json.loads((self.plan.data / "server.json").read_text())
+        except (OSError, ValueError):
+            return False
+        if about.get("pid") != self.dashboard.pid:
+            return False
+        Server(Address(self.url, "")).get("/api/health")
+        return True
+
+    def stop(self) -> int:
+        """End the runs, then the worker, then the dashboard; a second signal ends all of it at once."""
+        asked = self.signals
+        self._end_runs(lambda: self.signals > max(asked, 1))
+        self.dashboard.send(signal.SIGTERM)
+        self._wait_until(
+            lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, lambda: self.signals > max(asked, 1)
+        )
+        self.dashboard.send(signal.SIGKILL)
+        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, lambda: False)
+        if self.worker is not None and self.signals:
+            tell("Stopped.")
+        return 130 if self.signals > max(asked, 1) else 0
+
+    def _end_runs(self, is_hurried: Callable[[], bool]) -> None:
+        if self.worker is None:
+            return
+        count = len(self.processes.supervisors())
+        if count:
+            tell(f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s")
+        if self.worker.is_running:
+            self.worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
+        else:
+            self.worker.send(signal.SIGTERM)
+            self.processes.terminate()
+        worker = self.worker
+        self._wait_until(
+            lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S, is_hurried
+        )
+        worker.send(signal.SIGKILL)
+        self.processes.kill()
+
+    def _wait_until(
+        self, condition: Callable[[], bool], timeout_s: float, is_hurried: Callable[[], bool]
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition() and time.monotonic() < deadline and not is_hurried():
+            time.sleep(TICK_S)
+
+    def _program(self, name: str, options: list[str]) -> Program:
+        command = [sys.executable, "-P", "-m", "dashboard.cli", name, "--data", str(self.plan.data), *options]
+        # A token or URL in our environment may be another dashboard's.
+        env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
+        return Program(name, command, self.plan.data / f"{name}.log", env)
+
+    def _worker_options(self) -> list[str]:
+        options = ["--server", self.url, "--token-file", str(self.plan.data / "join-token"), "--stop-runs"]
+        return options + (["--slots", str(self.plan.slots)] if self.plan.slots is not None else [])
+
+
+def tell(text: str) -> None:
+    """To the terminal, which may have been closed meanwhile."""
+    with suppress(OSError, ValueError):
+        print("\n".join(printable(line) for line in text.split("\n")), flush=True)
+
+
+def _bound_port(host: str, port: int) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def _url_in(data: Path) -> str | None:
+    try:
+        return str(json.loads((data / "server.json").read_text())["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _outward_address() -> str:
+    """This machine's address as others see it; nothing is sent."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return socket.gethostname()
