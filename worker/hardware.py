@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -113,10 +114,13 @@ class GpuReader:
                 id=_text(self._nvml.nvmlDeviceGetUUID(handle)),
                 kind="cuda",
                 name=_text(self._nvml.nvmlDeviceGetName(handle)),
-                memory_bytes=_or_none(lambda handle=handle: self._nvml.nvmlDeviceGetMemoryInfo(handle).total),  # type: ignore[misc]
+                memory_bytes=_or_none(partial(self._memory_bytes, handle)),
             )
             for handle in self._handles()
         ]
+
+    def _memory_bytes(self, handle: Any) -> int:
+        return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
 
     def _sample(self, handle: Any) -> dict[str, Any]:
         nvml = self._nvml
