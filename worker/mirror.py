@@ -52,6 +52,8 @@ class MirroredFile:
     size_bytes: int = 0
     sent_bytes: int | None = None
     """None until the server was asked."""
+    unreadable_size_bytes: int | None = None
+    """How large it was when it could not be read: it is tried again when that changes."""
 
     @property
     def is_log(self) -> bool:
@@ -165,14 +167,14 @@ class FileMirror:
         return file
 
     def _renew(self, file: MirroredFile, inode: int) -> None:
-        file.inode, file.head, file.sent_bytes = inode, b"", None
+        file.inode, file.head, file.sent_bytes, file.unreadable_size_bytes = inode, b"", None, None
         file.generation += 1
         self._write_notes()
 
     # -- sending -------------------------------------------------------------------------------
 
     def _unsent(self, file: MirroredFile) -> int:
-        if not file.size_bytes:
+        if not file.size_bytes or file.size_bytes == file.unreadable_size_bytes:
             return 0
         end = min(file.size_bytes, self._cap_bytes)
         if file.size_bytes > self._cap_bytes:
@@ -208,15 +210,14 @@ class FileMirror:
             return self._marker(file)[offset - self._cap_bytes :]
         try:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except OSError:
-            file.size_bytes = offset  # it is gone: there is nothing more to send
+            try:
+                return self._read_same(fd, file, min(CHUNK_BYTES, self._cap_bytes - offset), offset)
+            finally:
+                os.close(fd)
+        except OSError as error:  # gone, forbidden or broken: an attempt's end must not wait for it
+            log.warning("%s: %d bytes are lost: %s", file.source, file.size_bytes - offset, error.strerror)
+            file.unreadable_size_bytes = file.size_bytes
             return b""
-        try:
-            return self._read_same(fd, file, min(CHUNK_BYTES, self._cap_bytes - offset), offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
 
     def _read_same(self, fd: int, file: MirroredFile, size: int, offset: int) -> bytes:
         """The bytes at `offset`, unless the file is another one by now: then it begins anew next time."""

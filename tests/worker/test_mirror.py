@@ -274,3 +274,22 @@ def test_a_file_that_goes_away_is_let_go(node: Node) -> None:
     node.server.away = False
     node.settle()
     assert node.server.text("logs/rank0.out") == b""
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_waiting(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = node.write("logs/rank0.out", b"one\n")
+    node.write("logs/rank1.out", b"readable\n")
+    open_any, forbidden = os.open, {log}
+
+    def open_allowed(path: Path, *arguments: int) -> int:
+        if path in forbidden:
+            raise PermissionError(13, "Permission denied")
+        return open_any(path, *arguments)
+
+    monkeypatch.setattr(os, "open", open_allowed)
+    node.settle()
+    assert node.server.text("logs/rank1.out") == b"readable\n"
+    forbidden.clear()
+    node.write("logs/rank0.out", b"two\n")
+    node.settle()
+    assert node.server.text("logs/rank0.out") == b"one\ntwo\n"
