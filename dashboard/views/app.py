@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard.views import navigation, style
 
-st.set_page_config(page_title="Rankzero", page_icon=":material/hub:", layout="wide")
+st.set_page_config(page_title="Rankzero", page_icon=style.MARK, layout="wide")
 style.apply()
 chosen = st.navigation(list(navigation.pages().values()), position="top")
 chosen.run()

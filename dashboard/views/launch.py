@@ -47,25 +47,22 @@ HELP = {
 }
 
 
-def page() -> None:
-    """The form keeps what was typed while one looks at other pages."""
-    style.page_title("Launch")
-    _form()
-
-
 @st.fragment
 @style.readable_without_store
-def _form() -> None:
+def page() -> None:
+    """The form and its meaning; what was typed stays while one looks at other pages."""
+    if (run_id := st.session_state.pop("launched", None)) is not None:
+        navigation.open_run(run_id)
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
     reading = read(values)
-    refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(values)
+    refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(reading.spec)
     form, meaning = st.columns([2, 1], gap="large")
     with form:
         _fields(recipes, recipes.get(values["recipe"], []) if values["source"] == RECIPE else [], refusals)
     with meaning, st.container(key="launch_meaning"):
-        _meaning(reading, values, refusals)
+        _meaning(reading, refusals)
 
 
 def _prepare(recipes: Collection[str]) -> None:
@@ -76,6 +73,12 @@ def _prepare(recipes: Collection[str]) -> None:
         _fill_from(like_run, recipes)
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
         st.session_state.setdefault(PREFIX + name, value)
+
+
+def _clear() -> None:
+    for name in EMPTY:
+        st.session_state.pop(PREFIX + name, None)
+    st.session_state.pop("launch_notice", None)
 
 
 def _fill_from(run_id: str, recipes: Collection[str]) -> None:
@@ -91,7 +94,9 @@ def _fill_from(run_id: str, recipes: Collection[str]) -> None:
 
 def _fields(recipes: Iterable[str], own: Sequence[Option], refusals: Mapping[str, str]) -> None:
     if notice := st.session_state.get("launch_notice"):
-        st.caption(as_text(notice))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(as_text(notice), width="content")
+            st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
     form = Fields({option.name: option.default for option in own}, refusals)
     with st.container(border=True):
         _what(form, recipes)
@@ -150,7 +155,7 @@ def _how(form: Fields) -> None:
     with steps:
         form.text("max_steps", placeholder="as the epochs say")
     with seed:
-        form.text("seed")
+        form.text("seed", placeholder="the script's own")
 
 
 def _own_options(own: Sequence[Option]) -> None:
@@ -185,36 +190,39 @@ def _more(form: Fields) -> None:
         )
 
 
-def _meaning(reading: Reading, values: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
+def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
     if reading.draft is not None:
         launch_plan.figures(reading.draft)
-    _launch_button(reading, values, refusals)
+    _launch_button(reading, refusals)
     if reading.draft is not None:
         launch_plan.room_and_advice(reading.draft)
     if reading.spec is not None:
         launch_plan.commands(reading.spec)
 
 
-def _launch_button(reading: Reading, values: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
-    wrong = [name for name in refusals if name in LABELS]
-    clicked = st.button(
+def _launch_button(reading: Reading, refusals: Mapping[str, str]) -> None:
+    """Cannot be pressed while something is wrong; what the store refuses can be tried again."""
+    again = "launch_refused" in st.session_state
+    st.button(
         "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
-        disabled=bool(reading.refusals),
+        disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
     )  # fmt: skip
-    if wrong:
-        fields = ", ".join(LABELS[name] for name in wrong)
-        st.caption(f":red[Not yet: look at {as_text(fields)}.]")
-    elif (message := st.session_state.get("launch_refused", {}).get("message")) and refusals:
-        st.caption(f":red[{as_text(message)}]")
-    if clicked and reading.spec is not None:
-        try:
-            run = service.current().submit(reading.spec)
-        except Refused as refused:
-            told = {"values": dict(values), "field": refused.field or "", "message": str(refused)}
-            st.session_state["launch_refused"] = told
-            st.rerun(scope="fragment")
+    if refusals:
+        fields = ", ".join(LABELS.get(name, name) for name in refusals)
+        sentence = "Not launched" if again else "Not yet"
+        st.caption(f":red[{sentence}: see {as_text(fields)}.]")
+
+
+def _launch(spec: RunSpec | None) -> None:
+    """Runs before the page is drawn again; the page then opens the run or shows the refusal."""
+    if spec is None:
+        return
+    try:
+        st.session_state["launched"] = service.current().submit(spec).id
         st.session_state.pop("launch_notice", None)
-        navigation.open_run(run.id)
+    except Refused as refused:
+        told = {"spec": spec, "field": refused.field or "target", "message": str(refused)}
+        st.session_state["launch_refused"] = told
 
 
 def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
@@ -227,10 +235,10 @@ def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
     return {}
 
 
-def _refused_at_launch(values: Mapping[str, Any]) -> dict[str, str]:
+def _refused_at_launch(spec: RunSpec | None) -> dict[str, str]:
     """What the store said no to stands beside its field until something is changed."""
     told = st.session_state.get("launch_refused")
-    if told is None or told["values"] != dict(values):
+    if told is None or told["spec"] != spec:
         st.session_state.pop("launch_refused", None)
         return {}
     return {told["field"]: told["message"]}
@@ -249,7 +257,7 @@ class Fields:
         st.text_input(
             label or LABELS[name],
             key=PREFIX + name,
-            placeholder=f"recipe's own: {own}" if own is not None else placeholder,
+            placeholder=f"recipe's own: {own}" if own else placeholder,
             help=HELP.get(name),
             live=True,
             autocomplete="off",

@@ -33,7 +33,8 @@ def open_runs() -> NoReturn:
 
 
 def open_launch(like_run: str | None = None) -> NoReturn:
-    """Go to the form, empty or filled with a run's specification."""
+    """Go to the form, as it was left or filled with a run's specification."""
+    st.session_state.pop("launch_filled_from", None)  # also when it was filled from this run before
     st.switch_page(pages()["launch"], query_params={"from": like_run} if like_run else None)
 
 

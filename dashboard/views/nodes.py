@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from dashboard import service
-from dashboard.views import navigation, style, tables
+from dashboard.views import navigation, style
 from dashboard.views.formats import ago, as_text, number, plural, size
 from db import queries
 from db.views import DeviceView, NodeView
@@ -20,17 +20,15 @@ STATES: dict[str, tuple[style.Colour, str]] = {
     "lost": ("red", ":material/error:"),
 }
 MOST_DEVICES = 64
-
-
-def page() -> None:
-    """One card a node."""
-    style.page_title("Nodes")
-    _nodes()
+DEVICES_IN_A_ROW = 4
+FOREIGN_BYTES = 2**30
+"""A device nobody has from us, and more memory in use than a driver needs: somebody else works there."""
 
 
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
-def _nodes() -> None:
+def page() -> None:
+    """One card a node."""
     current = service.current()
     found = current.nodes()
     if not found:
@@ -42,7 +40,7 @@ def _nodes() -> None:
             f"{len(alive)} of {plural(len(found), 'node')} alive, {free} of {plural(slots, 'slot')} free"
         )
         names = {run.id: run.name for run in queries.runs(current.store, current.clock())}
-        for node in found:
+        for node in sorted(found, key=lambda node: (list(STATES).index(node.state), node.name)):
             _card(node, names, current.clock())
         st.caption("Another machine joins with:")
     st.code(f"RANKZERO_TOKEN=$(rankzero token --join) rankzero worker --server {_address()}", language="bash")
@@ -67,24 +65,52 @@ def _card(node: NodeView, names: Mapping[str, str], now: float) -> None:
             st.caption(f"{as_text(node.address)} · last contact {ago(node.last_seen, now)}", width="content")
         if notice := (node.load or {}).get("notice"):
             st.warning(as_text(notice), icon=":material/warning:")
-        _devices(node.devices, names)
+        _devices(node, names)
         _load(node)
         st.caption(" · ".join(as_text(fact) for fact in facts(node)))
 
 
-def _devices(devices: Sequence[DeviceView], names: Mapping[str, str]) -> None:
-    """One cell a device: free, or the run that has it."""
-    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
-        for position, device in enumerate(devices[:MOST_DEVICES]):
-            label = device.id if device.kind == "cpu" else f"GPU {position}"
-            if device.run_id is None:
-                st.badge(f"{as_text(label)} free", color="gray")
-            else:
-                run_name = as_text(names.get(device.run_id, device.run_id))
-                with st.container(key=f"cell_{device.id}", width="content"):
-                    navigation.link("run", f"{as_text(label)} · {run_name}", id=device.run_id)
-        if len(devices) > MOST_DEVICES:
-            st.caption(f"and {len(devices) - MOST_DEVICES} more")
+def _devices(node: NodeView, names: Mapping[str, str]) -> None:
+    """One cell a device: free, the run that has it, or somebody else's."""
+    loads = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
+    columns = st.columns(DEVICES_IN_A_ROW, gap="small")
+    for position, device in enumerate(node.devices[:MOST_DEVICES]):
+        with (
+            columns[position % DEVICES_IN_A_ROW],
+            st.container(border=True, gap=None, key=f"cell_{node.id}_{position}"),
+        ):
+            _device(position, device, loads.get(device.id, {}), names)
+    if len(node.devices) > MOST_DEVICES:
+        st.caption(f"and {len(node.devices) - MOST_DEVICES} more")
+
+
+def _device(position: int, device: DeviceView, load: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    label = as_text(device.id if device.kind == "cpu" else f"GPU {position}")
+    if device.run_id is not None:
+        run_name = names.get(device.run_id, device.run_id)
+        navigation.link("run", f"{label} · {as_text(run_name)}", id=device.run_id)
+    elif (load.get("memory_used_bytes") or 0) > FOREIGN_BYTES:
+        st.markdown(f"{label} :orange[used by others]")
+    else:
+        st.markdown(f"{label} :gray[free]")
+    if load:
+        st.caption(as_text(" · ".join(device_load(load))))
+
+
+def device_load(load: Mapping[str, Any]) -> list[str]:
+    """96 %, 71 of 141 GiB, 61 °C, 540 W: as far as the device tells."""
+    said = []
+    if load.get("utilisation_percent") is not None:
+        said.append(f"{number(load['utilisation_percent'])} %")
+    if load.get("memory_used_bytes") is not None:
+        total = load.get("memory_total_bytes")
+        said.append(size(load["memory_used_bytes"]) + (f" of {size(total)}" if total else ""))
+    said += [
+        f"{number(load[name])} {unit}"
+        for name, unit in (("temperature_c", "°C"), ("power_w", "W"))
+        if load.get(name) is not None
+    ]
+    return said
 
 
 def _load(node: NodeView) -> None:
@@ -100,28 +126,6 @@ def _load(node: NodeView) -> None:
         _share(taken, load["disk_total_bytes"]),
         text=f"Disk {size(load['disk_free_bytes'])} free of {size(load['disk_total_bytes'])}",
     )
-    if load.get("gpus"):
-        tables.table(f"gpus_{node.id}", GPU_COLUMNS, [_gpu_row(i, gpu) for i, gpu in enumerate(load["gpus"])])
-
-
-GPU_COLUMNS = ("GPU", ">Utilisation", ">Memory", ">Temperature", ">Power")
-
-
-def _gpu_row(position: int, gpu: Mapping[str, Any]) -> list[object]:
-    def figure(name: str, unit: str) -> str:
-        value = gpu.get(name)
-        return "–" if value is None else f"{number(value)} {unit}"
-
-    memory = size(gpu.get("memory_used_bytes"))
-    if (total := gpu.get("memory_total_bytes")) is not None:
-        memory += f" of {size(total)}"
-    return [
-        gpu.get("name") or f"GPU {position}",
-        figure("utilisation_percent", "%"),
-        memory,
-        figure("temperature_c", "°C"),
-        figure("power_w", "W"),
-    ]
 
 
 def facts(node: NodeView) -> list[str]:

@@ -24,22 +24,21 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and leave; what still runs then is killed. It can be resumed later."
         )
-    if _confirmed("Stop the run", "Keep it going", "stop"):
-        _do(lambda: service.current().stop(run.id))
+    if _confirmed("Stop the run", "Keep it going", lambda: service.current().stop(run.id)):
+        st.rerun()
 
 
 @st.dialog("Resume this run", icon=":material/resume:")
 def resume(run: RunView, found: Sequence[CheckpointView]) -> None:
     """The same settings again, from a checkpoint of choice."""
     complete = [checkpoint for checkpoint in found if checkpoint.complete]
-    chosen = None
     if complete:
-        chosen = st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
+        st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
     else:
         st.markdown("It has no complete checkpoint, so it starts from the beginning.")
     st.caption(f"Attempt {run.attempt + 1} of this run opens, with the settings it had.")
-    if _confirmed("Resume", "Not now", "resume"):
-        _do(lambda: service.current().resume(run.id, str(chosen.id) if chosen else None))
+    if _confirmed("Resume it", "Not now", lambda: _resume(run.id)):
+        st.rerun()
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
@@ -53,7 +52,7 @@ def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(found), 'checkpoint')} ({size(held)}) are removed from the server "
         "for good. What lies on the nodes stays there."
     )
-    if _confirmed("Delete for good", "Keep it", "delete") and _done(lambda: service.current().delete(run.id)):
+    if _confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
         navigation.open_runs()
 
 
@@ -68,22 +67,25 @@ def describe(checkpoint: CheckpointView) -> str:
     return " · ".join(said)
 
 
-def _confirmed(yes: str, no: str, key: str) -> bool:
+def _resume(run_id: str) -> None:
+    chosen: CheckpointView | None = st.session_state.get("resume_from")
+    service.current().resume(run_id, str(chosen.id) if chosen else None)
+
+
+def _confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
+    """Yes or no; true once the act is done. What forbids it is said in the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(no, key=f"{key}_no"):
+        if st.button(no):
             st.rerun()
-        return st.button(yes, type="primary", key=f"{key}_yes")
+        clicked = st.button(yes, type="primary", on_click=_try, args=(act,))
+    refused = st.session_state.pop("dialog_refused", None)
+    if refused is not None:
+        st.error(as_text(refused))
+    return clicked and refused is None
 
 
-def _do(act: Callable[[], object]) -> None:
-    if _done(act):
-        st.rerun()
-
-
-def _done(act: Callable[[], object]) -> bool:
+def _try(act: Callable[[], object]) -> None:
     try:
         act()
     except (Refused, WrongState, NoSuchRun) as refused:
-        st.error(as_text(refused))
-        return False
-    return True
+        st.session_state["dialog_refused"] = str(refused)

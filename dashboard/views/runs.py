@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.views import navigation, style
+from dashboard.views.formats import UNKNOWN
 from db import queries
 from db.curves import main_loss
 from db.engine import Store
@@ -21,22 +22,14 @@ from db.views import RunView
 REFRESH_S = 2
 MOST_ROWS = 200
 CURVE_POINTS = 40
-TALLEST_PX = 720
+MOST_UNSCROLLED = 18
 ROW_PX = 36
-
-
-def page() -> None:
-    """Title and a way to launch, then the table."""
-    with st.container(horizontal=True, vertical_alignment="center"):
-        style.page_title("Runs")
-        if st.button("Launch a run", type="primary", icon=":material/play_arrow:", key="launch_a_run"):
-            navigation.open_launch()
-    _runs()
 
 
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
-def _runs() -> None:
+def page() -> None:
+    """The table of all runs, or what to do when there is none."""
     if (chosen := st.session_state.pop("runs_opened", None)) is not None:
         navigation.open_run(chosen)
     store, now = service.current().store, service.current().clock()
@@ -54,21 +47,41 @@ def _runs() -> None:
 
 def _filters(runs: Sequence[RunView]) -> tuple[str, list[str], str | None]:
     """Search, states and project; all in the address, so that a filtered table can be shared."""
-    search, states, projects = st.columns([3, 6, 2], vertical_alignment="bottom")
+    _take_filters_from_address()
+    search, states, projects = st.columns([3, 6, 2], vertical_alignment="center")
     text = search.text_input(
-        "Search", key="q", type="search", placeholder="Name, project, id or script", live=True,
-        icon=":material/search:", label_visibility="collapsed", bind="query-params",
+        "Search", key="runs_q", type="search", placeholder="Name, project, id or script", live=True,
+        icon=":material/search:", label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
     chosen = states.pills(
-        "State", [state.value for state in State], selection_mode="multi", key="state",
-        label_visibility="collapsed", bind="query-params",
+        "State", [state.value for state in State], selection_mode="multi", key="runs_state",
+        label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
-    known = sorted({run.project for run in runs} | {st.session_state.get("project") or "default"})
+    known = sorted({run.project for run in runs} | {st.session_state["runs_project"] or "default"})
     project = projects.selectbox(
-        "Project", known, index=None, placeholder="All projects", key="project",
-        label_visibility="collapsed", bind="query-params",
+        "Project", known, index=None, placeholder="All projects", key="runs_project",
+        label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
+    shared = {"q": text, "state": chosen, "project": project}
+    _show_in_address({name: value for name, value in shared.items() if value})
     return text or "", list(chosen or ()), project
+
+
+def _take_filters_from_address() -> None:
+    """At the first look; from then on the session knows them, also after a visit to another page."""
+    if "runs_q" in st.session_state:
+        return
+    known = {state.value for state in State}
+    st.session_state["runs_q"] = st.query_params.get("q", "")
+    st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in known]
+    st.session_state["runs_project"] = st.query_params.get("project")
+
+
+def _show_in_address(filters: dict[str, Any]) -> None:
+    shown = {name: st.query_params.get_all(name) for name in st.query_params}
+    wanted = {name: value if isinstance(value, list) else [value] for name, value in filters.items()}
+    if shown != wanted:
+        st.query_params.from_dict(wanted)
 
 
 def _table(store: Store, runs: Sequence[RunView], now: float) -> None:
@@ -77,8 +90,9 @@ def _table(store: Store, runs: Sequence[RunView], now: float) -> None:
         _by_column([_row(store, run, now) for run in runs]),
         key="runs_table",
         hide_index=True,
-        height=min(TALLEST_PX, ROW_PX * (len(runs) + 1) + 3),
+        height="content" if len(runs) <= MOST_UNSCROLLED else ROW_PX * MOST_UNSCROLLED,
         row_height=ROW_PX,
+        placeholder=UNKNOWN,
         column_config=_columns(),
         selection_mode="single-cell",
         on_select=_open_clicked,
@@ -92,11 +106,11 @@ def _row(store: Store, run: RunView, now: float) -> dict[str, Any]:
         "State": [run.state.value],
         "Name": run.name,
         "Project": run.project,
-        "Progress": run.progress,
+        "Progress": None if run.progress is None else 100 * run.progress,
         "Step": run.step,
         "Loss": run.last_loss,
         "Loss curve": loss_curve(store, run.id, run.attempt, run.step),
-        "Samples/s": run.throughput,
+        "Samples/s": _three_digits(run.throughput),
         "Duration": _duration(run, now),
         "Started": datetime.fromtimestamp(run.started_at or run.created_at, UTC),
         "Note": note(run),
@@ -114,14 +128,16 @@ def _columns() -> dict[str, Any]:
     return {
         "State": column.MultiselectColumn(options=states, color=colours, width=96),
         "Name": column.TextColumn(width="medium", help="Click a row to open the run."),
-        "Project": column.TextColumn(width=100),
-        "Progress": column.ProgressColumn(format="percent", min_value=0, max_value=1, width=110),
-        "Step": column.NumberColumn(format="compact", width=64),
+        "Project": column.TextColumn(width=84),
+        "Progress": column.ProgressColumn(format="%.0f %%", min_value=0, max_value=100, width=104),
+        "Step": column.NumberColumn(format="localized", width=72),
         "Loss": column.NumberColumn(format="%.4g", width=76, help="The training loss as last logged."),
-        "Loss curve": column.LineChartColumn(width=130),
-        "Samples/s": column.NumberColumn(format="compact", width=84, help="Over all ranks, as last logged."),
-        "Duration": column.NumberColumn(format="compact", width=90),
-        "Started": column.DatetimeColumn(format="distance", width=120),
+        "Loss curve": column.LineChartColumn(width=112),
+        "Samples/s": column.NumberColumn(
+            format="localized", width=84, help="Over all ranks, as last logged."
+        ),
+        "Duration": column.NumberColumn(format="compact", width=86),
+        "Started": column.DatetimeColumn(format="distance", width=112),
         "Note": column.TextColumn(width="medium"),
     }
 
@@ -147,6 +163,10 @@ def loss_curve(store: Store, run_id: str, attempt: int, step: int | None) -> lis
     found = queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points
     finite = [value for _, value, _ in found if math.isfinite(value)]
     return finite if len(finite) > 1 else None
+
+
+def _three_digits(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
 
 
 def _duration(run: RunView, now: float) -> timedelta | None:
@@ -183,4 +203,4 @@ def _say_nothing_matches() -> None:
 
 
 def _clear_filters() -> None:
-    st.session_state["q"], st.session_state["state"], st.session_state["project"] = "", [], None
+    st.session_state.update(runs_q="", runs_state=[], runs_project=None)

@@ -32,7 +32,7 @@ STATE_PILLS = {
     State.RUNNING: "#3f7cf080",
     State.STOPPING: "#ee8a3380",
     State.SUCCEEDED: "#2ea86580",
-    State.FAILED: "#e5484d80",
+    State.FAILED: "#f0666b80",
     State.STOPPED: "#8a90a380",
 }
 """Backgrounds of the states in tables: half transparent, so that they suit light and dark."""
@@ -40,15 +40,29 @@ STATE_PILLS = {
 _STYLE = """<style>
 footer, [data-testid="stStatusWidget"] {display: none}
 .stApp [data-stale="true"] {opacity: 1}
-.st-key-launch_meaning {position: sticky; top: 4.2rem}
-.st-key-refusal p, [class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.2; margin-top: -.7rem}
+[data-testid="stMainBlockContainer"] {padding-left: 1.75rem; padding-right: 1.75rem}
+[data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
+[data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
+[data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
+[class*="st-key-cell_"] p {font-size: .88rem}
+[class*="st-key-cell_"] a {padding-left: 0}
+.st-key-launch_meaning {position: sticky; top: 4.5rem}
+.st-key-launch_room p {font-size: .88rem}
+[class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.25; margin-top: -.6rem}
 </style>"""
+_DRAWING = """<g fill="none" stroke="#666df0" stroke-width="2"><circle cx="12" cy="12" r="4" fill="#666df0"/>
+<path d="M12 8V3M12 16v5M8 12H3M16 12h5"/><circle cx="12" cy="12" r="10.5" opacity=".45"/></g>"""
+MARK = f'<svg xmlns="http://www.w3.org/2000/svg" width="24" height="24" viewBox="0 0 24 24">{_DRAWING}</svg>'
+"""The icon of the browser's tab. A Material icon here would be fetched from the internet."""
+_LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="124" height="24" viewBox="0 0 124 24">{_DRAWING}
+<text x="30" y="17.5" font-family="'Source Sans 3','Source Sans Pro',system-ui,sans-serif" font-size="17"
+ font-weight="650" fill="#666df0">Rankzero</text></svg>"""
 
 
 def apply() -> None:
     """Constant rules only; nothing a person wrote ever reaches them."""
     st.html(_STYLE)
-    st.logo(":material/hub:", size="medium")
+    st.logo(_LOGO, size="medium")
 
 
 def state_badge(state: str, lost_contact: bool = False) -> None:
@@ -56,13 +70,6 @@ def state_badge(state: str, lost_contact: bool = False) -> None:
     st.badge(state, color=STATE_COLOURS.get(state, "gray"))
     if lost_contact:
         st.badge("lost contact", color="orange", icon=":material/link_off:")
-
-
-def page_title(title: str, sentence: str = "") -> None:
-    """A page's first line."""
-    st.title(title, anchor=False)
-    if sentence:
-        st.caption(sentence)
 
 
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:

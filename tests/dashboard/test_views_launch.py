@@ -1,0 +1,111 @@
+"""The form follows what is typed, refuses beside the field, and launches what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from db import queries
+from db.spec import RunSpec
+from tests.dashboard.pages import Pages, button, served, texts
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as opened:
+        opened.seed.node("here", 2, kind="cpu")
+        yield opened
+
+
+def fill(page: AppTest, **values: str) -> AppTest:
+    for name, value in values.items():
+        page.text_input(key=f"launch_{name}").set_value(value)
+    return page.run()
+
+
+def specs(pages: Pages) -> list[RunSpec]:
+    return [run.spec for run in queries.runs(pages.service.store, pages.service.clock())]
+
+
+def test_the_empty_form_is_a_run_that_can_be_launched(pages):
+    page = pages.open("launch")
+    assert not page.exception
+    said = texts(page)
+    assert "1 node × 2 processes \\= 2 ranks" in said
+    assert "2 of 2 free slots on node here" in said
+    assert page.code[-1].value.startswith("torchrun --standalone --nproc-per-node=2")
+    button(page, "Launch").click().run()
+    assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
+
+
+def test_a_plan_for_four_times_two_is_explained_on_a_laptop(pages):
+    page = pages.open("launch")
+    page.segmented_control(key="launch_lr_scaling").set_value("linear")
+    fill(page, nodes="4", gpus_per_node="2", lr="0.0001", batch_size="16")
+    said = texts(page)
+    assert "0\\.0001 on one GPU becomes 0\\.0008 on 8 ranks" in said
+    assert "16 × 8 ranks × 1 accumulated \\= 128 samples a step" in said
+    assert "Warm up for about 5 epochs or 500 steps" in said
+    assert "Needs 4 nodes with 2 slots each" in said
+    assert [code.value.split(" --master")[0] for code in page.code] == [
+        f"torchrun --nnodes=4 --node-rank={rank}" for rank in range(4)
+    ]
+    assert all("--master-addr=<node0-address> --master-port=<port>" in code.value for code in page.code)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("nodes", "0", "Nodes must be at least 1"),
+        ("lr", "inf", "Learning rate must be a finite number"),
+        ("batch_size", "-8", "Batch per GPU must be at least 1"),
+        ("args", "'open", "no closing quotation"),
+    ],
+)
+def test_a_bad_value_is_refused_beside_its_field_and_cannot_be_launched(pages, field, value, sentence):
+    page = fill(pages.open("launch"), **{field: value})
+    assert sentence.replace(".", "\\.") in texts(page)
+    assert button(page, "Launch").disabled
+    assert specs(pages) == []
+
+
+def test_a_script_that_does_not_exist_is_refused_before_it_is_launched(pages, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    page = pages.open("launch")
+    page.segmented_control(key="launch_source").set_value("Script").run()
+    fill(page, script="/no/such/script.py")
+    assert "does not exist" in texts(page)
+    assert button(page, "Launch").disabled
+
+
+def test_what_no_node_offers_is_refused_beside_the_field_when_launched(pages):
+    page = fill(pages.open("launch"), gpus_per_node="64")
+    button(page, "Launch").click().run()
+    assert "1 node is registered" in texts(page)
+    assert specs(pages) == []
+    fill(page, gpus_per_node="2")
+    assert "is registered" not in texts(page)
+
+
+def test_launch_again_fills_the_form_with_that_runs_settings(pages):
+    asked = RunSpec(
+        target="language_model", gpus_per_node=1, lr=3e-05, lr_scaling="sqrt", args=["--width", "64"]
+    )
+    run = pages.service.submit(asked)
+    page = pages.open("launch", **{"from": run.id})
+    assert page.selectbox(key="launch_recipe").value == "language_model"
+    assert page.text_input(key="launch_lr").value == "3e-05"
+    assert page.text_input(key="launch_args").value == "--width 64"
+    assert page.segmented_control(key="launch_lr_scaling").value == "sqrt"
+    button(page, "Launch").click().run()
+    first, second = specs(pages)
+    assert first == second
+
+
+def test_an_unknown_run_to_start_from_leaves_the_form_empty(pages):
+    page = pages.open("launch", **{"from": "[x](javascript:1)"})
+    assert not page.exception
+    assert "There is no run" in texts(page)

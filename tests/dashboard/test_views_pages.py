@@ -1,0 +1,158 @@
+"""Each page shows what the store says, full, empty and broken, and asks before it does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from db import queries
+from db.states import State
+from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.seeded_store import HOSTILE_NAME, seed
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as pages:
+        yield pages
+
+
+@pytest.fixture
+def full(empty: Pages) -> Pages:
+    empty.seed = seed(empty.service.store, empty.service.clock())
+    return empty
+
+
+def state_of(pages: Pages, label: str) -> State:
+    run = queries.run(pages.service.store, pages.seed.runs[label], pages.service.clock())
+    assert run is not None
+    return run.state
+
+
+def test_an_empty_table_of_runs_says_what_to_do_next(empty):
+    page = empty.open()
+    assert not page.exception
+    assert [b.label for b in page.button] == ["Launch the first run"]
+
+
+def test_all_runs_are_listed_newest_first(full):
+    page = full.open()
+    assert not page.exception
+    table = page.dataframe[0].value
+    assert list(table["Name"])[::7] == ["waits for room", "digits baseline"]
+    assert HOSTILE_NAME in list(table["Name"])
+    notes = dict(zip(table["Name"], table["Note"], strict=True))
+    assert notes["waits for room"].startswith("needs 1 node with 4 free slots")
+    assert notes["bad labels"].startswith("script error: Rank 1 raised ValueError")
+    assert notes["nan at once"] == "the loss is not finite"
+    curves = dict(zip(table["Name"], table["Loss curve"], strict=True))
+    assert len(curves["digits baseline"]) > 10
+
+
+def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
+    page = full.open()
+    page.text_input(key="runs_q").set_value("gpt").run()
+    assert list(page.dataframe[0].value["Name"]) == ["gpt wide, long warm-up"]
+    assert "gpt" in page.query_params["q"]
+    shared = full.open(state="failed")
+    assert list(shared.dataframe[0].value["Name"]) == ["bad labels"]
+
+
+def test_filters_that_leave_nothing_can_be_cleared(full):
+    page = full.open(q="%", project="vision")
+    assert not page.dataframe
+    button(page, "Show all runs").click().run()
+    assert len(page.dataframe[0].value) == 8
+
+
+def test_a_failed_run_shows_the_failing_ranks_own_words(full):
+    page = full.open("run", id=full.seed.runs["bad labels"])
+    assert not page.exception
+    assert "labels must lie in" in page.code[0].value
+    assert "rank 1" in texts(page)
+    assert "Resume" in [b.label for b in page.button]
+
+
+def test_checkpoints_are_links_to_the_servers_own_route(full):
+    page = full.open("run", id=full.seed.runs["gpt wide, long warm-up"])
+    table = next(m.value for m in page.markdown if "SHA" in m.value)
+    links = [f"/api/checkpoints/{i}/file" for i in range(3, 7)]
+    assert all(f"[Download]({link})" in table for link in links)
+    assert "40\\% received" in table and "/api/checkpoints/7/" not in table
+    assert table.count(":blue-badge[latest]") == 1
+    assert page.get("link_button")[0].proto.url == links[-1]
+
+
+def test_stop_asks_first_and_names_the_grace(full):
+    page = full.open("run", id=full.seed.runs["nan at once"])
+    button(page, "Stop").click().run()
+    assert "30 s" in texts(page) and "SIGTERM" in texts(page)
+    button(page, "Keep it going").click().run()
+    assert full.service.run(full.seed.runs["nan at once"]).stop_requested_at is None
+    button(page, "Stop").click().run()
+    button(page, "Stop the run").click().run()
+    assert full.service.run(full.seed.runs["nan at once"]).stop_requested_at is not None
+
+
+def test_an_ended_run_is_resumed_from_the_checkpoint_chosen(full):
+    run_id = full.seed.runs["digits baseline"]
+    page = full.open("run", id=run_id)
+    button(page, "Resume").click().run()
+    assert page.selectbox(key="resume_from").options[0].startswith("checkpoints/step_000600.pt · step 600")
+    button(page, "Resume it").click().run()
+    assert not page.exception
+    attempts = queries.attempts(full.service.store, run_id)
+    assert [a.resumed_from for a in attempts] == [None, "checkpoints/step_000600.pt"]
+
+
+def test_delete_is_for_ended_runs_only(full):
+    live = full.open("run", id=full.seed.runs["nan at once"])
+    button(live, "Delete").click().run()
+    assert "Stop it first" in texts(live) and "Delete for good" not in [b.label for b in live.button]
+    page = full.open("run", id=full.seed.runs["bad labels"])
+    button(page, "Delete").click().run()
+    button(page, "Delete for good").click().run()
+    assert queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
+
+
+@pytest.mark.parametrize("run_id", ["", "zzzzzzzzzz", "[x](javascript:alert(1))", "../../etc"])
+def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
+    page = full.open("run", id=run_id)
+    assert not page.exception
+    assert "All runs" in [b.label for b in page.button]
+
+
+def test_a_name_that_is_markup_is_shown_as_text_everywhere(full):
+    page = full.open("run", id=full.seed.runs[HOSTILE_NAME])
+    button(page, "Delete").click().run()
+    assert not page.exception
+    assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
+
+
+def test_nodes_show_their_devices_and_what_runs_there(full):
+    page = full.open("nodes")
+    assert not page.exception
+    said = texts(page)
+    assert "1 of 2 nodes alive" in said and "lost" in said
+    links = [link.proto.label for link in page.get("page_link")]
+    assert sum("nan at once" in label for label in links) == 2
+    assert "used by others" in said
+
+
+def test_without_nodes_the_command_to_join_is_given(empty):
+    page = empty.open("nodes")
+    assert any("rankzero worker --server http" in code.value for code in page.code)
+
+
+@pytest.mark.parametrize("address", ["", "launch", "nodes", "run"])
+def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch):
+    def broken():
+        raise OperationalError("SELECT", {}, Exception("unable to open database file"))
+
+    monkeypatch.setattr(full.service.store, "read", broken)
+    page = full.open(address, id=full.seed.runs["nan at once"])
+    assert not page.exception
+    assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
