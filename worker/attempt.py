@@ -97,7 +97,8 @@ class Attempt:
     @property
     def is_settled(self) -> bool:
         """Nothing is left to do for this attempt."""
-        return self.is_over and self._reported in SETTLED
+        has_child = self._child is not None and self._child.poll() is None
+        return self.is_over and self._reported in SETTLED and not has_child
 
     def wish(self, assignment: Assignment) -> None:
         """The newest word of the server on this attempt."""
@@ -124,8 +125,6 @@ class Attempt:
 
     def act(self, now: float) -> None:
         """Start, stop, notice what became of the processes; never waits."""
-        if self._child is not None:
-            self._child.poll()
         if self.is_over:
             return
         self._read_state()

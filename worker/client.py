@@ -17,7 +17,6 @@ from worker.mirror import OffsetMismatch
 
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
-DOWNLOAD_CHUNK_BYTES = 1024 * 1024
 
 __all__ = ["OffsetMismatch"]
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -202,7 +201,7 @@ class Client:
                     response.read()
                     _raise_for(response, gone=Refused, wrong=Refused)
                 with partial.open("ab" if response.status_code == 206 else "wb") as file:
-                    for chunk in response.iter_bytes(DOWNLOAD_CHUNK_BYTES):
+                    for chunk in response.iter_bytes():
                         file.write(chunk)
         except httpx.TransportError as error:
             raise ServerAway(_words(error)) from error

@@ -1,0 +1,133 @@
+"""A server in memory that keeps the rules of the worker's endpoints, and can be away, full or forgetful."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from db.states import TERMINAL_STATES
+from worker.client import CheckpointPlace, ChecksumMismatch, FileOffsets, Refused, ServerAway, Superseded
+from worker.mirror import OffsetMismatch
+
+
+class FakeServer:
+    """Stands in for worker.client.Client."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.loses_replies = False
+        self.superseded: set[int] = set()
+        self.reports: list[tuple[int, object]] = []
+        self.files: dict[tuple[int, str, int], bytes] = {}
+        self.points_offsets: dict[tuple[int, str, int], int] = {}
+        self.series: dict[str, list] = {}
+        self.checkpoints: list[dict] = []
+        self.downloads: dict[int, bytes] = {}
+        self.calls = 0
+
+    # What tests ask.
+
+    def states(self, fence=None) -> list[str]:
+        """Reported states, in order, without repetitions."""
+        told = [report.state for number, report in self.reports if fence in (None, number)]
+        return list(dict.fromkeys(told))
+
+    def end(self, fence=None):
+        """The terminal report, or None; there is never more than one kind of end."""
+        ends = [r for number, r in self.reports if fence in (None, number) and r.state in TERMINAL_STATES]
+        assert len({end.state for end in ends}) <= 1
+        return ends[-1] if ends else None
+
+    def text(self, path: str) -> str:
+        """A mirrored file."""
+        found = [data for (_, name, _), data in self.files.items() if name == path]
+        return b"".join(found).decode()
+
+    # What the worker calls.
+
+    def report(self, part, report) -> str:
+        self._arrive()
+        if part.fence in self.superseded:
+            raise Superseded(f"attempt {part.fence} was replaced")
+        self.reports.append((part.fence, report))
+        self._answer()
+        return report.state
+
+    def file_offsets(self, part, path, generation) -> FileOffsets:
+        self._arrive()
+        key = (part.fence, path, generation)
+        return FileOffsets(
+            offset=len(self.files.get(key, b"")), points_offset=self.points_offsets.get(key, 0)
+        )
+
+    def append(self, part, path, generation, offset, data) -> int:
+        self._arrive()
+        key = (part.fence, path, generation)
+        have = self.files.get(key, b"")
+        if offset != len(have):
+            raise OffsetMismatch(len(have))
+        self.files[key] = have + data
+        self._answer()
+        return offset + len(data)
+
+    def points(self, part, batch) -> int:
+        self._arrive()
+        key = (part.fence, batch.path, batch.generation)
+        if batch.start != self.points_offsets.get(key, 0):
+            raise OffsetMismatch(self.points_offsets.get(key, 0))
+        self.points_offsets[key] = batch.end
+        for tag, points in batch.series.items():
+            self.series.setdefault(tag, []).extend(points)
+        self._answer()
+        return batch.end
+
+    def offer_checkpoint(self, part, offer) -> CheckpointPlace:
+        self._arrive()
+        fresh = {"fence": part.fence, "path": offer.path, "sha256": offer.sha256, "step": offer.step}
+        same = [n for n, known in enumerate(self.checkpoints) if fresh.items() <= known.items()]
+        if not same:
+            self.checkpoints.append(fresh | {"data": b"", "complete": False, "adopted": None})
+        number = same[0] if same else len(self.checkpoints) - 1
+        known = self.checkpoints[number]
+        self._answer()
+        return CheckpointPlace(checkpoint_id=number, offset=len(known["data"]), complete=known["complete"])
+
+    def send_checkpoint(self, checkpoint_id, offset, data) -> int:
+        self._arrive()
+        known = self.checkpoints[checkpoint_id]
+        if offset != len(known["data"]):
+            raise OffsetMismatch(len(known["data"]))
+        known["data"] += data
+        self._answer()
+        return len(known["data"])
+
+    def complete_checkpoint(self, checkpoint_id, adopted=None) -> None:
+        self._arrive()
+        known = self.checkpoints[checkpoint_id]
+        if adopted is not None:
+            known["adopted"] = adopted
+            known["data"] = (self.adopt_directory / adopted).read_bytes()
+        if hashlib.sha256(known["data"]).hexdigest() != known["sha256"]:
+            known["data"] = b""
+            raise ChecksumMismatch("the SHA-256 differs")
+        known["complete"] = True
+        self._answer()
+
+    adopt_directory = Path("/nowhere")
+
+    def download(self, source, target) -> None:
+        self._arrive()
+        data = self.downloads.get(source.checkpoint_id)
+        if data is None:
+            raise Refused("there is no such checkpoint")
+        target.write_bytes(data)
+
+    def _arrive(self) -> None:
+        self.calls += 1
+        if self.is_away:
+            raise ServerAway("connection refused")
+
+    def _answer(self) -> None:
+        """What was asked is done, but whoever asked may not hear of it."""
+        if self.loses_replies and self.calls % 3 == 0:
+            raise ServerAway("the connection broke before the answer came")
