@@ -16,8 +16,9 @@ import { count, exact, timeSpan } from './numbers.js';
  *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
  */
 
-const HEIGHT_PX = 208;
-const WIDE_HEIGHT_PX = 400;
+const HEIGHT_PX = 224;
+const WIDE_HEIGHT_PX = 416;
+const MOST_VALUES = 5;
 const FEW_POINTS = 40;
 
 export class ChartCard {
@@ -228,25 +229,40 @@ export class ChartCard {
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
     let warning = '';
-    for (const [order, line] of main.entries()) {
+    const values = [];
+    for (const line of main) {
       const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
       const value = index < 0 ? null : line.flat.y[index];
       const chip = this._chips[line.position];
       const spec = this.spec.lines[line.position];
-      if (main.length > 1) setText(chip.value, value === null ? '' : format(value));
+      const hasValue = main.length > 1 && main.length <= MOST_VALUES;
+      setText(chip.value, value === null || !hasValue ? '' : format(value));
       setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}`);
-      if (order === 0) {
-        setText(this._value, value === null ? '' : format(value, 4));
-        setAttribute(this._value, 'title', `${spec.name} = ${exact(value)}`);
-      }
+      values.push({ name: spec.name, value });
       const last = lastColumns(connection.store.series.get(spec.name));
       if (last?.notFiniteSince !== null && last?.notFiniteSince !== undefined) {
         warning ||= `${format(/** @type {number} */ (last.lastValue))} since step ${count(last.notFiniteSince)}`;
       }
     }
+    this._showMain(values);
     const position = at === null ? '' : settings.xAxis === 'time' ? timeSpan(at) : `step ${count(Math.round(at))}`;
     setText(this._note, position || warning);
     this._note.classList.toggle('warns', !position && warning !== '');
+  }
+
+  /** The first line's value; of many alike, ranks for instance, the span from the least to the most. */
+  _showMain(values) {
+    const { format, isSpan } = this.spec;
+    const known = values.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.value - b.value);
+    const told = ({ name, value }) => `${name} = ${exact(value)}`;
+    if (isSpan && known.length > 1) {
+      const [least, most] = [known[0], known[known.length - 1]];
+      setText(this._value, `${format(least.value)} – ${format(most.value)}`);
+      setAttribute(this._value, 'title', `${told(least)}\n${told(most)}`);
+    } else if (values.length) {
+      setText(this._value, values[0].value === null ? '' : format(values[0].value, 4));
+      setAttribute(this._value, 'title', told(values[0]));
+    }
   }
 
   async _zoomTo(from, to) {

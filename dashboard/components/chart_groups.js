@@ -4,7 +4,7 @@ import { learningRate, number, timeSpan } from './numbers.js';
 
 /**
  * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
- * @typedef {{id: string, title: string, section: string, rank: number, lines: LineSpec[],
+ * @typedef {{id: string, title: string, section: string, rank: number, isSpan: boolean, lines: LineSpec[],
  *            format: (value: number, digits?: number) => string}} ChartSpec
  */
 
@@ -69,9 +69,11 @@ function taken({ name, source }) {
   const known = KNOWN.findIndex((entry) => entry.base.test(base));
   const entry = KNOWN[known];
   const isTime = entry?.title === 'Step time';
-  const isShared = split !== null || rank || isTime;
+  // Of one process, waiting is drawn inside the step it is part of; of many, ranks are compared.
+  const isSpan = rank !== null;
+  const isShared = split !== null || isSpan || isTime;
   const unit = isTime && base.endsWith('_ms') ? 'ms' : '';
-  const group = isTime ? `step_time${unit}` : base;
+  const group = isTime && !isSpan ? `step_time${unit}` : base;
   const label = labelOf({ base, split, rank, node, isTime, name });
   return {
     base,
@@ -81,8 +83,9 @@ function taken({ name, source }) {
     id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
     chart: {
       id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
-      title: entry?.title ?? TITLES[base] ?? (isShared ? base : bare),
+      title: (isTime && isSpan ? timeTitle(base) : entry?.title) ?? TITLES[base] ?? (isShared ? base : bare),
       section,
+      isSpan,
       rank: known < 0 ? KNOWN.length : known,
       lines: [],
       format: isTime ? (unit ? (ms, digits) => timeSpan(ms / 1000, digits) : timeSpan) : (entry?.format ?? number),
@@ -104,9 +107,19 @@ function splitOf(bare) {
 
 function labelOf({ base, split, rank, node, isTime, name }) {
   const where = node ? `node ${node[1]} ` : '';
-  if (isTime) return `${where}${rank ? `rank ${rank[1]} ` : ''}${base.replace(/_m?s$/, '').replaceAll('_', ' ')}`;
   if (rank) return `${where}rank ${rank[1]}`;
+  if (isTime) return `${where}${spoken(base)}`;
   return split === null ? name : `${where}${SPLIT_NAMES[split]}`;
+}
+
+/** data_wait_s is spoken: data wait. */
+function spoken(base) {
+  return base.replace(/_m?s$/, '').replaceAll('_', ' ');
+}
+
+function timeTitle(base) {
+  const words = spoken(base);
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 /** A chart in which two lines would carry the same label names each by its series. */

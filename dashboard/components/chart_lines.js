@@ -150,9 +150,20 @@ export function drawable(flat, window, how) {
   return {
     x: picked.map((i) => x[i]),
     raw: picked.map((i) => shown(y[i])),
-    smooth: averages && picked.map((i) => shown(averages[i])),
+    smooth: averages && calm(picked.map((i) => shown(averages[i])), picked.length < to - from),
     boundaries: flat.boundaries,
   };
+}
+
+/** Points were picked for what was logged; the average between two of them is the calmer line. */
+function calm(values, isThinned) {
+  if (!isThinned) return values;
+  return values.map((value, i) => {
+    const before = values[i - 1];
+    return value === null || before === null || before === undefined || i === values.length - 1
+      ? value
+      : (value + before) / 2;
+  });
 }
 
 /** First index whose x is not below the value. */

@@ -78,7 +78,7 @@ export function createPlot(uPlot, place, options) {
       axes: [
         {
           ...axis,
-          size: 26,
+          size: 24,
           space: 64,
           incrs: xAxis === 'time' ? TIME_INCREMENTS : STEP_INCREMENTS,
           values: (u, splits) => splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),

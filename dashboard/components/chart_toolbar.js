@@ -3,7 +3,7 @@
 import { choice, el, icon, setText, toggle } from './elements.js';
 
 const REMEMBERED = 'rankzero.charts';
-const DEFAULTS = { smoothing: 0.6, xAxis: 'step', logY: false };
+const DEFAULTS = { smoothing: 0.8, xAxis: 'step', logY: false };
 
 /**
  * @typedef {{smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean}} Settings

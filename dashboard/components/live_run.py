@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.resources import files
 
 from streamlit.components.v2 import component
@@ -26,13 +25,29 @@ def _loader(module: str) -> str:
     return _LOADER.replace("MODULE", module)
 
 
+_header = component(
+    "rankzero.run_header", css=_text("dashboard.components", "run_header.css"), js=_loader("run_header.js")
+)
 _charts = component(
     "rankzero.live_charts",
     css=_text("uplot.static", "uPlot.min.css") + _text("dashboard.components", "charts.css"),
     js=_loader("charts.js"),
 )
+_log = component(
+    "rankzero.log_view", css=_text("dashboard.components", "log_view.css"), js=_loader("log_view.js")
+)
+
+
+def run_header(run_id: str, key: str | None = None) -> None:
+    """A run's name, state, progress and figures, as they change."""
+    _header(data={"run_id": run_id}, key=key)
 
 
 def live_charts(run_id: str, key: str | None = None) -> None:
     """All series of a run, drawn as they grow."""
     _charts(data={"run_id": run_id}, key=key)
+
+
+def log_view(run_id: str, key: str | None = None) -> None:
+    """The log of one rank, following."""
+    _log(data={"run_id": run_id}, key=key)

@@ -76,7 +76,7 @@ function lightness(colour) {
 }
 
 function channels(colour) {
-  const hex = /^#([0-9a-f]{3}|[0-9a-f]{6})/i.exec(colour);
+  const hex = /^#([0-9a-f]{6}|[0-9a-f]{3})/i.exec(colour);
   if (hex) {
     const digits = hex[1].length === 3 ? [...hex[1]].map((digit) => digit + digit).join('') : hex[1];
     return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16));

@@ -1,0 +1,184 @@
+/** The first lines of the Run page: name, state, the sentence that matters, progress, and a row of figures. */
+
+import { el, setAttribute, setText } from './elements.js';
+import { connect } from './live_connection.js';
+import { mountOnce } from './mounting.js';
+import { count, duration, exact, learningRate, number, UNKNOWN } from './numbers.js';
+
+const LIVE = new Set(['starting', 'running', 'stopping']);
+const SILENT_AFTER_S = 10;
+
+/** @param {import('./mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
+
+class RunHeader {
+  /** @param {import('./mounting.js').Component} component */
+  constructor(component) {
+    this._connection = connect(component.data.run_id);
+    this._build();
+    component.parentElement.append(this._root);
+    this._endings = [
+      this._connection.on('run', () => this._show()),
+      this._connection.on('series', () => this._showSoon()),
+      this._connection.on('status', () => this._show()),
+      this._connection.on('deleted', () => {
+        this._deleted = true;
+        this._show();
+      }),
+    ];
+    const ticking = setInterval(() => {
+      if (!document.hidden) this._show();
+    }, 1000);
+    this._endings.push(() => clearInterval(ticking));
+    this._show();
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    cancelAnimationFrame(this._frame);
+    this._root.remove();
+    this._connection.release();
+  }
+
+  _build() {
+    this._name = el('h1', { class: 'name' });
+    this._state = el('span', { class: 'pill' });
+    this._contact = el('span', { class: 'pill contact', hidden: true });
+    this._live = el('span', { class: 'live', role: 'status' });
+    this._sentence = el('p', { class: 'sentence', role: 'status' });
+    this._bar = el('div', { class: 'bar' });
+    this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
+    this._figures = new Map();
+    const figures = el('dl', { class: 'figures' });
+    for (const label of ['Step', 'Epoch', 'Train loss', 'Samples/s', 'Learning rate', 'ETA', 'Elapsed']) {
+      const value = el('dd', { text: UNKNOWN });
+      const more = el('small', {});
+      this._figures.set(label, { value, more });
+      figures.append(el('div', { class: 'figure' }, el('dt', { text: label }), value, more));
+    }
+    this._root = el(
+      'div', { class: 'run-header' },
+      el('div', { class: 'line' }, this._name, this._state, this._contact, this._live),
+      this._sentence, this._track, figures,
+    );
+  }
+
+  /** Points arrive often: at most once a frame. */
+  _showSoon() {
+    this._frame ??= requestAnimationFrame(() => {
+      this._frame = undefined;
+      this._show();
+    });
+  }
+
+  _show() {
+    const { run, status } = this._connection;
+    setText(this._live, { reconnecting: 'Reconnecting…', refused: 'Signed out: reload the page' }[status] ?? '');
+    this._root.classList.toggle('unknown', !run);
+    if (!run) {
+      setText(this._name, this._connection.runId);
+      return;
+    }
+    const now = this._connection.now();
+    setText(this._name, run.name || run.id);
+    setAttribute(this._name, 'title', `${run.id} in ${run.project}`);
+    const state = this._deleted ? 'deleted' : run.state;
+    setText(this._state, state);
+    this._state.className = `pill ${state}`;
+    this._showContact(run);
+    const [sentence, tone] = sentenceOf(run, now);
+    setText(this._sentence, sentence);
+    this._sentence.className = `sentence ${tone}`;
+    this._showProgress(run);
+    this._showFigures(run, now);
+  }
+
+  _showContact(run) {
+    const shown = run.lost_contact && LIVE.has(run.state);
+    this._contact.hidden = !shown;
+    if (!shown) return;
+    setText(this._contact, run.silent_s ? `no contact for ${Math.round(run.silent_s)} s` : 'lost contact');
+    setAttribute(this._contact, 'title', 'Its node was not heard of. Training may go on: nothing is ended because of this alone.');
+  }
+
+  _showProgress(run) {
+    const share = run.state === 'succeeded' ? 1 : this._progress(run);
+    const isKnown = share !== null;
+    this._track.classList.toggle('moving', !isKnown && LIVE.has(run.state));
+    this._track.dataset.state = run.state;
+    this._bar.style.transform = `scaleX(${isKnown ? Math.min(1, Math.max(0, share)) : 0})`;
+    setAttribute(this._track, 'aria-valuenow', isKnown ? String(Math.round(share * 100)) : null);
+    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : null);
+  }
+
+  /** The run's own figure, moved on by steps that were pushed since. */
+  _progress(run) {
+    const step = this._step(run);
+    if (run.total_steps && step !== null) return step / run.total_steps;
+    return run.progress ?? null;
+  }
+
+  _step(run) {
+    const pushed = LIVE.has(run.state) ? this._pushed('train/loss')?.lastStep ?? null : null;
+    return pushed === null ? (run.step ?? null) : Math.max(pushed, run.step ?? 0);
+  }
+
+  _pushed(name) {
+    const attempts = this._connection.store.series.get(name)?.attempts;
+    return attempts?.get(this._connection.run.attempt);
+  }
+
+  _showFigures(run, now) {
+    const step = this._step(run);
+    const loss = this._pushed('train/loss')?.lastValue ?? run.last_loss;
+    const rate = this._pushed('train/lr')?.lastValue ?? run.lr;
+    const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
+    const begun = run.started_at ?? null;
+    const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
+    const epoch = run.epoch ?? null;
+    this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
+    this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch));
+    this._figure('Train loss', number(loss, 4), '', exact(loss));
+    this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`);
+    this._figure('Learning rate', learningRate(rate), '', exact(rate));
+    this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));
+    this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}`);
+  }
+
+  _figure(label, value, more, title) {
+    const figure = this._figures.get(label);
+    setText(figure.value, value);
+    setText(figure.more, more);
+    setAttribute(figure.value.parentElement, 'title', title);
+  }
+}
+
+/** @returns {[string, string]} the sentence that matters now, and its tone */
+function sentenceOf(run, now) {
+  if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
+  if (run.state === 'stopping' || (run.stop_requested_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
+  if (run.state === 'queued') return [run.waiting_for ? `Waiting: ${run.waiting_for}` : 'Waiting to be given to a node.', ''];
+  if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
+  if (run.lost_contact && LIVE.has(run.state)) {
+    return [`Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`, 'warn'];
+  }
+  if (run.message) return [run.message, ''];
+  const ranks = run.world_size === 1 ? '1 rank' : `${run.world_size} ranks`;
+  const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
+  const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
+  return [`${ranks}${nodes}${batch}`, ''];
+}
+
+function stopping(run, now) {
+  const grace = run.spec?.stop_grace_s;
+  if (!run.stop_requested_at || grace === undefined) return 'Stopping: SIGTERM sent.';
+  const left = Math.ceil(run.stop_requested_at + grace - now);
+  return left > 0
+    ? `Stopping: SIGTERM sent, ${left} s until the ranks are killed.`
+    : 'Stopping: the grace is over, the ranks are being killed.';
+}
+
+function etaTitle(run, now) {
+  if (run.eta_s === null || run.eta_s === undefined || !LIVE.has(run.state)) return null;
+  return `about ${new Date((now + run.eta_s) * 1000).toLocaleString()}`;
+}
