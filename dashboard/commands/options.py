@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from dashboard.client import CommandFailed, Server, find_server
+from db.spec import RUN_ID
 
 
 def complete_run(incomplete: str) -> list[tuple[str, str]]:
@@ -39,6 +39,6 @@ def server_at(data: Path | None) -> Server:
 
 def run_path(run_id: str, *rest: str) -> str:
     """The API's address of a run; an odd id cannot reach another one."""
-    if not run_id or run_id in (".", ".."):
-        raise CommandFailed(f"{run_id!r} is no run's id; `rankzero runs` lists them.", 2)
-    return "/".join(["/api/runs", quote(run_id, safe=""), *rest])
+    if not RUN_ID.fullmatch(run_id):
+        raise CommandFailed(f"There is no run {run_id!r}; `rankzero runs` lists them.")
+    return "/".join(["/api/runs", run_id, *rest])

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dashboard.client import CommandFailed
 from dashboard.commands.following import describe
 from dashboard.commands.options import Data, Json, RunId, run_path, server_at
 from dashboard.commands.printing import print_facts, print_json, print_table, printable, say
 from dashboard.views import formats
-from db.spec import RUN_ID
 
 
 def runs(
@@ -126,8 +124,6 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete an ended run with its points, logs and checkpoints."""
-    if not RUN_ID.fullmatch(run):
-        raise CommandFailed(f"{run!r} is no run's id; `rankzero runs` lists them.", 2)
     server = server_at(data)
     if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         name = printable(server.get(run_path(run))["name"])

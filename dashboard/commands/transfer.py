@@ -17,7 +17,6 @@ from dashboard.views import formats
 if TYPE_CHECKING:
     import httpx
 
-CHUNK_BYTES = 1024 * 1024
 FRUITLESS_TRIES = 3
 RETRY_S = 1.0
 
@@ -87,7 +86,7 @@ class Transfer:
 
     def _copy(self, answer: httpx.Response, file: BinaryIO) -> None:
         try:
-            for piece in answer.iter_raw(CHUNK_BYTES):
+            for piece in answer.iter_raw():  # as it comes: what a bigger buffer held would be lost at a break
                 if file.tell() + len(piece) > self._size_bytes:
                     raise CommandFailed("The dashboard sent more than the checkpoint's size; try again.")
                 file.write(piece)
