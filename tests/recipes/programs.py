@@ -1,6 +1,7 @@
 """What the ranks of the proofs run: tiny tasks trained by the real loop."""
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gpt import GPT, GPTShape
 from image_data import Augment, PicturesInMemory
 from image_models import make_model
 from optimizers import autocast
-from parallel import Parallel, gather_from_ranks, gradient_sync
+from parallel import Parallel, gather_from_ranks, gradient_sync, leave_process_group
 from random_state import seed_everything
 from settings import Settings
 from snapshot import read_checkpoint
@@ -160,6 +161,14 @@ def gradients_of_two_batches(parallel: Parallel, folder: Path) -> tuple[bool, bo
         first, second = gather_from_ranks(parallel, model.weight.grad.clone())
         agreed.append(torch.equal(first, second))
     return agreed[0], agreed[1]
+
+
+def leave_while_main_saves(parallel: Parallel, folder: Path) -> float:
+    """Seconds until this rank had left, while rank 0 was busy for half a second."""
+    started = time.monotonic()
+    time.sleep(0.5 if parallel.is_main else 0)
+    leave_process_group()
+    return time.monotonic() - started
 
 
 def train_on_nan(parallel: Parallel, folder: Path) -> int:

@@ -36,7 +36,7 @@ def run_ranks(world_size: int, program: Callable[..., Any], folder: Path, *argum
 def _run_rank(
     rank: int, world_size: int, program: Callable[..., Any], folder: Path, arguments: tuple[Any, ...]
 ) -> None:
-    from parallel import Parallel
+    from parallel import Parallel, leave_process_group
 
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
@@ -48,5 +48,4 @@ def _run_rank(
         )
     result = program(Parallel("ddp" if world_size > 1 else "single", rank, world_size), folder, *arguments)
     torch.save(result, folder / f"result{rank}.pt")
-    if world_size > 1:
-        dist.destroy_process_group()
+    leave_process_group()

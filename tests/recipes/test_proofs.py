@@ -58,6 +58,11 @@ def test_validation_gives_way_when_a_rank_is_signalled(tmp_path: Path):
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001.pt"]
 
 
+def test_ranks_leave_together(tmp_path: Path):
+    """A rank that left at once, while rank 0 saved, now and then aborted: gloo's threads outlived Python."""
+    assert min(run_ranks(2, programs.leave_while_main_saves, tmp_path)) > 0.4
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_checkpoint_loads_into_the_plain_model(tmp_path: Path, strategy: str):
     run_ranks(2, programs.train_and_save, tmp_path, "gpt", strategy)

@@ -17,7 +17,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from image_data import Augment, load_pictures
-from image_models import MODELS, NORMS, make_model
+from image_models import make_model
 from settings import Settings, add_shared_arguments, not_negative, positive
 from task import Task
 from training_loop import train
@@ -37,9 +37,14 @@ def make_parser() -> argparse.ArgumentParser:
         "--data", type=Path, default=None, metavar="PATH", help="CIFAR-10 (binary) or one folder per class"
     )
     parser.add_argument(
-        "--model", choices=MODELS, default="cnn", help="a small CNN, or a ResNet-18 for small pictures"
+        "--model",
+        choices=["cnn", "resnet18"],
+        default="cnn",
+        help="a small CNN, or a ResNet-18 for small pictures",
     )
-    parser.add_argument("--norm", choices=NORMS, default="group", help="BatchNorm sees each rank's own batch")
+    parser.add_argument(
+        "--norm", choices=["group", "batch"], default="group", help="BatchNorm sees each rank's own batch"
+    )
     parser.add_argument("--batch-size", type=positive, default=32, help="pictures per rank (per GPU)")
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--warmup-steps", type=not_negative, default=20, help="steps of linear warm-up")

@@ -3,9 +3,6 @@
 import torch
 from torch import nn
 
-MODELS = ("cnn", "resnet18")
-NORMS = ("group", "batch")
-
 
 def make_norm(kind: str, channels: int) -> nn.Module:
     """GroupNorm looks at one picture at a time, BatchNorm at each rank's own batch."""

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from parallel import STRATEGIES
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -90,7 +88,10 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_process_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--strategy", choices=STRATEGIES, default="ddp", help="how the model is spread over processes"
+        "--strategy",
+        choices=["ddp", "fsdp", "dp", "single"],
+        default="ddp",
+        help="how the model is spread over processes",
     )
     parser.add_argument("--workers", type=not_negative, default=0, help="data-loader processes per rank")
     parser.add_argument(

@@ -164,7 +164,10 @@ class Trainer:
     def _train_epoch(self) -> None:
         epoch = self.progress.epoch
         self._order.begin(epoch, self.progress.position * self._batch_size)
-        batches = iter(self._train_loader)
+        started = time.perf_counter()
+        batches = iter(self._train_loader)  # starts the loader's processes: the next step waits for them too
+        self._clock.busy_s += time.perf_counter() - started
+        self._clock.data_wait_s += time.perf_counter() - started
         while self.progress.epoch == epoch and not self._is_over():
             self._train_step(batches)
 
