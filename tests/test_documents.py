@@ -1,0 +1,52 @@
+"""Nothing a person can type, set or see is left out of the documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from dashboard.cli import app
+from dashboard.settings import Settings
+from db.states import Reason, State
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = typer.main.get_group(app).commands
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_and_its_options_are_on_the_command_line_page(name: str) -> None:
+    page = (ROOT / "docs/COMMAND-LINE.md").read_text()
+    assert f"`rankzero {name}" in page
+    everywhere = {"--help", "--json", "--data"}
+    options = {
+        max(parameter.opts, key=len) for parameter in COMMANDS[name].params if parameter.opts[0][0] == "-"
+    }
+    documented = set(re.findall(r"`(--[a-z-]+)[ `]", page))
+    assert options - everywhere - documented == set()
+
+
+def test_the_readme_lists_every_setting_with_its_default() -> None:
+    table = re.search(
+        r"<!-- settings:.*?-->(.*?)<!-- end of settings -->", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert table is not None
+    rows = dict(re.findall(r"^\| `(RANKZERO_\w+)` \| (.*?) \|", table[1], re.MULTILINE))
+    assert set(rows) == {f"RANKZERO_{name.upper()}" for name in Settings.model_fields}
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.default, str | int | float):
+            assert rows[f"RANKZERO_{name.upper()}"] == f"`{field.default}`", name
+
+
+@pytest.mark.parametrize("word", [*State, *Reason])
+def test_every_state_and_reason_is_explained(word: str) -> None:
+    assert word in (ROOT / "docs/RUN-LIFE.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
