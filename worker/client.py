@@ -13,12 +13,11 @@ from pydantic import BaseModel, ValidationError
 
 from db.spec import Assignment, ResumeFrom
 from db.states import CheckpointOffer, NodeFacts, NodeLoad, PartReport, PointBatch
-from worker.mirror import OffsetMismatch
+from worker.mirror import OffsetMismatch as OffsetMismatch
 
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 
-__all__ = ["OffsetMismatch"]
 Answer = TypeVar("Answer", bound=BaseModel)
 
 

@@ -1,0 +1,127 @@
+"""The server in memory behind a real socket, for tests that start the worker as a program."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+from db.states import CheckpointOffer, PartReport, PointBatch
+from tests.worker.fake_server import FakeServer
+from worker.client import ChecksumMismatch, Part, ServerAway, Superseded
+from worker.mirror import OffsetMismatch
+
+
+class HttpServer:
+    """Serves a FakeServer's rules, and the wishes a test sets."""
+
+    def __init__(self) -> None:
+        self.store = FakeServer()
+        self.lock = threading.Lock()
+        self.wished: list = []
+        self.watched = False
+        self.registered: list[dict] = []
+        self.refuses_nodes = False
+        self.loads = 0
+        self.points_at: list[tuple[float, int]] = []
+        handler = type("Handler", (_Handler,), {"server_of": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+    def wishes(self, version: str, wait_s: float) -> dict:
+        """Answers when the list differs from the version, or the time is up."""
+        deadline = time.monotonic() + min(wait_s, 2.0)
+        while True:
+            content = {"watched": self.watched, "assignments": [one.model_dump() for one in self.wished]}
+            current = json.dumps(content, sort_keys=True)
+            if current != version or time.monotonic() > deadline:
+                return {"version": current, **content}
+            time.sleep(0.01)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server_of: HttpServer
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_POST = do_PUT = do_GET
+
+    def log_message(self, *_) -> None:
+        pass
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        try:
+            status, answer = 200, self._answer(url.path, query, body)
+        except OffsetMismatch as mismatch:
+            status, answer = 416, {"offset": mismatch.have}
+        except Superseded as error:
+            status, answer = 409, {"detail": {"field": None, "message": str(error)}}
+        except ChecksumMismatch as error:
+            status, answer = 422, {"detail": {"field": None, "message": str(error)}}
+        except ServerAway:
+            self.close_connection = True
+            return
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with suppress(BrokenPipeError, ConnectionResetError):  # a worker that was killed
+            self.wfile.write(content)
+
+    def _answer(self, path: str, query: dict, body: bytes) -> dict:
+        server = self.server_of
+        if path == "/api/worker/wishes":
+            if self.headers["authorization"] != "Bearer node-token":
+                raise Superseded("unknown node")
+            return server.wishes(query.get("version", ""), float(query["wait"]))
+        with server.lock:
+            if path == "/api/worker/register":
+                if server.refuses_nodes or self.headers["authorization"] != "Bearer join-token":
+                    raise Superseded("the name is taken")
+                server.registered.append(json.loads(body))
+                return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2}
+            if path == "/api/worker/load":
+                server.loads += 1
+                return {}
+            return self._of_part(path, query, body)
+
+    def _of_part(self, path: str, query: dict, body: bytes) -> dict:
+        store = self.server_of.store
+        if match := re.fullmatch(r"/api/worker/checkpoints/(\d+)/(data|complete)", path):
+            if match[2] == "data":
+                return {"offset": store.send_checkpoint(int(match[1]), int(query["offset"]), body)}
+            store.complete_checkpoint(int(match[1]), json.loads(body)["adopted"])
+            return {"complete": True}
+        fence, rank, what = re.fullmatch(r"/api/worker/attempts/(\d+)/parts/(\d+)/(\w+)", path).groups()  # type: ignore[union-attr]
+        part = Part(int(fence), int(rank))
+        if what == "report":
+            return {"state": store.report(part, PartReport.model_validate_json(body))}
+        if what == "points":
+            batch = PointBatch.model_validate_json(body)
+            for points in batch.series.values():
+                self.server_of.points_at += [(time.time() - point[2], point[0]) for point in points]
+            return {"offset": store.points(part, batch)}
+        if what == "checkpoints":
+            return store.offer_checkpoint(part, CheckpointOffer.model_validate_json(body)).model_dump()
+        key = (query["path"], int(query["generation"]))
+        if self.command == "GET":
+            return store.file_offsets(part, *key).model_dump()
+        return {"offset": store.append(part, *key, int(query["offset"]), body)}

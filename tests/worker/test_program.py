@@ -1,0 +1,180 @@
+"""The worker as a program, beside a server on a real socket: what signals, locks and tokens do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from db.spec import Assignment, RunSpec
+from tests.worker.http_server import HttpServer
+from tests.worker.test_daemon import WAITING, events
+from worker import processes
+from worker.preparation import masked, training_environment
+
+RUN = "programrun"
+
+
+class Program:
+    """`python -m worker` on a private data directory."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        self.data = folder / "data"
+        self.log = folder / "worker.log"
+        self.process: subprocess.Popen | None = None
+
+    def start(self, *options: str, token: str = "join-token") -> subprocess.Popen:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
+        command = [sys.executable, "-P", "-m", "worker", "--server", self.url, "--data", str(self.data)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--slots", "2", *options], env=clean | {"RANKZERO_TOKEN": token}, stderr=log
+            )
+        return self.process
+
+    def supervisor(self):
+        try:
+            return json.loads((self.data / f"runs/{RUN}/attempts/1/node0/supervisor.json").read_text())
+        except OSError:
+            return {"state": None}
+
+
+@pytest.fixture
+def server():
+    running = HttpServer()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def program(tmp_path, server):
+    started = Program(tmp_path, server.url)
+    yield started
+    if started.process:
+        started.process.kill()
+        started.process.wait()
+    processes.kill_all(lambda: processes.of_attempt(RUN, 1), 10)
+
+
+def until(condition, limit_s=60.0):
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if result := condition():
+            return result
+        time.sleep(0.01)
+    raise AssertionError(f"not within {limit_s} s")
+
+
+def wish(program, text, action="run"):
+    script = program.folder / "train.py"
+    script.write_text(text)
+    spec = RunSpec(target=str(script), launcher="python")
+    return Assignment(
+        run_id=RUN, attempt=1, fence=1, node_rank=0, action=action, spec=spec, devices=[], device_kind="cpu"
+    )
+
+
+def training(program, server, text=WAITING, *options):
+    worker = program.start(*options)
+    server.wished = [wish(program, text)]
+    until(lambda: "running" in server.store.states())
+    return worker
+
+
+def test_it_registers_and_says_how_loaded_the_node_is(program, server):
+    program.start("--name", "gpu-3", "--label", "room=b12")
+    until(lambda: server.loads >= 2)
+    facts = server.registered[0]
+    assert (facts["name"], facts["labels"], facts["node_id"]) == ("gpu-3", {"room": "b12"}, None)
+    assert (program.data / "node/node.json").stat().st_mode & 0o077 == 0
+
+
+def test_sigterm_leaves_trainings_running_and_the_next_worker_finds_them(program, server):
+    worker = training(program, server)
+    pid = program.supervisor()["launcher_pid"]
+    asked_at = time.monotonic()
+    worker.terminate()
+    assert worker.wait(10) == 0 and time.monotonic() - asked_at < 2.0
+    assert program.supervisor()["launcher_pid"] == pid and processes.find(pid)
+    program.start()
+    until(lambda: len(server.registered) == 2)
+    assert server.registered[1]["node_id"] == "n1"
+    (program.data / f"runs/{RUN}/attempts/1/node0/work/ready").unlink()
+    until(lambda: server.store.end())
+    assert server.store.end().state == "succeeded"
+
+
+def test_sigterm_with_stop_runs_ends_them_and_lets_the_server_know(program, server):
+    worker = training(program, server, WAITING, "--stop-runs")
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert (server.store.end().state, server.store.end().message) == ("stopped", "the worker was shut down")
+    assert processes.of_attempt(RUN, 1) == []
+
+
+def test_a_second_sigterm_does_not_wait_for_the_run_to_save(program, server):
+    text = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITING
+    worker = training(program, server, text, "--stop-runs")
+    until(lambda: (program.data / f"runs/{RUN}/attempts/1/node0/work/ready").exists())
+    worker.terminate()
+    until(lambda: program.supervisor()["state"] == "stopping")
+    asked_at = time.monotonic()
+    worker.terminate()
+    assert worker.wait(30) == 0 and time.monotonic() - asked_at < 10
+    assert processes.of_attempt(RUN, 1) == []
+
+
+def test_kill_9_of_the_worker_leaves_trainings_running(program, server):
+    training(program, server).kill()
+    program.process.wait()
+    pid = program.supervisor()["launcher_pid"]
+    program.start()
+    until(lambda: len(server.registered) == 2)
+    assert program.supervisor()["launcher_pid"] == pid and processes.find(pid)
+
+
+def test_a_second_worker_on_the_same_data_says_why_it_leaves(program, server):
+    first = program.start()
+    until(lambda: server.registered)
+    second = program.start()
+    assert second.wait(30) == 1
+    assert f"another worker already uses {program.data}" in program.log.read_text()
+    program.process = first
+    assert first.poll() is None
+
+
+def test_a_node_that_is_refused_says_why_it_leaves(program, server):
+    server.refuses_nodes = True
+    assert program.start().wait(30) == 1
+    assert "refuses this node: the name is taken" in program.log.read_text()
+
+
+def test_without_a_token_it_says_where_to_get_one(program, server):
+    assert program.start(token="").wait(30) == 1
+    assert "rankzero token --join" in program.log.read_text()
+
+
+def test_a_watched_run_shows_its_points_at_once(program, server):
+    server.watched = True
+    program.start()
+    server.wished = [wish(program, events(steps=range(60), pause_s=0.05))]
+    until(lambda: server.store.end())
+    delays = sorted(delay for delay, step in server.points_at if step >= 30)
+    assert len(delays) == 30
+    assert delays[15] < 0.15  # figures are in benchmarks; this only says that nothing waits for a second
+
+
+def test_the_trainings_environment_has_no_secret_and_no_launcher_of_ours():
+    own = {"RANKZERO_TOKEN": "x", "RANK": "1", "TORCHELASTIC_RUN_ID": "y", "PATH": "/bin", "MASTER_PORT": "1"}
+    assert training_environment(own) == {"PATH": "/bin"}
+
+
+def test_variables_named_like_secrets_are_masked():
+    shown = masked({"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "OMP_NUM_THREADS": "1", "MONKEY": "m"})
+    assert shown == {"HF_TOKEN": "***", "AWS_SECRET_ACCESS_KEY": "***", "OMP_NUM_THREADS": "1", "MONKEY": "m"}
