@@ -147,6 +147,18 @@ def assignments(store: Store, node_id: str) -> list[Assignment]:
         return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
 
 
+def run_of_attempt(store: Store, fence: int) -> str | None:
+    """The run that an attempt belongs to."""
+    with store.read() as session:
+        return session.scalar(select(Attempt.run_id).where(Attempt.fence == fence))
+
+
+def last_word(store: Store) -> float | None:
+    """When any node was last heard of."""
+    with store.read() as session:
+        return session.scalar(select(func.max(Node.last_seen)))
+
+
 def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
     fences = [attempt.fence for _, attempt in found]
     summaries = _latest_summaries(session, [run.id for run, _ in found])

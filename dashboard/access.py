@@ -1,0 +1,107 @@
+"""Token files: made once, readable by their owner only."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+TOKEN_BYTES = 32
+SHORTEST_TOKEN = 20
+COOKIE_LIFETIME_S = 30 * 24 * 3600
+
+
+class TokenUnusable(Exception):
+    """A token file exists but cannot be used; the sentence says why and what to do."""
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """The two secrets of one dashboard and what is derived from them."""
+
+    user: str
+    """Opens everything people may do."""
+    join: str
+    """Lets a worker register, nothing else."""
+
+    @classmethod
+    def load_or_create(cls, data: Path) -> Credentials:
+        """Read DATA/token and DATA/join-token, made at the first start."""
+        make_private_directory(data)
+        return cls(read_or_create(data / "token"), read_or_create(data / "join-token"))
+
+    @property
+    def cookie_name(self) -> str:
+        """Cookies are per host, not per port: each instance needs a name of its own."""
+        return "rankzero-" + hashlib.sha256(b"cookie name of " + self.user.encode()).hexdigest()[:10]
+
+    def is_user(self, token: bytes) -> bool:
+        """Does this token open everything people may do?"""
+        return hmac.compare_digest(token, self.user.encode())
+
+    def is_join(self, token: bytes) -> bool:
+        """May this token register a worker?"""
+        return hmac.compare_digest(token, self.join.encode())
+
+    def cookie(self, now: float) -> str:
+        """The value of a session cookie issued now: signed with the token, never the token."""
+        issued = str(int(now))
+        return f"{issued}.{self._signature(issued)}"
+
+    def is_cookie(self, value: str, now: float) -> bool:
+        """Was this cookie issued by us and is it still young enough?"""
+        issued, _, signature = value.partition(".")
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(issued).encode()):
+            return False
+        return -60 <= now - int(issued) <= COOKIE_LIFETIME_S
+
+    def _signature(self, issued: str) -> str:
+        message = b"rankzero session " + issued.encode(errors="replace")
+        return hmac.new(self.user.encode(), message, hashlib.sha256).hexdigest()
+
+
+def read_or_create(path: Path) -> str:
+    """The token in a file; a new one of 256 bits when there is none yet."""
+    if not path.exists():
+        _create(path)
+    token = path.read_text(errors="replace").strip()
+    if len(token) < SHORTEST_TOKEN or not token.isascii():
+        raise TokenUnusable(
+            f"{path} holds no usable token ({SHORTEST_TOKEN} ASCII characters or more). "
+            "Delete the file, and the next start writes a new one."
+        )
+    return token
+
+
+def write_private(path: Path, content: str) -> None:
+    """Replace a file as a whole; nobody but its owner can read it at any moment."""
+    draft = _draft(path, content)
+    draft.replace(path)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory that only its owner may enter, whatever the umask says."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _create(path: Path) -> None:
+    draft = _draft(path, secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+    try:
+        os.link(draft, path)  # fails when another process was faster, so both read the same token
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _draft(path: Path, content: str) -> Path:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft

@@ -1,0 +1,62 @@
+"""What every route needs: the service, and a thread to do work in that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ParamSpec, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from dashboard.auth import Principal
+from dashboard.service import Service
+
+P = ParamSpec("P")
+T = TypeVar("T")
+WORKER_THREADS = 4
+"""Workers have threads of their own, so that no download or export can hold up a heartbeat."""
+
+
+class Threads:
+    """The threads in which workers' requests are served."""
+
+    def __init__(self) -> None:
+        self._limiter: CapacityLimiter | None = None
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something that may wait for the store or a disk."""
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(WORKER_THREADS)
+        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
+
+
+async def service_of(connection: HTTPConnection) -> Service:
+    """The service of the application that answers."""
+    service: Service = connection.app.state.service
+    return service
+
+
+async def threads_of(connection: HTTPConnection) -> Threads:
+    """The threads of the application that answers."""
+    threads: Threads = connection.app.state.threads
+    return threads
+
+
+async def principal_of(connection: HTTPConnection) -> Principal:
+    """Who asks, as the guard found out."""
+    principal: Principal = connection.state.principal
+    return principal
+
+
+async def node_of(connection: HTTPConnection) -> str:
+    """The node whose token was shown; the guard lets nobody else come this far."""
+    node_id: str | None = connection.state.principal.node_id
+    assert node_id is not None
+    return node_id
+
+
+TheService = Annotated[Service, Depends(service_of)]
+TheThreads = Annotated[Threads, Depends(threads_of)]
+TheNode = Annotated[str, Depends(node_of)]

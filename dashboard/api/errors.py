@@ -1,0 +1,38 @@
+"""What the store refuses, as HTTP statuses."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dashboard.refusals import error_body
+from db.nodes import NameTaken
+from db.progress import NotYours, Superseded
+from db.requests import NoSuchRun, Refused, WrongState
+
+STATUS: dict[type[Exception], int] = {
+    Refused: 422,
+    NoSuchRun: 404,
+    WrongState: 409,
+    Superseded: 409,
+    NameTaken: 409,
+    NotYours: 403,
+}
+
+
+def install(app: FastAPI) -> None:
+    """Answer each of the store's refusals with its status and its sentence."""
+    for kind in STATUS:
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _refused(_request: Request, error: Exception) -> Response:
+    status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status)
+
+
+def _unexpected(_request: Request, _error: Exception) -> Response:
+    message = "The dashboard made a mistake; its log has the details. Nothing that was stored is lost."
+    return JSONResponse(error_body(None, message), 500)

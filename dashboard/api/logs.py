@@ -1,0 +1,84 @@
+"""Log bytes of a rank, as they are; following, if asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from dashboard.api.context import TheService
+from dashboard.logs import LogFile, Stream, check_rank, find_log
+from dashboard.refusals import Rejection
+from dashboard.service import Service
+
+router = APIRouter(prefix="/api", tags=["logs"])
+PIECE_BYTES = 256 * 1024
+
+
+@router.get("/runs/{run_id}/logs")
+def logs(
+    service: TheService,
+    run_id: str,
+    rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
+    stream: Stream = "out",
+    attempt: Annotated[int | None, Query(ge=1, description="By default the latest.")] = None,
+    offset: Annotated[int | None, Query(description="First byte; a negative one counts from the end.")] = None,
+    limit: Annotated[int | None, Query(ge=0)] = None,
+    follow: Annotated[bool, Query(description="Go on until the run ends.")] = False,
+) -> Response:
+    """The bytes of a log; X-Rankzero-Offset says where the first of them stands."""
+    run = service.run(run_id)
+    check_rank(run, rank)
+    number = attempt or run.attempt
+    found = find_log(service.store, run_id, number, rank, stream)
+    size = found.size_bytes if found else 0
+    start = _start(offset, size, follow)
+    end = size if limit is None else min(size, start + limit)
+    headers = {
+        "X-Rankzero-Offset": str(start),
+        "Content-Disposition": f'inline; filename="{run_id}-{number}-{rank}.{stream}.log"',
+    }
+    if follow:
+        body = _follow(service, run_id, number, rank, stream, start)
+        return StreamingResponse(body, media_type="text/plain; charset=utf-8", headers=headers)
+    headers["Content-Length"] = str(end - start)
+    pieces = _pieces(service, found, start, end)
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _start(offset: int | None, size: int, follow: bool) -> int:
+    start = max(0, size + offset) if offset is not None and offset < 0 else offset or 0
+    if start > size and not follow:
+        raise Rejection(416, f"offset must be at most {size}, the log's size, got {start}.", "offset", offset=size)
+    return start
+
+
+def _pieces(service: Service, found: LogFile | None, start: int, end: int) -> Iterator[bytes]:
+    while found is not None and start < end:
+        piece = service.files.read(found.file_id, start, min(PIECE_BYTES, end - start))
+        # A file that has vanished must not leave the answer shorter than it was announced to be.
+        piece = piece or b"\n" * min(PIECE_BYTES, end - start)
+        start += len(piece)
+        yield piece
+
+
+async def _follow(
+    service: Service, run_id: str, attempt: int, rank: str, stream: Stream, start: int
+) -> AsyncIterator[bytes]:
+    with service.hub.viewer(run_id, live=False) as viewer:
+        while not service.hub.closing:
+            ended = await run_in_threadpool(service.has_ended, run_id, attempt)
+            found = await run_in_threadpool(find_log, service.store, run_id, attempt, rank, stream)
+            while found is not None and start < found.size_bytes:
+                length = min(PIECE_BYTES, found.size_bytes - start)
+                piece = await run_in_threadpool(service.files.read, found.file_id, start, length)
+                if not piece:
+                    return
+                start += len(piece)
+                yield piece
+            if ended:
+                return
+            await viewer.take()

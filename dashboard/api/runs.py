@@ -1,0 +1,87 @@
+"""Runs: list, launch, look at, stop, resume, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard import preview as previews
+from dashboard.api.context import TheService
+from dashboard.documents import answer
+from db import queries
+from db.spec import RunSpec
+from db.states import State
+
+router = APIRouter(prefix="/api", tags=["runs"])
+States = Annotated[list[State] | None, Query(description="Only runs in these states.")]
+
+
+@router.get("/runs")
+def list_runs(
+    service: TheService,
+    state: States = None,
+    q: Annotated[str | None, Query(max_length=500, description="Text to look for.")] = None,
+    project: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """All runs, newest first."""
+    found = queries.runs(service.store, service.now_for_contact(), state, q, project, limit)
+    return answer(found)
+
+
+@router.post("/runs", status_code=201)
+def launch(service: TheService, request: Request, spec: RunSpec) -> Response:
+    """Launch a run."""
+    run = service.submit(spec)
+    url = f"{request.base_url}run?id={run.id}"
+    about = {"id": run.id, "name": run.name, "state": run.state, "url": url}
+    return answer(about, 201, {"Location": f"/api/runs/{run.id}"})
+
+
+@router.post("/preview")
+def preview(service: TheService, spec: RunSpec) -> Response:
+    """What a run would be: its figures and the command of every node."""
+    return answer(previews.preview(spec, service.nodes()))
+
+
+@router.get("/runs/{run_id}")
+def show(service: TheService, run_id: str) -> Response:
+    """One run, whole."""
+    return answer(service.run(run_id))
+
+
+@router.post("/runs/{run_id}/stop")
+def stop(service: TheService, run_id: str) -> Response:
+    """Ask a run to end; asking twice changes nothing."""
+    return answer(service.stop(run_id))
+
+
+@router.post("/runs/{run_id}/resume")
+def resume(
+    service: TheService, run_id: str, checkpoint: Annotated[str | None, Body(embed=True)] = None
+) -> Response:
+    """Open a new attempt of an ended run, from its latest complete checkpoint or the one that is named."""
+    return answer(service.resume(run_id, checkpoint))
+
+
+@router.delete("/runs/{run_id}")
+def delete(service: TheService, run_id: str) -> Response:
+    """Delete an ended run with all its files; answers with what it was."""
+    return answer(service.delete(run_id))
+
+
+@router.get("/runs/{run_id}/history")
+def history(service: TheService, run_id: str) -> Response:
+    """What happened when."""
+    service.run(run_id)
+    return answer(queries.history(service.store, run_id))
+
+
+@router.get("/runs/{run_id}/attempts")
+def attempts(service: TheService, run_id: str) -> Response:
+    """The attempts of a run, with the commands really started on each node."""
+    service.run(run_id)
+    return answer(queries.attempts(service.store, run_id))

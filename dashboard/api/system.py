@@ -1,0 +1,42 @@
+"""The dashboard itself: alive or not, what it knows, and a copy of its store."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from dashboard import preview
+from dashboard.api.context import TheService
+from dashboard.documents import answer
+from dashboard.refusals import Rejection
+
+router = APIRouter(prefix="/api", tags=["system"])
+
+
+@router.get("/health", include_in_schema=True)
+@router.head("/health", include_in_schema=False)
+async def health() -> Response:
+    """Is the dashboard alive? Says nothing else, because nobody needs a token to ask."""
+    return answer({"status": "ok"})
+
+
+@router.get("/info")
+def info(service: TheService) -> Response:
+    """Version, and the training loops that ship with their options."""
+    return answer({"version": version("rankzero"), "recipes": preview.recipes()})
+
+
+@router.post("/backup")
+def backup(service: TheService, path: Annotated[str, Body(embed=True, max_length=4096)]) -> Response:
+    """Write a consistent copy of the store to a new file on the server's machine."""
+    target = Path(path)
+    if not target.is_absolute() or "\0" in path:
+        raise Rejection(422, "path must be absolute.", "path")
+    if target.exists() or not target.parent.is_dir():
+        raise Rejection(422, f"path must be a new file in an existing folder, got {path!r}.", "path")
+    size_bytes = service.store.backup(target)
+    return answer({"path": str(target), "size_bytes": size_bytes})

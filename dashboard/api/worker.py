@@ -1,0 +1,147 @@
+"""What workers ask and report; every route checks that the part belongs to the node that speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
+from dashboard.documents import answer, document, json_text
+from dashboard.service import Service
+from db import progress
+from db.curves import public_name, to_json_points
+from db.models import Series
+from db.progress import Arrival
+from db.states import TERMINAL_STATES, NodeFacts, NodeLoad, PartReport, PointBatch
+
+router = APIRouter(prefix="/api/worker", tags=["workers"])
+PART = "/attempts/{fence}/parts/{node_rank}"
+LONGEST_WAIT_S = 60.0
+
+
+class Registering(NodeFacts):
+    """A node's facts, and the identity it had before."""
+
+    node_id: str | None = None
+
+
+@router.post("/register")
+async def register(service: TheService, threads: TheThreads, facts: Registering) -> Response:
+    """Take a worker in; its token from now on is in the answer."""
+    told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id"}))
+    registration = await threads.run(service.registry.register, told, facts.node_id)
+    await threads.run(service.schedule)
+    settings = service.settings
+    return answer(
+        {
+            "node_id": registration.node_id,
+            "token": registration.token,
+            "poll_wait_s": settings.poll_wait_s,
+            "heartbeat_s": settings.heartbeat_s,
+            "adopt": service.files.adoption(),
+        }
+    )
+
+
+@router.get("/wishes")
+async def wishes(
+    service: TheService,
+    threads: TheThreads,
+    node_id: TheNode,
+    version: Annotated[str, Query(max_length=64)] = "",
+    wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 20.0,
+) -> Response:
+    """Everything the node should be running; waits until that differs from `version`."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + wait
+    await _seen(service, threads, node_id)
+    while True:
+        changed = service.hub.wishes()
+        current, text = await threads.run(_wishes, service, node_id)
+        left_s = ends_at - loop.time()
+        if current != version or left_s <= 0 or service.hub.closing:
+            return Response(text, media_type="application/json")
+        try:
+            await asyncio.wait_for(changed.wait(), left_s)
+        except TimeoutError:
+            await _seen(service, threads, node_id)
+
+
+@router.post("/load", status_code=204)
+async def load(service: TheService, threads: TheThreads, node_id: TheNode, sample: NodeLoad) -> Response:
+    """A sample of the node's load; also its sign of life."""
+    await threads.run(service.registry.seen, node_id, sample)
+    return Response(status_code=204)
+
+
+@router.post(PART + "/report")
+async def report(
+    service: TheService, threads: TheThreads, node_id: TheNode, fence: int, node_rank: int, said: PartReport
+) -> Response:
+    """What the node says of its part; may be repeated."""
+    return answer(await threads.run(_report, service, node_id, fence, node_rank, said))
+
+
+@router.post(
+    PART + "/points",
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": PointBatch.model_json_schema()}}}
+    },
+)
+async def points(request: Request, fence: int, node_rank: int) -> Response:
+    """Points and the byte range they were read from, stored together or not at all."""
+    # The busiest route: the body is read by pydantic alone, once, and no dependency is resolved.
+    service: Service = request.app.state.service
+    threads: Threads = request.app.state.threads
+    node_id, body = await node_of(request), await request.body()
+    arrival = await threads.run(_points, service, node_id, fence, node_rank, body)
+    if arrival.stored:
+        return Response(f'{{"offset":{arrival.offset}}}', media_type="application/json")
+    return answer({"offset": arrival.offset}, 416)
+
+
+def _wishes(service: Service, node_id: str) -> tuple[str, str]:
+    assignments, watched = service.assignments(node_id)
+    content = {"watched": watched, "assignments": document(assignments)}
+    version = hashlib.sha256(json_text(content).encode(errors="replace")).hexdigest()[:20]
+    return version, json_text({"version": version, **content}).encode(errors="replace").decode()
+
+
+async def _seen(service: Service, threads: Threads, node_id: str) -> None:
+    if service.registry.is_due(node_id):
+        await threads.run(service.registry.seen, node_id)
+
+
+def _report(service: Service, node_id: str, fence: int, node_rank: int, said: PartReport) -> dict[str, str]:
+    state = progress.part_reported(service.store, node_id, fence, node_rank, said, service.clock())
+    service.part_changed(fence, ended=said.state in TERMINAL_STATES)
+    return {"state": state.value}
+
+
+def _points(service: Service, node_id: str, fence: int, node_rank: int, body: bytes) -> Arrival:
+    batch = PointBatch.model_validate_json(body)
+    arrival = progress.points_arrived(service.store, node_id, fence, node_rank, batch)
+    if service.registry.is_due(node_id):
+        service.registry.seen(node_id)
+    if arrival.stored and service.hub.watched(arrival.run_id):
+        service.hub.publish(arrival.run_id, _delta(arrival, node_rank, batch.source))
+        service.figures_changed(arrival.run_id)
+    return arrival
+
+
+def _delta(arrival: Arrival, node_rank: int, source: str) -> dict[str, object]:
+    series = {
+        public_name(Series(tag=tag, source=source, node_rank=node_rank)): {
+            "source": source,
+            "attempt": arrival.attempt,
+            "points": to_json_points(points),
+            "reset": False,
+        }
+        for tag, points in arrival.series.items()
+    }
+    return {"type": "series", "series": series, "text": json_text({"type": "series", "series": series})}

@@ -1,0 +1,246 @@
+"""The guard in front of every page, route and WebSocket: who is asking, from where, and may they."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Literal
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dashboard.access import COOKIE_LIFETIME_S, Credentials
+from dashboard.login import login_page
+from dashboard.refusals import error_body
+
+PUBLIC = frozenset(
+    {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
+)
+"""All that answers without a credential; a test compares this list with every route there is."""
+REGISTER = "/api/worker/register"
+LONGEST_TOKEN_BYTES = 512
+STREAMLIT_UPLOADS = "/_stcore/upload_file"
+"""Streamlit's own route takes multipart bodies and checks its own cross-site token besides."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who is asking, and by which credential."""
+
+    kind: Literal["user", "join", "node", "nobody"]
+    via: Literal["bearer", "cookie", "none"]
+    node_id: str | None = None
+
+
+NOBODY = Principal("nobody", "none")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is not answered."""
+
+    status: int
+    message: str
+
+
+UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
+
+
+class Guard:
+    """Pure ASGI middleware, because Starlette's BaseHTTPMiddleware does not see WebSockets."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        credentials: Credentials,
+        node_of_token: Callable[[bytes], str | None],
+        allowed_hosts: Collection[str] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.app = app
+        self.credentials = credentials
+        self.node_of_token = node_of_token
+        self.allowed_hosts = frozenset(h.lower().rstrip(".") for h in allowed_hosts)
+        self.now = now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with `state.principal` set, or answer it here."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        verdict = self._judge(scope, headers)
+        if isinstance(verdict, Principal):
+            scope.setdefault("state", {})["principal"] = verdict
+            await self.app(scope, receive, send)
+        else:
+            await _answer(verdict, scope, headers, receive, send)
+
+    def _judge(self, scope: Scope, headers: Headers) -> Principal | Refusal | Response:
+        if not is_host_allowed(headers.getlist("host"), self.allowed_hosts):
+            return Refusal(
+                421,
+                "This dashboard does not answer to that host name. Use localhost or an IP address, "
+                "or add the name to RANKZERO_ALLOWED_HOSTS.",
+            )
+        exchange = self._exchange_token(scope)
+        if exchange is not None:
+            return exchange
+        principal = self._identify(headers)
+        if principal is None:
+            is_public = scope["type"] == "http" and (scope["method"], scope["path"]) in PUBLIC
+            return NOBODY if is_public else UNKNOWN
+        return _forbidden(principal, scope, headers) or principal
+
+    def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
+        """The address printed at start carries `?token=`: take it out of the address bar, into a cookie."""
+        path = scope["path"]
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith("/api/"):
+            return None
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        tokens = [value for key, value in query if key == "token"]
+        if not tokens:
+            return None
+        if not self.credentials.is_user(tokens[0].encode(errors="replace")):
+            return UNKNOWN
+        rest = urlencode([(key, value) for key, value in query if key != "token"])
+        target = local_path(quote(path)) + (f"?{rest}" if rest else "")
+        return self.signed_in(target, secure=scope.get("scheme") == "https")
+
+    def signed_in(self, target: str, secure: bool = False) -> Response:
+        """A redirect to a path of ours that carries the session cookie."""
+        response = RedirectResponse(target, status_code=303, headers={"Cache-Control": "no-store"})
+        response.set_cookie(
+            self.credentials.cookie_name,
+            self.credentials.cookie(self.now()),
+            max_age=COOKIE_LIFETIME_S,
+            httponly=True,
+            samesite="lax",
+            secure=secure,
+        )
+        return response
+
+    def _identify(self, headers: Headers) -> Principal | None:
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            return self._bearer(token.strip().encode("latin-1")) if scheme.lower() == "bearer" else None
+        cookie = _cookie(headers, self.credentials.cookie_name)
+        if cookie is not None and self.credentials.is_cookie(cookie, self.now()):
+            return Principal("user", "cookie")
+        return None
+
+    def _bearer(self, token: bytes) -> Principal | None:
+        if not token or len(token) > LONGEST_TOKEN_BYTES:
+            return None
+        if self.credentials.is_user(token):
+            return Principal("user", "bearer")
+        if self.credentials.is_join(token):
+            return Principal("join", "bearer")
+        node_id = self.node_of_token(token)
+        return None if node_id is None else Principal("node", "bearer", node_id)
+
+
+def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
+    """Only plain addresses, localhost and configured names: a name an attacker controls can be made to
+    point here (DNS rebinding), an address cannot."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
+    if match is None:
+        return False
+    name = match[1].lower().rstrip(".")
+    if name == "localhost" or name in allowed:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def local_path(path: str) -> str:
+    """A path that no browser takes for another site's address; `/` when it might be one."""
+    if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in path.lower():
+        return "/"
+    return "/" if any(ord(c) < 33 or ord(c) == 127 for c in path) else path
+
+
+def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal | None:
+    path = scope["path"]
+    if principal.kind == "join" and not (path == REGISTER and scope.get("method") == "POST"):
+        return Refusal(403, "The join token only registers workers.")
+    if principal.kind == "node" and (not path.startswith("/api/worker/") or path == REGISTER):
+        return Refusal(403, "A worker's token is only good for its own work.")
+    if principal.kind == "user" and path.startswith("/api/worker/"):
+        return Refusal(403, "This address is for workers; it takes a worker's token.")
+    return _cross_site(scope, headers) if principal.via == "cookie" else None
+
+
+def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:
+    """Browsers add the cookie by themselves, so what changes anything must prove that it comes from our page."""
+    if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
+        return None
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    same_origin = origin is not None and _is_same_origin(origin, headers["host"])
+    if scope["type"] == "websocket":
+        return None if same_origin else Refusal(403, "The WebSocket was opened by another site's page.")
+    if site not in (None, "same-origin") or not (same_origin or (origin is None and site == "same-origin")):
+        return Refusal(403, "The request came from another site's page.")
+    if not scope["path"].startswith(STREAMLIT_UPLOADS) and not _is_json_or_empty(headers):
+        return Refusal(415, "The body must be JSON (Content-Type: application/json).")
+    return None
+
+
+def _is_same_origin(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _is_json_or_empty(headers: Headers) -> bool:
+    content_type = headers.get("content-type")
+    if content_type is None:
+        return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _cookie(headers: Headers, name: str) -> str | None:
+    for line in headers.getlist("cookie"):
+        for pair in line.split(";"):
+            if pair.partition("=")[0].strip() == name:
+                try:
+                    return SimpleCookie(pair.strip())[name].value
+                except (CookieError, KeyError):
+                    return None
+    return None
+
+
+async def _answer(
+    verdict: Refusal | Response, scope: Scope, headers: Headers, receive: Receive, send: Send
+) -> None:
+    if isinstance(verdict, Response):
+        response = verdict
+    elif scope["type"] == "http" and verdict.status == 401 and _wants_page(scope, headers):
+        response = HTMLResponse(login_page(scope["path"]), 401)
+    else:
+        response = JSONResponse(error_body(None, verdict.message), verdict.status)
+    if isinstance(verdict, Refusal) and verdict.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    response.headers["Cache-Control"] = "no-store"
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    await response(scope, receive, send)
+
+
+def _wants_page(scope: Scope, headers: Headers) -> bool:
+    path = scope["path"]
+    is_page = not path.startswith(("/api/", "/_stcore/", "/assets/", "/static/", "/media/", "/component/"))
+    return is_page and scope["method"] == "GET" and "text/html" in headers.get("accept", "")

@@ -1,0 +1,33 @@
+"""The server's clock: seconds since the epoch that never jump, and a watch for times in which it slept."""
+
+from __future__ import annotations
+
+import time
+
+LONGEST_GAP_S = 30.0
+"""More than this between two ticks means that this process stood still, not that all nodes fell silent."""
+
+
+class Clock:
+    """Wall time anchored once: when somebody sets the machine's clock, ages and leases stay right."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Now, in seconds since the epoch."""
+        return time.monotonic() + self._offset
+
+
+class Lease:
+    """When everything looks dead, suspect yourself: silence counts only from the time this process was awake."""
+
+    def __init__(self, now: float) -> None:
+        self._last_tick = now
+        self.awake_since = now
+
+    def tick(self, now: float) -> None:
+        """To be called every second or so."""
+        if now - self._last_tick > LONGEST_GAP_S:
+            self.awake_since = now
+        self._last_tick = now

@@ -1,0 +1,53 @@
+"""Downloads: streamed with flat memory, resumable, named safely."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from dashboard.refusals import Rejection
+from db.models import Checkpoint
+
+LONGEST_NAME = 200
+
+
+class CheckpointResponse(FileResponse):
+    """A checkpoint with its SHA-256 as ETag, so that a broken download goes on only with the same bytes."""
+
+    chunk_size = 512 * 1024
+
+    @classmethod
+    def of(cls, request: Request, path: Path, checkpoint: Checkpoint) -> Self | Response:
+        """The answer to GET or HEAD."""
+        if not checkpoint.complete:
+            raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
+        etag = f'"{checkpoint.sha256}"'
+        headers = {
+            "ETag": etag,
+            "X-Checksum-Sha256": checkpoint.sha256,
+            "Cache-Control": "private, no-cache",
+        }
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            raise Rejection(410, f"The file of checkpoint {checkpoint.id} is gone from the server.") from None
+        return cls(
+            path,
+            headers=headers,
+            media_type="application/octet-stream",
+            filename=download_name(checkpoint.path),
+            stat_result=status,
+        )
+
+
+def download_name(path: str) -> str:
+    """The last part of a checkpoint's name, fit to be a file name anywhere."""
+    name = PurePosixPath(path.replace("\\", "/")).name
+    kept = "".join(c if c.isprintable() and c not in '<>:"|?*' else "_" for c in name).strip(" .")
+    kept = kept.encode(errors="replace").decode()
+    return kept[-LONGEST_NAME:] or "checkpoint"

@@ -1,0 +1,59 @@
+"""Where a rank's log is among the mirrored files, and reading it as text that arrives in pieces."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import Literal
+
+from db import queries
+from db.engine import Store
+from db.views import RunView
+
+from dashboard.refusals import Rejection
+
+Stream = Literal["out", "err"]
+LAUNCHER = "launcher"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log as far as it has been mirrored."""
+
+    file_id: int
+    size_bytes: int
+
+
+def log_path(rank: str, stream: Stream) -> str:
+    """The log's path in the attempt's directory on the node."""
+    return f"logs/{LAUNCHER if rank == LAUNCHER else f'rank{int(rank)}'}.{stream}"
+
+
+def check_rank(run: RunView, rank: str) -> None:
+    """Refuse a rank that the run does not have."""
+    if rank != LAUNCHER and not (rank.isascii() and rank.isdigit() and int(rank[:9]) < run.world_size):
+        known = "rank 0" if run.world_size == 1 else f"ranks 0 to {run.world_size - 1}"
+        raise Rejection(404, f"rank: run {run.id} has {known} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank")
+
+
+def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream) -> LogFile | None:
+    """The newest generation of a log, or None while nothing of it has arrived."""
+    wanted = log_path(rank, stream)
+    found = [f for f in queries.files(store, run_id, attempt) if f.path == wanted]
+    newest = max(found, key=lambda f: (-f.node_rank, f.generation), default=None)
+    return LogFile(newest.id, newest.size_bytes) if newest else None
+
+
+class TextPieces:
+    """Turns bytes into text piece by piece; a character cut in two is completed by the next piece."""
+
+    def __init__(self, starts_inside: bool = False) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._starts_inside = starts_inside
+
+    def decode(self, piece: bytes) -> str:
+        """The text that is complete now."""
+        if self._starts_inside and piece:
+            self._starts_inside = False
+            piece = piece.lstrip(bytes(range(0x80, 0xC0))) if piece[0] in range(0x80, 0xC0) else piece
+        return self._decoder.decode(piece)

@@ -1,0 +1,160 @@
+"""What a run would be before it is launched: its figures, the command of every node, and what to beware of."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard import arguments
+from dashboard.arguments import Option
+from db.requests import Refused
+from db.spec import RunSpec
+from db.views import NodeView
+from worker import launch
+
+MOST_COMMANDS = 64
+"""A plan for thousands of nodes shows the first ones: they differ in their rank alone."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What one node starts."""
+
+    node_rank: int
+    argv: list[str]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A run as it would be started."""
+
+    lr: float | None
+    global_batch_size: int | None
+    world_size: int
+    commands: list[Command]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training loop that ships, with the options it takes."""
+
+    name: str
+    options: list[Option]
+
+
+def preview(spec: RunSpec, nodes: Sequence[NodeView]) -> Preview:
+    """Plan a run without starting it; more than the nodes offer is only warned of."""
+    spec = with_recipe_defaults(with_devices_counted(spec, nodes))
+    kind = next((device.kind for node in nodes for device in node.devices), "cpu")
+    shown = range(min(spec.nodes, MOST_COMMANDS))
+    plans = [launch.plan(spec, node_rank=rank, device_kind=kind) for rank in shown]
+    return Preview(
+        lr=spec.scaled_lr,
+        global_batch_size=spec.global_batch_size,
+        world_size=spec.world_size,
+        commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
+        warnings=list(_warnings(spec, nodes)),
+    )
+
+
+def recipes() -> list[Recipe]:
+    """The training loops that ship."""
+    return [Recipe(name, recipe_options(name)) for name in launch.recipe_names()]
+
+
+def recipe_options(name: str) -> list[Option]:
+    """The options of a recipe: its own, then those all recipes share."""
+    script = launch.recipe_path(name)
+    return arguments.read_options(script) + arguments.read_options(script.with_name("settings.py"))
+
+
+def with_recipe_defaults(spec: RunSpec) -> RunSpec:
+    """Batch size and learning rate as the recipe has them, so that the global batch is known.
+
+    The learning rate is only written down where a scaling rule needs it."""
+    if spec.target not in launch.recipe_names():
+        return spec
+    options = recipe_options(spec.target)
+    batch_size, lr = arguments.default_of(options, "batch_size"), arguments.default_of(options, "lr")
+    chosen = {
+        "batch_size": batch_size if spec.batch_size is None else spec.batch_size,
+        "lr": lr if spec.lr is None else spec.lr,
+    }
+    return spec.model_copy(update=chosen)
+
+
+def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
+    """`gpus_per_node` as `submit` would fill it in now."""
+    if spec.gpus_per_node is not None:
+        return spec
+    free = max((node.free for node in nodes), default=0)
+    total = max((node.slots for node in nodes), default=0)
+    count = 1 if spec.strategy == "single" else free or total or 1
+    return spec.model_copy(update={"gpus_per_node": count})
+
+
+def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
+    """Refuse a recipe that does not exist, and a script that is missing where we can look. Raises Refused."""
+    if spec.target in launch.recipe_names():
+        if spec.entry or spec.module:
+            raise Refused("target", "target: a recipe takes no entry or module; name a folder instead.")
+        return
+    if "/" not in spec.target and not spec.target.endswith(".py"):
+        known = ", ".join(launch.recipe_names())
+        raise Refused(
+            "target",
+            f"target: there is no recipe {spec.target!r} (known: {known}); "
+            "a script is named by its absolute path.",
+        )
+    if not spec.target.startswith("/"):
+        raise Refused("target", f"target must be an absolute path on the node, got {spec.target!r}.")
+    if _shares_this_disk(nodes):
+        _check_on_disk(spec)
+
+
+def _check_on_disk(spec: RunSpec) -> None:
+    target = Path(spec.target)
+    if spec.entry is not None and target.is_dir() and not (target / spec.entry).is_file():
+        raise Refused("entry", f"entry: there is no file {spec.entry!r} in {spec.target}.")
+    if spec.entry is None and spec.module is None and target.is_dir():
+        raise Refused("entry", f"entry: {spec.target} is a folder; name the file or module to start in it.")
+    if not target.exists():
+        raise Refused("target", f"target: the script {spec.target!r} does not exist.")
+
+
+def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
+    """Only a worker on this machine sees the same paths; of other machines we cannot know."""
+    return not nodes or any(node.hostname == socket.gethostname() for node in nodes)
+
+
+def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
+    found = []
+    per_node = spec.gpus_per_node or 1
+    able = [node for node in nodes if node.slots >= per_node]
+    free = [node for node in nodes if node.free >= per_node and node.state == "alive"]
+    need = f"{_count(spec.nodes, 'node')} with {_count(per_node, 'slot')} each"
+    if len(able) < spec.nodes:
+        found.append(f"The run needs {need}; {len(able)} of the known nodes have that many. It cannot start here.")
+    elif len(free) < spec.nodes:
+        found.append(f"The run needs {need}; {len(free)} have them free now. It will wait in the queue.")
+    if spec.strategy == "dp" and per_node > 1:
+        found.append("DataParallel is one process that drives all GPUs; ddp is faster even on one node.")
+    if spec.lr_scaling != "none" and spec.lr is None:
+        found.append("The scaling rule needs a learning rate: the script's own is not known and stays as it is.")
+    if spec.lr_scaling != "none" and spec.world_size > 1 and not spec.warmup_steps:
+        found.append("A scaled learning rate usually needs warm-up: set warm-up steps.")
+    if len(nodes) and spec.nodes > MOST_COMMANDS:
+        found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
+    try:
+        check_target(spec, nodes)
+    except Refused as refused:
+        found.append(str(refused))
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

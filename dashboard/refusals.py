@@ -1,0 +1,150 @@
+"""Errors as people read them: one sentence that names the field and the rule."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+Body = dict[str, dict[str, str | None]]
+
+_RULES = {
+    "missing": "is required",
+    "extra_forbidden": "is not a known field",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "finite_number": "must be a finite number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "list_type": "must be a list",
+    "too_long": "must have at most {max_length} entries",
+    "dict_type": "must be an object",
+    "bool_parsing": "must be true or false",
+    "literal_error": "must be one of {expected}",
+}
+
+
+class Rejection(HTTPException):
+    """An answer with a status, the field it is about, and one sentence."""
+
+    def __init__(self, status: int, message: str, field: str | None = None, **extra: Any) -> None:
+        super().__init__(status, message)
+        self.field = field
+        self.extra = extra
+
+
+def error_body(field: str | None, message: str) -> Body:
+    """The one shape every error has."""
+    return {"detail": {"field": field, "message": message}}
+
+
+def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
+    """The field and the sentence of the first of pydantic's errors."""
+    if not errors:
+        return None, "The request is not valid."
+    first = errors[0]
+    places = [str(p) for p in first.get("loc", ()) if p not in ("body", "query", "path")]
+    kind, context, given = first["type"], first.get("ctx") or {}, first.get("input")
+    if kind in ("json_invalid", "model_attributes_type", "model_type", "dict_type") and not places:
+        return None, "The body must be a JSON object."
+    field = places[0] if places else None
+    if kind == "value_error":
+        rule = str(context.get("error", first["msg"]))
+        names_itself = field is None or kind_of_sentence(rule)
+        return field, _sentence(rule if names_itself else f"{'.'.join(places)} {rule}")
+    rule = _RULES.get(kind, "").format_map(_Known(context)) or _lowered(first["msg"])
+    shown = "" if kind in ("missing", "extra_forbidden") else f", got {_short(given)}"
+    return field, _sentence(f"{'.'.join(places)} {rule}{shown}")
+
+
+def kind_of_sentence(rule: str) -> bool:
+    """Rules that begin with `must` need the field's name before them, others name their subject."""
+    return not rule.startswith(("must", "is "))
+
+
+def install(app: FastAPI) -> None:
+    """Give every error of the application the same shape."""
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(DBAPIError, _store)
+    app.add_exception_handler(PoolTimeout, _busy)
+    app.add_exception_handler(OSError, _disk)
+
+
+def _invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError | ValidationError)
+    return JSONResponse(error_body(*describe(error.errors())), 422)
+
+
+def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    content = {**error_body(getattr(error, "field", None), str(error.detail)), **getattr(error, "extra", {})}
+    return JSONResponse(content, error.status_code, headers=error.headers)
+
+
+def _store(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, DBAPIError)
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error) and cause.sqlite_errorname.startswith("SQLITE_FULL"):
+        return disk_full()
+    if isinstance(error, OperationalError):
+        return _busy(_request, error)
+    raise error
+
+
+def _busy(_request: Request, _error: Exception) -> Response:
+    message = "The store is busy: another program holds it. Nothing is lost; try again."
+    return JSONResponse(error_body(None, message), 503, headers={"Retry-After": "2"})
+
+
+def _disk(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, OSError)
+    if error.errno in _FULL:
+        return disk_full()
+    raise error
+
+
+def disk_full() -> Response:
+    """The answer while the server's disk is full."""
+    message = "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
+    return JSONResponse(error_body(None, message), 507, headers={"Retry-After": "5"})
+
+
+_FULL = (28, 122, 27)
+"""ENOSPC, EDQUOT, EFBIG."""
+
+
+class _Known(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "…"
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text[:60] + "…" if len(text) > 60 else text) if isinstance(value, str) else text[:60]
+
+
+def _lowered(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,78 @@
+"""What can be set about the dashboard: by environment variables with the prefix RANKZERO_, or by the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from platformdirs import user_data_path
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+MIB = 1024 * 1024
+
+
+def _default_data() -> Path:
+    return user_data_path("rankzero", appauthor=False)
+
+
+class Settings(BaseSettings):
+    """Settings of one dashboard; each is an environment variable, e.g. RANKZERO_PORT."""
+
+    model_config = SettingsConfigDict(env_prefix="RANKZERO_", extra="ignore", frozen=True)
+
+    host: Annotated[str, Field(description="Address to listen on. 127.0.0.1 is this machine only.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes any free one.")] = 8765
+    data: Annotated[
+        Path,
+        Field(
+            default_factory=_default_data,
+            description="Directory of the store, the token and all files; by default the platform's place "
+            "for a user's data.",
+        ),
+    ]
+    allowed_hosts: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Host names, separated by commas, under which browsers and workers may reach the "
+            "dashboard, beside localhost and plain IP addresses."
+        ),
+    ] = []
+    store: Annotated[
+        str | None,
+        Field(description="URL of the database (postgresql://…); by default the SQLite file in `data`."),
+    ] = None
+    lost_contact_s: Annotated[
+        float,
+        Field(gt=0, description="Seconds of silence after which a node counts as without contact."),
+    ] = 20.0
+    lost_after_s: Annotated[
+        float,
+        Field(gt=0, description="Seconds of silence after which a node counts as lost."),
+    ] = 300.0
+    heartbeat_s: Annotated[
+        float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
+    ] = 5.0
+    poll_wait_s: Annotated[
+        float, Field(gt=0, le=60, description="Seconds a worker's question for work may wait for an answer.")
+    ] = 20.0
+    reserve_bytes: Annotated[
+        int,
+        Field(ge=0, description="Bytes that stay free on the disk of `data` when checkpoints arrive."),
+    ] = 256 * MIB
+    max_checkpoint_bytes: Annotated[
+        int, Field(gt=0, description="The largest checkpoint that is accepted, in bytes.")
+    ] = 1024 * 1024 * MIB
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("data")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
