@@ -18,10 +18,11 @@ def spec(slots: int) -> dict[str, Any]:
         "name": NAME,
         "gpus_per_node": min(RANKS, slots),
         "batch_size": 8,
-        "lr": 0.0005,
+        "lr": 0.0007,
         "lr_scaling": "linear",
         "warmup_steps": 100,
-        "max_steps": 4000,
+        "epochs": 5,
+        "max_steps": 7000,
         "seed": 1,
         "stop_grace_s": 15,
     }
