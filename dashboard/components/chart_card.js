@@ -19,6 +19,8 @@ import { count, exact, timeSpan } from './numbers.js';
 const HEIGHT_PX = 224;
 const WIDE_HEIGHT_PX = 416;
 const MOST_VALUES = 5;
+/** The lowest and the highest of every two pixels look like all points and cost a third less to paint. */
+const PIXELS_A_BUCKET = 2;
 const FEW_POINTS = 40;
 
 export class ChartCard {
@@ -158,7 +160,7 @@ export class ChartCard {
       if (!series) continue;
       const parts = stretches((this._detail.get(line.name) ?? series).attempts);
       const how = {
-        pixels: this._width,
+        buckets: this._width / PIXELS_A_BUCKET,
         weight: line.smooth ? settings.smoothing : 0,
         onlyPositive: settings.logY,
       };

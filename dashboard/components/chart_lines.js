@@ -136,7 +136,7 @@ export function flattened(parts, origins, replaced = false) {
  * What to draw of a flat series inside a window.
  * @param {{x: ArrayLike<number>, y: ArrayLike<number>, count: number, boundaries: [number, number][]}} flat
  * @param {{from: number, to: number}|null} window null for all
- * @param {{pixels: number, weight: number, onlyPositive: boolean}} how
+ * @param {{buckets: number, weight: number, onlyPositive: boolean}} how
  * @returns {Line}
  */
 export function drawable(flat, window, how) {
@@ -145,7 +145,7 @@ export function drawable(flat, window, how) {
   const from = window ? Math.max(0, firstAtLeast(x, count, window.from) - 1) : 0;
   const to = window ? Math.min(count, firstAtLeast(x, count, window.to) + 2) : count;
   const averages = how.weight > 0 ? smoothed(y, count, how.weight) : null;
-  const picked = thinned(x, y, from, to, how.pixels);
+  const picked = thinned(x, y, from, to, how.buckets);
   const shown = (value) => (Number.isFinite(value) && !(how.onlyPositive && value <= 0) ? value : null);
   return {
     x: picked.map((i) => x[i]),

@@ -7,6 +7,7 @@ import { count, duration, exact, learningRate, number, UNKNOWN } from './numbers
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const SILENT_AFTER_S = 10;
+const SHOWN_EVERY_MS = 200;
 
 /** @param {import('./mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
@@ -35,7 +36,7 @@ class RunHeader {
 
   destroy() {
     for (const end of this._endings) end();
-    cancelAnimationFrame(this._frame);
+    clearTimeout(this._timer);
     this._root.remove();
     this._connection.release();
   }
@@ -63,12 +64,12 @@ class RunHeader {
     );
   }
 
-  /** Points arrive often: at most once a frame. */
+  /** Points arrive often, but figures that change more often cannot be read. */
   _showSoon() {
-    this._frame ??= requestAnimationFrame(() => {
-      this._frame = undefined;
+    this._timer ??= setTimeout(() => {
+      this._timer = undefined;
       this._show();
-    });
+    }, SHOWN_EVERY_MS);
   }
 
   _show() {
