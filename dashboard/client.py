@@ -93,7 +93,7 @@ class Server:
         self.address = address
         self._http = httpx.Client(
             base_url=address.url,
-            headers={"Authorization": f"Bearer {address.token}"},
+            headers={"Authorization": f"Bearer {address.token}"} if address.token else {},
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_keepalive_connections=0),  # a command asks once or twice, then ends
             trust_env=not address.is_local,  # a proxy cannot reach this machine's loopback

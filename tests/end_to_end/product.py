@@ -37,9 +37,13 @@ class Product:
         argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(self.port)]
         argv += ["--data", str(self.data), "--slots", str(self.slots)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.env, start_new_session=True)
+            self.process = subprocess.Popen(
+                argv, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
-        wait_for(lambda: any(n["state"] == "alive" for n in self.get("/api/nodes")), "a node", explain=self.tail)
+        wait_for(
+            lambda: any(n["state"] == "alive" for n in self.get("/api/nodes")), "a node", explain=self.tail
+        )
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """Ctrl-C, then proof that no process is left; returns the exit code."""

@@ -1,0 +1,111 @@
+"""A run that goes wrong ends `failed` with the reason in words; the worker goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.end_to_end.product import Product, wait_for
+
+SCRIPTS = Path(__file__).parent / "scripts"
+BROKEN = SCRIPTS / "broken.py"
+
+TABLE = [
+    (
+        "raise",
+        "script error",
+        ("rank 1", "ValueError: the picture has 3 channels, the model wants 1", "broken.py"),
+    ),
+    ("exit", "exit code", ("rank 1", "exit code 3")),
+    ("kill", "killed", ("rank 1", "SIGKILL")),
+    ("import", "script error", ("rank 1", "ModuleNotFoundError: No module named 'a_module_nobody_has'")),
+    ("garbage", "script error", ("rank 1", "RuntimeError: after the garbage")),
+    ("memory", "out of memory", ("rank 1", "memory")),
+]
+
+
+@pytest.mark.parametrize(("how", "reason", "words"), TABLE, ids=[row[0] for row in TABLE])
+def test_it_says_why(product: Product, how: str, reason: str, words: tuple[str, ...]):
+    run_id = product.launch(BROKEN, gpus_per_node=2, args=[how])
+    ended = product.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", reason), ended
+    for word in words:
+        assert word in ended["message"], ended["message"]
+    printed = product.request("GET", f"/api/runs/{run_id}/logs?rank=0&stream=out").content
+    assert printed.startswith(b"rank 0 is about to do")
+    assert not product.ranks(run_id)
+
+
+def test_garbage_arrives_byte_for_byte(product: Product):
+    run_id = product.launch(BROKEN, gpus_per_node=2, args=["garbage"])
+    product.wait_state(run_id)
+    printed = product.request("GET", f"/api/runs/{run_id}/logs?rank=1&stream=out").content
+    assert bytes(range(256)) * 40 in printed
+
+
+def test_a_loss_that_is_not_a_number_is_kept_and_shown(product: Product):
+    run_id = product.launch(SCRIPTS / "logging_nan.py", strategy="single")
+    assert product.wait_state(run_id)["state"] == "succeeded"
+    points = product.get(f"/api/runs/{run_id}/metrics")["train/loss"]
+    assert [p[1] for p in points[:5]] == [2.0, 1.0, "NaN", "Infinity", "-Infinity"]
+    assert repr(points[5][1]) == "-0.0"
+
+
+def test_a_script_that_is_gone_by_the_time_it_starts(product: Product, tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text("print('hello')")
+    blocker = product.launch(BROKEN, gpus_per_node=2, args=["raise"], env={"WAIT": "1"})
+    run_id = product.launch(script, gpus_per_node=2)
+    script.unlink()
+    ended = product.wait_state(run_id)
+    product.wait_state(blocker)
+    assert (ended["state"], ended["reason"]) == ("failed", "script missing"), ended
+    assert str(script) in ended["message"]
+
+
+def test_a_missing_interpreter(product: Product):
+    run_id = product.launch(BROKEN, gpus_per_node=1, args=["raise"], python="/nowhere/bin/python")
+    ended = product.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "script missing")
+    assert "/nowhere/bin/python" in ended["message"]
+
+
+@pytest.mark.parametrize("victim", ["launcher", "supervisor"])
+def test_kill_9_of_the_owner_of_the_ranks_leaves_none_of_them(product: Product, victim: str, tmp_path: Path):
+    script = tmp_path / "sleeping.py"
+    script.write_text("import time\nwhile True:\n    time.sleep(1)\n")
+    run_id = product.launch(script, gpus_per_node=2)
+    product.wait_state(run_id, "running")
+    ranks = product.ranks(run_id)
+    launcher = ranks[0].parent()
+    (launcher if victim == "launcher" else launcher.parent()).kill()
+    ended = product.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
+    wait_for(
+        lambda: not psutil.pid_exists(ranks[0].pid) and not product.ranks(run_id), "the ranks to be gone"
+    )
+
+
+BAD = [
+    ({"nodes": 0}, "nodes"),
+    ({"gpus_per_node": -1}, "gpus_per_node"),
+    ({"lr": "NaN"}, "lr"),
+    ({"lr": 0}, "lr"),
+    ({"epochs": 0}, "epochs"),
+    ({"nodes": 4, "gpus_per_node": 2}, "nodes"),
+    ({"gpus_per_node": 64}, "gpus_per_node"),
+    ({"target": "no_such_recipe"}, "target"),
+    ({"target": "/nowhere/train.py"}, "target"),
+    ({"batchsize": 3}, "batchsize"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "field"), BAD, ids=[str(row[0]) for row in BAD])
+def test_what_cannot_be_right_is_refused_by_the_api(product: Product, wrong: dict, field: str):
+    response = product.request("POST", "/api/runs", json={"target": "image_classifier"} | wrong)
+    assert response.status_code == 422, response.text
+    detail = response.json()["detail"]
+    assert detail["field"] == field
+    assert field in detail["message"] and "\n" not in detail["message"]
