@@ -48,7 +48,7 @@ HELP = {
 
 
 @st.fragment
-@style.readable_without_store
+@style.asked_again_without_store
 def page() -> None:
     """The form and its meaning; what was typed stays while one looks at other pages."""
     if (run_id := st.session_state.pop("launched", None)) is not None:

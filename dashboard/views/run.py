@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
 from dashboard.views import navigation, run_dialogs, run_tabs, style
-from dashboard.views.formats import as_text, duration, size
+from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
 from db.spec import RUN_ID
@@ -20,7 +20,7 @@ REFRESH_S = 2
 TRACEBACK_PX = 300
 
 
-@style.readable_without_store
+@style.asked_again_without_store
 def page() -> None:
     """One run; the components are called once a visit and stay, whatever else is refreshed."""
     run_id = st.query_params.get("id", "")
@@ -29,6 +29,7 @@ def page() -> None:
     if run is None:
         _say_unknown(run_id)
         return
+    st.set_page_config(page_title=f"{run.name} · Rankzero")
     run_header(run.id)
     _answer(run.id)
     live_charts(run.id)
@@ -58,12 +59,12 @@ def _answer(run_id: str) -> None:
         return
     found = queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
-        _actions(run, found, current.clock())
+        _actions(run, found)
     if run.state == State.FAILED:
         _failure(run)
 
 
-def _actions(run: RunView, found: Sequence[CheckpointView], now: float) -> None:
+def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
     latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
     if run.state.is_terminal:
         if st.button("Resume", icon=":material/resume:", type="primary", key="resume"):
@@ -81,17 +82,6 @@ def _actions(run: RunView, found: Sequence[CheckpointView], now: float) -> None:
         navigation.open_launch(like_run=run.id)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         run_dialogs.delete(run, found)
-    if run.state not in (State.SUCCEEDED, State.FAILED, State.STOPPED) and run.stop_requested_at is not None:
-        st.caption(grace_sentence(run, now), width="content")
-
-
-def grace_sentence(run: RunView, now: float) -> str:
-    """How long a stopping run still has."""
-    waited_s = now - (run.stop_requested_at or now)
-    left_s = run.spec.stop_grace_s - waited_s
-    if left_s > 0:
-        return f"SIGTERM is sent; ranks have {duration(left_s)} left to save and leave, then they are killed."
-    return "The grace is over; what is left is being killed."
 
 
 def _failure(run: RunView) -> None:
@@ -110,9 +100,9 @@ def _failure(run: RunView) -> None:
 def _say_unknown(run_id: str) -> None:
     with st.container(border=True, horizontal_alignment="center"):
         st.space("medium")
-        st.subheader("There is no such run", anchor=False)
+        st.subheader("There is no such run", anchor=False, text_alignment="center")
         known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
-        st.markdown(f"{known}; it may have been deleted.")
+        st.markdown(f"{known}; it may have been deleted.", text_alignment="center")
         if st.button("All runs", icon=":material/list:", key="all_runs"):
             navigation.open_runs()
         st.space("medium")

@@ -186,10 +186,11 @@ def _open_clicked() -> None:
 def _say_what_to_do_first() -> None:
     with st.container(border=True, horizontal_alignment="center", gap="small"):
         st.space("medium")
-        st.subheader("No runs yet", anchor=False)
+        st.subheader("No runs yet", anchor=False, text_alignment="center")
         st.markdown(
             "Launch a recipe that ships, or a script of yours. It trains on the nodes that are connected, "
-            "and its loss appears here from the first step on."
+            "and its loss appears here from the first step on.",
+            text_alignment="center",
         )
         if st.button("Launch the first run", type="primary", icon=":material/play_arrow:"):
             navigation.open_launch()
@@ -198,7 +199,7 @@ def _say_what_to_do_first() -> None:
 
 def _say_nothing_matches() -> None:
     with st.container(border=True, horizontal_alignment="center"):
-        st.markdown("No run matches these filters.")
+        st.markdown("No run matches these filters.", text_alignment="center")
         st.button("Show all runs", on_click=_clear_filters)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Callable
 from typing import Literal, ParamSpec
 
@@ -16,16 +17,8 @@ from db.states import State
 P = ParamSpec("P")
 Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
 log = logging.getLogger(__name__)
+ASK_AGAIN_S = 3
 
-STATE_COLOURS: dict[str, Colour] = {
-    State.QUEUED: "yellow",
-    State.STARTING: "violet",
-    State.RUNNING: "blue",
-    State.STOPPING: "orange",
-    State.SUCCEEDED: "green",
-    State.FAILED: "red",
-    State.STOPPED: "gray",
-}
 STATE_PILLS = {
     State.QUEUED: "#e0b12d80",
     State.STARTING: "#9a6ae080",
@@ -65,27 +58,45 @@ def apply() -> None:
     st.logo(_LOGO, size="medium")
 
 
-def state_badge(state: str, lost_contact: bool = False) -> None:
-    """The state as a coloured pill."""
-    st.badge(state, color=STATE_COLOURS.get(state, "gray"))
-    if lost_contact:
-        st.badge("lost contact", color="orange", icon=":material/link_off:")
-
-
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """One calm sentence instead of a traceback while the store cannot be read."""
+    """One calm sentence instead of a traceback while the store cannot be read; for what refreshes itself."""
 
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
         except (SQLAlchemyError, OSError) as error:
-            log.warning("a page could not be shown: %s", error)
-            cause = str(getattr(error, "orig", None) or error)
-            st.error(
-                f"The store cannot be reached ({as_text(cause)}). Training goes on without it; "
-                "this page shows everything again as soon as it answers.",
-                icon=":material/cloud_off:",
-            )
+            _say_store_is_away(error)
 
     return guarded
+
+
+def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
+    """The same for a page that does not refresh itself: it is run again until the store answers."""
+
+    @functools.wraps(show)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+        except (SQLAlchemyError, OSError) as error:
+            _say_store_is_away(error)
+            st.session_state["store_asked_at"] = time.monotonic()
+            _ask_again()
+
+    return guarded
+
+
+def _say_store_is_away(error: Exception) -> None:
+    log.warning("a page could not be shown: %s", error)
+    cause = str(getattr(error, "orig", None) or error)
+    st.error(
+        f"The store cannot be reached ({as_text(cause)}). Training goes on without it; "
+        "this page shows everything again as soon as it answers.",
+        icon=":material/cloud_off:",
+    )
+
+
+@st.fragment(run_every=ASK_AGAIN_S)
+def _ask_again() -> None:
+    if time.monotonic() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:
+        st.rerun()
