@@ -75,7 +75,7 @@ class Attempt:
         self._preparing = False
         self._lost_since: float | None = None
         self._stop_grace_s: float | None = None
-        self._shutting_down = False
+        self._shutting_down = self._signalled = False
         self._end = _read_report(folder / END_FILE)
         self._reported = str(_read_json(folder / REPORTED_FILE).get("state", ""))
         self._to_confirm = self._data_refused = False
@@ -224,8 +224,14 @@ class Attempt:
         with suppress(OSError):
             if path.read_text() == text:
                 return
-        write_whole(path, text)
         log.info("attempt %s is told to stop within %s s", self.label, text)
+        try:
+            write_whole(path, text)
+        except OSError:  # a full disk; a second signal would kill, so it is sent for that alone
+            if not self._signalled or self._stop_grace_s == 0:
+                self._signalled = True
+                supervisor = Process(self._state["pid"], self._state["start_ticks"])
+                processes.send_signal(supervisor, signal.SIGTERM)
 
     def _follow_up_lost_supervisor(self, now: float) -> None:
         self._state_key = None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+FALLOC_FL_KEEP_SIZE = 1
 RUN_VARIABLE = "RANKZERO_RUN_ID"
 ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
 _PROC = Path("/proc")
@@ -148,6 +149,18 @@ def reap_orphans(keep: int | None) -> None:
             return
         with suppress(ChildProcessError):
             os.waitpid(status.si_pid, 0)
+
+
+def keep_room(path: Path, size_bytes: int) -> None:
+    """Blocks for a file that is still shorter: appending so much works on a full disk, where supported."""
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            allocate = ctypes.CDLL(None).fallocate
+            allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+            allocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, size_bytes)
+        finally:
+            os.close(descriptor)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -30,6 +30,9 @@ LEFTOVER_GRACE_S = 5.0
 STATE_FILE = "supervisor.json"
 STOP_FILE = "stop"
 LOCK_FILE = "supervisor.lock"
+SPARES = 4
+LOG_ROOM_BYTES = 16 * 1024
+"""Room kept in each log, so that the traceback of a full disk can still be written to it."""
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
@@ -77,6 +80,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the launcher, wait for it, end what it leaves, and say so on disk."""
+        self._keep_spares()
         self._save()
         self._start_launcher()
         while self._launcher is not None and self._launcher.poll() is None:
@@ -89,8 +93,10 @@ class Supervisor:
         self._link_rank_logs()
         self.state.update(state="ended", ended_at=time.time())
         self._change()
-        while not self._saved:  # a full disk must not turn an end into a mystery
+        while not self._saved:
             self._wait(1.0)
+        for spare in self._dir.glob("supervisor.spare*"):
+            spare.unlink(missing_ok=True)
 
     def _start_launcher(self) -> None:
         logs = self._dir / "logs"
@@ -98,6 +104,7 @@ class Supervisor:
         name = "rank0" if self._order["launcher"] == "python" else "launcher"
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
+                processes.keep_room(logs / f"{name}.err", LOG_ROOM_BYTES)
                 self._launcher = subprocess.Popen(
                     self._order["argv"], env=os.environ | self._order["env"], cwd=self._order["cwd"],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
@@ -147,10 +154,8 @@ class Supervisor:
     def _notice_ranks(self) -> None:
         if self._launcher is None or self.state["running_at"] is not None:
             return
-        if self._order["launcher"] == "python":
-            ranks = {0: self._launcher.pid}
-        else:
-            ranks = _ranks_of(self._launcher.pid)
+        pid = self._launcher.pid
+        ranks = {0: pid} if self._order["launcher"] == "python" else _ranks_of(pid)
         if len(ranks) < self._order["processes"]:
             return
         self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())}, running_at=time.time())
@@ -171,6 +176,7 @@ class Supervisor:
                 for target in sorted(logs.glob(f"torchrun/*/attempt_*/{local_rank}/{name}.log"))[-1:]:
                     with suppress(OSError):
                         link.symlink_to(target.relative_to(logs))
+                        processes.keep_room(target, LOG_ROOM_BYTES)
 
     def _note_exit(self) -> None:
         if self._launcher is None:
@@ -213,18 +219,37 @@ class Supervisor:
 
     def _save(self) -> None:
         """Whole or not at all, also when the power fails; a full disk is tried again at the next turn."""
+        text = json.dumps(self.state).encode()
         path = self._dir / STATE_FILE
-        fresh = path.with_suffix(".tmp")
-        try:
-            with fresh.open("w") as file:
-                json.dump(self.state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except OSError:
+        for fresh in (path.with_suffix(".tmp"), *self._dir.glob("supervisor.spare*")):
+            try:
+                _write(fresh, text)
+                fresh.replace(path)
+            except OSError:
+                continue
+            self._saved = True
+            _sync_folder(self._dir)
             return
-        self._saved = True
-        _sync_folder(self._dir)
+
+    def _keep_spares(self) -> None:
+        """Files whose blocks are ours already: how a run ended can be noted on a full disk, too."""
+        size = 4096 + 64 * int(self._order["processes"])
+        for number in range(SPARES):
+            with suppress(OSError), (self._dir / f"supervisor.spare{number}").open("wb") as spare:
+                os.posix_fallocate(spare.fileno(), 0, size)
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Over what is there, so that no block is asked for where there are enough."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(text)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.ftruncate(descriptor, len(text))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _prepare_launcher() -> None:

@@ -192,17 +192,42 @@ def test_the_command_ends_when_its_supervisor_is_killed(start):
     until(lambda: not processes.of_attempt(attempt.run_id, 1))
 
 
+def fill_disk(attempt):
+    """Opening a folder for writing fails as creating a file on a full disk does."""
+    blocked = attempt.dir / "supervisor.tmp"
+    blocked.mkdir()
+    return blocked
+
+
+def test_an_end_is_noted_on_a_full_disk_in_room_kept_for_it(start):
+    attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done; exit 3"))
+    attempt.reached("running")
+    fill_disk(attempt)
+    (attempt.work / "ready").unlink()
+    assert attempt.ended()["exit_code"] == 3
+    assert list(attempt.dir.glob("supervisor.spare*")) == []
+
+
 def test_a_state_that_could_not_be_written_is_written_later(start):
     attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done"))
     attempt.reached("running")
-    blocked = attempt.dir / "supervisor.tmp"
-    blocked.mkdir()  # opening it for writing fails as a full disk does
+    blocked = fill_disk(attempt)
+    for spare in attempt.dir.glob("supervisor.spare*"):
+        spare.unlink()
     (attempt.work / "ready").unlink()
     until(lambda: not processes.of_attempt(attempt.run_id, 1))
     time.sleep(0.3)
     assert attempt.process.poll() is None and attempt.state["state"] == "running"
     blocked.rmdir()
     assert attempt.ended()["exit_code"] == 0
+
+
+def test_a_log_has_room_for_last_words_on_a_full_disk(start):
+    attempt = start(shell("echo oh >&2"))
+    attempt.ended()
+    status = (attempt.dir / "logs/rank0.err").stat()
+    assert status.st_size == 3
+    assert status.st_blocks * 512 >= 16 * 1024
 
 
 TRAINING = textwrap.dedent("""
