@@ -66,7 +66,11 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = getattr(node, "value", None)
-        if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign) and value is not None:
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(node, ast.Assign | ast.AnnAssign)
+            and value is not None
+        ):
             known, constant = _literal(value, {})
             if known:
                 found[target.id] = constant

@@ -12,11 +12,11 @@ from typing import Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard.access import COOKIE_LIFETIME_S, Credentials
-from dashboard.login import login_page
+from dashboard.access import Credentials
+from dashboard.login import local_path, login_page, signed_in
 from dashboard.refusals import error_body
 
 PUBLIC = frozenset(
@@ -111,20 +111,7 @@ class Guard:
             return UNKNOWN
         rest = urlencode([(key, value) for key, value in query if key != "token"])
         target = local_path(quote(path)) + (f"?{rest}" if rest else "")
-        return self.signed_in(target, secure=scope.get("scheme") == "https")
-
-    def signed_in(self, target: str, secure: bool = False) -> Response:
-        """A redirect to a path of ours that carries the session cookie."""
-        response = RedirectResponse(target, status_code=303, headers={"Cache-Control": "no-store"})
-        response.set_cookie(
-            self.credentials.cookie_name,
-            self.credentials.cookie(self.now()),
-            max_age=COOKIE_LIFETIME_S,
-            httponly=True,
-            samesite="lax",
-            secure=secure,
-        )
-        return response
+        return signed_in(self.credentials, target, self.now(), secure=scope.get("scheme") == "https")
 
     def _identify(self, headers: Headers) -> Principal | None:
         authorization = headers.get("authorization")
@@ -150,7 +137,9 @@ class Guard:
 def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
     """Only plain addresses, localhost and configured names: a name an attacker controls can be made to
     point here (DNS rebinding), an address cannot."""
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
+    match = (
+        re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
+    )
     if match is None:
         return False
     name = match[1].lower().rstrip(".")
@@ -161,13 +150,6 @@ def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def local_path(path: str) -> str:
-    """A path that no browser takes for another site's address; `/` when it might be one."""
-    if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in path.lower():
-        return "/"
-    return "/" if any(ord(c) < 33 or ord(c) == 127 for c in path) else path
 
 
 def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal | None:

@@ -7,6 +7,8 @@ import time
 LONGEST_GAP_S = 30.0
 """More than this between two ticks means that this process stood still, not that all nodes fell silent."""
 
+LEASE_S = 15.0
+
 
 class Clock:
     """Wall time anchored once: when somebody sets the machine's clock, ages and leases stay right."""
@@ -20,14 +22,20 @@ class Clock:
 
 
 class Lease:
-    """When everything looks dead, suspect yourself: silence counts only from the time this process was awake."""
+    """When everything looks dead, suspect yourself: after this process stood still, nodes get some time to speak
+    before their silence counts."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, last_awake: float) -> None:
         self._last_tick = now
-        self.awake_since = now
+        self._slept_from = min(now, last_awake)
+        self._awake_since = now
 
     def tick(self, now: float) -> None:
         """To be called every second or so."""
         if now - self._last_tick > LONGEST_GAP_S:
-            self.awake_since = now
+            self._slept_from, self._awake_since = self._last_tick, now
         self._last_tick = now
+
+    def judging_time(self, now: float) -> float:
+        """The time by which silence is judged: for one lease after sleep it stands still."""
+        return self._slept_from if now - self._awake_since < LEASE_S else now

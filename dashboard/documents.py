@@ -33,11 +33,11 @@ def document(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Compact JSON text of plain values."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Lone surrogates (a file name of undecodable bytes) cannot be sent as UTF-8: they are shown as "?".
+    return text.encode(errors="replace").decode()
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON response of anything the store returns."""
-    # Lone surrogates (a file name of undecodable bytes) cannot be UTF-8: they are shown as "?".
-    body = json_text(document(value)).encode(errors="replace")
-    return Response(body, status, media_type="application/json", headers=headers)
+    return Response(json_text(document(value)), status, media_type="application/json", headers=headers)

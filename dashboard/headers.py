@@ -28,7 +28,8 @@ PAGE_POLICY = "; ".join(
     )
 )
 LOGIN_POLICY = (
-    f"default-src 'none'; style-src '{STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src '{STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
 DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _ALWAYS = {

@@ -6,11 +6,10 @@ import codecs
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.refusals import Rejection
 from db import queries
 from db.engine import Store
 from db.views import RunView
-
-from dashboard.refusals import Rejection
 
 Stream = Literal["out", "err"]
 LAUNCHER = "launcher"

@@ -138,13 +138,17 @@ def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     free = [node for node in nodes if node.free >= per_node and node.state == "alive"]
     need = f"{_count(spec.nodes, 'node')} with {_count(per_node, 'slot')} each"
     if len(able) < spec.nodes:
-        found.append(f"The run needs {need}; {len(able)} of the known nodes have that many. It cannot start here.")
+        found.append(
+            f"The run needs {need}; {len(able)} of the known nodes have that many. It cannot start here."
+        )
     elif len(free) < spec.nodes:
         found.append(f"The run needs {need}; {len(free)} have them free now. It will wait in the queue.")
     if spec.strategy == "dp" and per_node > 1:
         found.append("DataParallel is one process that drives all GPUs; ddp is faster even on one node.")
     if spec.lr_scaling != "none" and spec.lr is None:
-        found.append("The scaling rule needs a learning rate: the script's own is not known and stays as it is.")
+        found.append(
+            "The scaling rule needs a learning rate: the script's own is not known and stays as it is."
+        )
     if spec.lr_scaling != "none" and spec.world_size > 1 and not spec.warmup_steps:
         found.append("A scaled learning rate usually needs warm-up: set warm-up steps.")
     if len(nodes) and spec.nodes > MOST_COMMANDS:

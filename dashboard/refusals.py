@@ -124,7 +124,9 @@ def _disk(_request: Request, error: Exception) -> Response:
 
 def disk_full() -> Response:
     """The answer while the server's disk is full."""
-    message = "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
+    message = (
+        "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
+    )
     return JSONResponse(error_body(None, message), 507, headers={"Retry-After": "5"})
 
 

@@ -1,4 +1,4 @@
-"""The dashboard as one ASGI application: the API and the live channel outside, Streamlit's pages mounted at /."""
+"""The dashboard as one ASGI application in one process: API, live channel, assets, and the pages around them."""
 
 from __future__ import annotations
 
@@ -7,179 +7,230 @@ import fcntl
 import json
 import logging
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
-from urllib.parse import parse_qsl
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
+from starlette.concurrency import run_in_threadpool
 
-from dashboard import refusals, service, streamlit_app
-from dashboard.access import TokenUnusable, write_private
-from dashboard.api import checkpoints, errors, live, logs, metrics, nodes, runs, system, worker, worker_files
+from dashboard import headers, refusals, service
+from dashboard.access import TokenUnusable, make_private_directory, write_private
+from dashboard.api import (
+    checkpoints,
+    docs,
+    errors,
+    live,
+    logs,
+    metrics,
+    nodes,
+    runs,
+    system,
+    worker,
+    worker_files,
+)
 from dashboard.api.context import Threads
 from dashboard.assets import Assets
-from dashboard.auth import Guard, local_path
-from dashboard.headers import BodyLimits, SecurityHeaders
-from dashboard.login import login_page
+from dashboard.auth import Guard
+from dashboard.login import Login
 from dashboard.service import Service
 from dashboard.settings import Settings
+from dashboard.streamlit_app import pages
 from db.engine import StoreUnusable
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
-LARGEST_MESSAGE_BYTES = 1024 * 1024
-ROUTERS = (runs, metrics, logs, checkpoints, nodes, system, worker, worker_files, live)
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "loggers": {
-        "rankzero": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
-    },
-}
+MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
+ROUTERS = (runs, metrics, logs, checkpoints, nodes, system, live, worker, worker_files, docs)
 
 
-def create_app(opened: Service, host: str, port: int) -> ASGIApp:
-    """The whole application, guarded; its lifespan starts and ends the pages and the clock's tick."""
-    pages = streamlit_app.pages(host, port)
+class AlreadyRunning(Exception):
+    """Another dashboard works on this data directory."""
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with pages.lifespan()(app):
-            opened.hub.start()
-            ticking = asyncio.create_task(_tick_for_ever(opened, app.state.threads))
-            try:
-                yield
-            finally:
-                ticking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await ticking
 
-    app = FastAPI(title="Rankzero", docs_url="/api/docs", openapi_url="/api/openapi.json", lifespan=lifespan)
-    app.state.service, app.state.threads = opened, Threads()
+def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
+    """The whole application; `app.state.service` is what it shares with the pages."""
+    shared = opened or Service.open(settings)
+    ui = pages(settings.host, settings.port) if with_pages else None
+    app = FastAPI(
+        title="Rankzero",
+        version=version("rankzero"),
+        lifespan=_lifespan(shared, ui),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
+    )
+    app.state.service, app.state.threads = shared, Threads()
     refusals.install(app)
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
-    _add_login(app, opened)
-    app.add_route("/assets/{name}", Assets().serve, methods=["GET"], include_in_schema=False)
-    app.mount("/", pages)
-    guarded = Guard(
-        BodyLimits(app), opened.credentials, opened.registry.node_of_token, opened.settings.allowed_hosts
-    )
-    app.state.guard = guarded
-    return SecurityHeaders(guarded)
+    app.add_route("/assets/{name}", Assets().serve, methods=["GET", "HEAD"], include_in_schema=False)
+    _protect(app, shared)
+    if ui is not None:
+        app.mount("/", ui)
+    return app
 
 
-def serve(settings: Settings) -> int:
-    """Run the dashboard until SIGTERM or Ctrl-C; returns the exit code."""
+def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> int:
+    """Run the dashboard until it is told to end; returns the exit code."""
+    _log_to_stderr()
+    os.umask(0o077)  # whatever is written from here on is its owner's alone
     try:
-        opened = Service.open(settings)
-    except (StoreUnusable, TokenUnusable, OSError) as error:
+        with _alone_on(settings.data):
+            app = create_app(settings)
+            os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
+            server = Server(_uvicorn_config(app, settings), app.state.service, on_ready)
+            server.run()
+            return 0 if server.started else 1
+    except (AlreadyRunning, StoreUnusable, TokenUnusable, OSError) as error:
         print(f"rankzero: {error}", file=sys.stderr)
         return 1
-    with _alone_on(settings.data) as is_alone:
-        if not is_alone:
-            text = f"A dashboard already runs on {settings.data}; use that one, or another --data."
-            print(f"rankzero: {text}", file=sys.stderr)
-            return 1
-        service.use(opened)
-        try:
-            return _run(opened, settings)
-        finally:
-            opened.close()
+    except KeyboardInterrupt:  # uvicorn has ended in order, and raises the signal again
+        return 0
 
 
-def _run(opened: Service, settings: Settings) -> int:
-    config = uvicorn.Config(
-        create_app(opened, settings.host, settings.port),
-        host=settings.host,
-        port=settings.port,
-        log_config=LOGGING,
-        access_log=False,
-        server_header=False,
-        workers=1,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        ws_max_size=LARGEST_MESSAGE_BYTES,
-    )
-    server = _Server(config, opened, settings)
-    server.run()
-    return 0 if server.started else 1
+class Server(uvicorn.Server):
+    """uvicorn, with its address written down while it can be reached, and nobody kept waiting at the end."""
 
-
-class _Server(uvicorn.Server):
-    """Says where it can be reached once it can be, and lets waiting requests go when it ends."""
-
-    def __init__(self, config: uvicorn.Config, opened: Service, settings: Settings) -> None:
+    def __init__(
+        self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__(config)
-        self._opened, self._settings = opened, settings
-        self._about = settings.data / "server.json"
+        self._service = shared
+        self._on_ready = on_ready
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup(sockets)  # type: ignore[arg-type]
+    @property
+    def port(self) -> int:
+        """The port that is really listened on."""
+        return int(self.servers[0].sockets[0].getsockname()[1])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, then say where."""
+        await super().startup(sockets)
         if self.started:
-            port = self.servers[0].sockets[0].getsockname()[1]
-            url = f"http://{_reachable(self._settings.host)}:{port}"
-            about = {"url": url, "host": self._settings.host, "port": port, "pid": os.getpid()}
-            write_private(self._about, json.dumps(about))
-            log.info("dashboard listens on %s", url)
+            url = _url(self.config.host, self.port)
+            about = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
+            write_private(self._file, json.dumps(about) + "\n")
+            log.info("dashboard %s serves %s", url, self._service.settings.data)
+            if self._on_ready is not None:
+                self._on_ready(url)
 
-    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        self._about.unlink(missing_ok=True)
-        self._opened.hub.close()
-        await super().shutdown(sockets)  # type: ignore[arg-type]
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let go of everybody who waits, then end."""
+        self._service.hub.close()
+        with suppress(OSError, ValueError):
+            if json.loads(self._file.read_text())["pid"] == os.getpid():
+                self._file.unlink()
+        await super().shutdown(sockets)
+        log.info("dashboard ended")
+
+    @property
+    def _file(self) -> Path:
+        return self._service.settings.data / "server.json"
 
 
-def _reachable(host: str) -> str:
-    """An address this machine can use to reach a server that listens on `host`."""
-    known = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-    return known.get(host, f"[{host}]" if ":" in host else host)
+def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
+    # Obtained before serving: Streamlit skips the hooks otherwise.
+    enter_ui = ui.lifespan() if ui is not None else None
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        shared.hub.start()
+        service.use(shared)
+        ticking = asyncio.create_task(_tick(shared))
+        try:
+            if enter_ui is None:
+                yield
+            else:
+                async with enter_ui(app):
+                    yield
+        finally:
+            ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticking
+            service.use(None)
+            shared.close()
+
+    return lifespan
 
 
-async def _tick_for_ever(opened: Service, threads: Threads) -> None:
+async def _tick(shared: Service) -> None:
     while True:
         try:
-            await threads.run(opened.tick)
-        except Exception as error:  # whatever it was, the next tick may go well
-            log.warning("the scheduler's turn failed: %s", error)
+            await run_in_threadpool(shared.tick)
+        except Exception:  # the store may be full or locked for a while; the next tick tries again
+            log.exception("tick failed")
         await asyncio.sleep(TICK_S)
 
 
-def _add_login(app: FastAPI, opened: Service) -> None:
-    async def show(request: Request) -> Response:
-        return HTMLResponse(login_page(local_path(request.query_params.get("next", "/"))))
+def _protect(app: FastAPI, shared: Service) -> None:
+    login = Login(shared.credentials, shared.clock)
+    app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
+    app.add_middleware(headers.BodyLimits)
+    app.add_middleware(
+        Guard,
+        credentials=shared.credentials,
+        node_of_token=shared.registry.node_of_token,
+        allowed_hosts=shared.settings.allowed_hosts,
+        now=shared.clock,
+    )
+    app.add_middleware(headers.SecurityHeaders)  # added last: outermost
 
-    async def sign_in(request: Request) -> Response:
-        form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
-        target = local_path(form.get("next", "/"))
-        if not opened.credentials.is_user(form.get("token", "").strip().encode(errors="replace")):
-            return HTMLResponse(login_page(target, wrong=True), 401)
-        guard: Guard = request.app.state.guard
-        return guard.signed_in(target, secure=request.url.scheme == "https")
 
-    app.add_route("/login", show, methods=["GET"], include_in_schema=False)
-    app.add_route("/login", sign_in, methods=["POST"], include_in_schema=False)
+def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        workers=1,
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # it would print queries, and the address of the first visit carries the token
+        server_header=False,
+        proxy_headers=False,
+        ws="websockets-sansio",
+        ws_max_size=MAX_WEBSOCKET_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20,
+        ws_ping_timeout=20,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=65,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    log.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _url(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"
 
 
 @contextmanager
-def _alone_on(data: Path) -> Iterator[bool]:
-    """One dashboard per data directory; the lock goes with the process, however it ends."""
-    descriptor = os.open(data / "dashboard.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(descriptor)
+def _alone_on(data: Path) -> Iterator[None]:
+    make_private_directory(data)
+    with (data / "dashboard.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(
+                f"Another dashboard already works on {data}. Stop it first, or choose another --data directory."
+            ) from None
+        yield

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 from dashboard.access import Credentials, make_private_directory
 from dashboard.clock import Clock, Lease
+from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.preview import check_target, with_recipe_defaults
@@ -21,10 +21,9 @@ from db.views import NodeView, RunView
 log = logging.getLogger("rankzero")
 SEEN_EVERY_S = 2.0
 """A node's last word is written down at most this often."""
-FIGURES_EVERY_S = 0.5
-LEASE_S = 10.0
 PLACEABLE_WITHIN_S = 15.0
 """Only nodes heard of so recently are given new work."""
+LIVE_RUN_AGE_S = 0.2
 
 
 class Service:
@@ -34,7 +33,7 @@ class Service:
         self.settings = settings
         self.store = store
         self.clock = clock or Clock()
-        self.lease = Lease(self.clock())
+        self.lease = Lease(self.clock(), queries.last_word(store) or 0.0)
         self.hub = Hub()
         self.files = Files(settings.data / "files", settings.reserve_bytes)
         self.credentials = Credentials.load_or_create(settings.data)
@@ -43,8 +42,8 @@ class Service:
         """Which request is bringing which checkpoint."""
         self._scheduling = threading.Lock()
         self._run_of_fence: dict[int, str] = {}
-        self._figures_sent: dict[str, float] = {}
-        self._silent_runs: set[str] = set()
+        self._live_runs: dict[str, tuple[float, str]] = {}
+        self._silent: set[tuple[str, int]] = set()
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
@@ -94,7 +93,7 @@ class Service:
 
     def nodes(self) -> list[NodeView]:
         """All nodes there ever were."""
-        return queries.nodes(self.store, self.now_for_contact())
+        return queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
 
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
@@ -107,28 +106,26 @@ class Service:
 
     def run_changed(self, run_id: str) -> None:
         """Something about the run is different: those who watch get it anew."""
+        self._live_runs.pop(run_id, None)
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
-    def part_changed(self, fence: int, ended: bool) -> None:
-        """A node reported on its part of an attempt: other nodes and those who watch may need to know."""
+    def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
+        """All a node should be running, and whether anybody looks at any of it live."""
+        wished = queries.assignments(self.store, node_id)
+        return wished, any(self.hub.watched(a.run_id) for a in wished)
+
+    def part_changed(self, fence: int) -> None:
+        """A worker reported: its node's wishes may differ, devices may be free."""
         self.hub.wishes_changed()
+        self.schedule()
         if run_id := self.run_of(fence):
             self.run_changed(run_id)
-        if ended:
-            self.schedule()
 
-    def file_grew(self, fence: int, file_id: int) -> None:
-        """A log has more bytes."""
+    def file_grew(self, fence: int) -> None:
+        """Bytes of a log or event file arrived."""
         if run_id := self.run_of(fence):
-            self.hub.publish(run_id, {"type": "log", "file_id": file_id})
-
-    def figures_changed(self, run_id: str) -> None:
-        """New points: the figures are sent anew, a few times a second at most."""
-        now = self.clock()
-        if now - self._figures_sent.get(run_id, 0.0) >= FIGURES_EVERY_S:
-            self._figures_sent[run_id] = now
-            self.hub.publish(run_id, {"type": "run"})
+            self.hub.publish(run_id, {"type": "log"})
 
     def run_of(self, fence: int) -> str | None:
         """The run an attempt belongs to."""
@@ -136,34 +133,51 @@ class Service:
             self._run_of_fence[fence] = run_id
         return self._run_of_fence.get(fence)
 
-    def tick(self) -> None:
-        """Once a second: place the queue, notice who fell silent and who is heard again."""
-        now = self.clock()
-        self.lease.tick(now)
-        self.schedule()
-        live = queries.runs(self.store, self.now_for_contact(), LIVE_STATES)
-        silent = {run.id: run for run in live if run.lost_contact}
-        for run in live:
-            if (run.id in silent) != (run.id in self._silent_runs):
-                text = "no contact with a node" if run.id in silent else "contact again"
-                progress.contact_changed(self.store, run.id, run.attempt, now, text)
-                self.run_changed(run.id)
-        for run_id in self.hub.watched_runs():
-            if run_id in silent:
-                self.hub.publish(run_id, {"type": "run"})
-        self._silent_runs = set(silent)
+    def live_run(self, run_id: str) -> str:
+        """A run as JSON text, at most a quarter of a second old: shared by all who watch it."""
+        now, (at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
+        if now - at >= LIVE_RUN_AGE_S:
+            text = json_text(document(self.run(run_id)))
+            self._live_runs = {r: kept for r, kept in self._live_runs.items() if now - kept[0] < 60}
+            self._live_runs[run_id] = (now, text)
+        return text
 
-    def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
-        """All a node should be running, and whether anybody looks at any of it live."""
-        wished = queries.assignments(self.store, node_id)
-        return wished, any(self.hub.watched(a.run_id) for a in wished)
+    def latest_attempt(self, run_id: str) -> int:
+        """The number of a run's latest attempt."""
+        with self.store.read() as session:
+            return requests.latest_attempt(session, run_id).number
+
+    def has_ended(self, run_id: str, attempt: int) -> bool:
+        """Will nothing more be written by this attempt?"""
+        states = {a.number: a.state for a in queries.attempts(self.store, run_id)}
+        return attempt in states and states[attempt].is_terminal if states else True
 
     def now_for_contact(self) -> float:
-        """The time by which silence is judged: just awake, this process suspects itself and not its nodes."""
-        now = self.clock()
-        if now - self.lease.awake_since > LEASE_S:
-            return now
-        return queries.last_word(self.store) or now
+        """The time by which silence is judged."""
+        return self.lease.judging_time(self.clock())
+
+    def tick(self) -> None:
+        """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
+        self.lease.tick(self.clock())
+        self.schedule()
+        live = queries.runs(self.store, self.now_for_contact(), LIVE_STATES)
+        silent = {(run.id, run.attempt) for run in live if run.lost_contact}
+        for run in live:
+            if ((run.id, run.attempt) in silent) != ((run.id, run.attempt) in self._silent):
+                self._contact_changed(run)
+            elif run.lost_contact:
+                self.hub.publish(run.id, {"type": "run"})  # for how long it has been silent
+        self._silent = silent
+
+    def _contact_changed(self, run: RunView) -> None:
+        said = (
+            f"no contact with its node for {run.silent_s or 0:.0f} s"
+            if run.lost_contact
+            else "in contact again"
+        )
+        progress.contact_changed(self.store, run.id, run.attempt, self.clock(), said)
+        log.warning("run %s/%d: %s", run.id, run.attempt, said)
+        self.run_changed(run.id)
 
     def _wished(self, run_id: str) -> RunView:
         self.hub.wishes_changed()
@@ -230,8 +244,3 @@ def current() -> Service:
     if _current is None:
         raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
     return _current
-
-
-def data_files(data: Path) -> Path:
-    """Where the server keeps mirrored files and checkpoints."""
-    return data / "files"

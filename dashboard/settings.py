@@ -45,17 +45,13 @@ class Settings(BaseSettings):
         str | None,
         Field(description="URL of the database (postgresql://…); by default the SQLite file in `data`."),
     ] = None
-    lost_contact_s: Annotated[
-        float,
-        Field(gt=0, description="Seconds of silence after which a node counts as without contact."),
-    ] = 20.0
     lost_after_s: Annotated[
         float,
         Field(gt=0, description="Seconds of silence after which a node counts as lost."),
     ] = 300.0
     heartbeat_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
-    ] = 5.0
+    ] = 3.0
     poll_wait_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds a worker's question for work may wait for an answer.")
     ] = 20.0
@@ -70,7 +66,9 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return (
+            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        )
 
     @field_validator("data")
     @classmethod

@@ -22,7 +22,8 @@ def list_checkpoints(service: TheService, run_id: str) -> Response:
     return answer(queries.checkpoints(service.store, run_id))
 
 
-@router.api_route("/checkpoints/{checkpoint_id}/file", methods=["GET", "HEAD"])
+@router.get("/checkpoints/{checkpoint_id}/file")
+@router.head("/checkpoints/{checkpoint_id}/file", include_in_schema=False)
 def download(request: Request, service: TheService, checkpoint_id: int) -> Response:
     """The file itself: Range, ETag and If-Range are understood."""
     found = queries.checkpoint_file(service.store, checkpoint_id)

@@ -7,10 +7,6 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from db import queries
-from db.curves import to_json_points
-from db.requests import NoSuchRun
-from db.views import SeriesView
 from fastapi import APIRouter
 from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +18,10 @@ from dashboard.live import Message, Viewer
 from dashboard.logs import Stream, TextPieces, check_rank, find_log
 from dashboard.refusals import Rejection
 from dashboard.service import Service
+from db import queries
+from db.curves import to_json_points
+from db.requests import NoSuchRun
+from db.views import SeriesView
 
 router = APIRouter(prefix="/api")
 FIRST_PICTURE_POINTS = 2000
@@ -29,6 +29,8 @@ LOG_TAIL_BYTES = 64 * 1024
 LOG_PIECE_BYTES = 256 * 1024
 LOG_MOST_BEHIND_BYTES = 4 * 1024 * 1024
 """A log that grows faster than the page can take it is shown again from its last lines."""
+LOG_KINDS = {"log", "run", "asked"}
+"""After these a followed log may be longer, or another one (of a new attempt)."""
 RUN_EVERY_S = 0.25
 UNKNOWN_RUN, RESTARTING = 4404, 1012
 
@@ -113,7 +115,7 @@ class _Session:
                 await self._send({"type": kind})
         if "deleted" not in kinds:
             await self._send_run()
-        if self._log is not None:
+        if self._log is not None and kinds & LOG_KINDS:
             for piece in await self._log.news():
                 await self._send(piece)
 
@@ -154,12 +156,12 @@ class _Session:
                     "points": to_json_points(points),
                     "reset": not goes_on,
                 }
-        return [_json({"type": "series", "series": series}) for _, series in sorted(by_attempt.items())]
+        return [json_text({"type": "series", "series": series}) for _, series in sorted(by_attempt.items())]
 
     async def _send_delta(self, message: Message) -> None:
         if not self._has_picture:
             return
-        if not self._shown_until:
+        if not any((name, c["attempt"]) in self._shown_until for name, c in message["series"].items()):
             await self._websocket.send_text(message["text"])
             return
         # What the first picture already had may still have been on its way to this queue.
@@ -196,7 +198,7 @@ class _Session:
         self._viewer.wake()
 
     async def _send(self, message: Any) -> None:
-        await self._websocket.send_text(_json(message))
+        await self._websocket.send_text(json_text(message))
 
 
 class _FollowedLog:
@@ -220,11 +222,9 @@ class _FollowedLog:
         found = find_log(service.store, self._run_id, attempt, str(choice.rank), choice.stream)
         size = found.size_bytes if found else 0
         file_id = found.file_id if found else None
-        if self._is_new or (attempt, file_id) != (self._attempt, self._file_id):
-            is_other_log = self._file_id is not None or attempt != self._attempt
-            self._attempt, self._file_id = attempt, file_id
-            return [self._message(self._jump(size), reset=True)] if is_other_log or self._is_new else []
-        if size - self._offset > LOG_MOST_BEHIND_BYTES:
+        is_other = self._is_new or attempt != self._attempt or self._file_id not in (None, file_id)
+        self._attempt, self._file_id = attempt, file_id
+        if is_other or size - self._offset > LOG_MOST_BEHIND_BYTES:
             return [self._message(self._jump(size), reset=True)]
         pieces = []
         while self._offset < size and (piece := self._take(min(LOG_PIECE_BYTES, size - self._offset))):
@@ -258,7 +258,3 @@ class _FollowedLog:
 
 def _tag(name: str, source: str) -> str:
     return name.removeprefix(f"{source}/") if source != "events" else name
-
-
-def _json(message: Any) -> str:
-    return json_text(message).encode(errors="replace").decode()

@@ -16,6 +16,7 @@ from dashboard.service import Service
 
 router = APIRouter(prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
+NEWS = {"log", "run", "deleted"}
 
 
 @router.get("/runs/{run_id}/logs")
@@ -25,7 +26,9 @@ def logs(
     rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
     stream: Stream = "out",
     attempt: Annotated[int | None, Query(ge=1, description="By default the latest.")] = None,
-    offset: Annotated[int | None, Query(description="First byte; a negative one counts from the end.")] = None,
+    offset: Annotated[
+        int | None, Query(description="First byte; a negative one counts from the end.")
+    ] = None,
     limit: Annotated[int | None, Query(ge=0)] = None,
     follow: Annotated[bool, Query(description="Go on until the run ends.")] = False,
 ) -> Response:
@@ -52,7 +55,9 @@ def logs(
 def _start(offset: int | None, size: int, follow: bool) -> int:
     start = max(0, size + offset) if offset is not None and offset < 0 else offset or 0
     if start > size and not follow:
-        raise Rejection(416, f"offset must be at most {size}, the log's size, got {start}.", "offset", offset=size)
+        raise Rejection(
+            416, f"offset must be at most {size}, the log's size, got {start}.", "offset", offset=size
+        )
     return start
 
 
@@ -68,7 +73,7 @@ def _pieces(service: Service, found: LogFile | None, start: int, end: int) -> It
 async def _follow(
     service: Service, run_id: str, attempt: int, rank: str, stream: Stream, start: int
 ) -> AsyncIterator[bytes]:
-    with service.hub.viewer(run_id, live=False) as viewer:
+    with service.hub.viewer(run_id) as viewer:
         while not service.hub.closing:
             ended = await run_in_threadpool(service.has_ended, run_id, attempt)
             found = await run_in_threadpool(find_log, service.store, run_id, attempt, rank, stream)
@@ -81,4 +86,5 @@ async def _follow(
                 yield piece
             if ended:
                 return
-            await viewer.take()
+            while not {m["type"] for m in await viewer.take()} & NEWS and not service.hub.closing:
+                pass

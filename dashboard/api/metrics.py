@@ -51,7 +51,7 @@ def metrics_csv(service: TheService, run_id: str, name: Names = None, source: So
 def _json(found: dict[str, SeriesView]) -> Iterator[str]:
     yield "{"
     for position, (name, view) in enumerate(found.items()):
-        yield f"{',' if position else ''}{json_text(_encodable(name))}:["
+        yield f"{',' if position else ''}{json_text(name)}:["
         points = view.points
         for start in range(0, len(points), POINTS_A_PIECE):
             piece = json_text(to_json_points(points[start : start + POINTS_A_PIECE]))

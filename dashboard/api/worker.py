@@ -17,7 +17,7 @@ from db import progress
 from db.curves import public_name, to_json_points
 from db.models import Series
 from db.progress import Arrival
-from db.states import TERMINAL_STATES, NodeFacts, NodeLoad, PartReport, PointBatch
+from db.states import NodeFacts, NodeLoad, PartReport, PointBatch
 
 router = APIRouter(prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
@@ -108,8 +108,8 @@ async def points(request: Request, fence: int, node_rank: int) -> Response:
 def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     content = {"watched": watched, "assignments": document(assignments)}
-    version = hashlib.sha256(json_text(content).encode(errors="replace")).hexdigest()[:20]
-    return version, json_text({"version": version, **content}).encode(errors="replace").decode()
+    version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
+    return version, json_text({"version": version, **content})
 
 
 async def _seen(service: Service, threads: Threads, node_id: str) -> None:
@@ -119,7 +119,7 @@ async def _seen(service: Service, threads: Threads, node_id: str) -> None:
 
 def _report(service: Service, node_id: str, fence: int, node_rank: int, said: PartReport) -> dict[str, str]:
     state = progress.part_reported(service.store, node_id, fence, node_rank, said, service.clock())
-    service.part_changed(fence, ended=said.state in TERMINAL_STATES)
+    service.part_changed(fence)
     return {"state": state.value}
 
 
@@ -130,7 +130,6 @@ def _points(service: Service, node_id: str, fence: int, node_rank: int, body: by
         service.registry.seen(node_id)
     if arrival.stored and service.hub.watched(arrival.run_id):
         service.hub.publish(arrival.run_id, _delta(arrival, node_rank, batch.source))
-        service.figures_changed(arrival.run_id)
     return arrival
 
 

@@ -171,7 +171,7 @@ def _append(
             return False, have
         service.files.append(file_id, offset, content)
         end = progress.file_grew(service.store, file_id, offset, offset + len(content))
-    service.file_grew(key[0], file_id)
+    service.file_grew(key[0])
     return True, end
 
 
