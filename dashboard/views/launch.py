@@ -83,7 +83,7 @@ def _clear() -> None:
 
 def _fill_from(run_id: str, recipes: Collection[str]) -> None:
     current = service.current()
-    run = queries.run(current.store, run_id, current.clock()) if RUN_ID.fullmatch(run_id) else None
+    run = queries.run(current.store, run_id, current.now_for_contact()) if RUN_ID.fullmatch(run_id) else None
     if run is None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
         return

@@ -39,7 +39,7 @@ def page() -> None:
         st.caption(
             f"{len(alive)} of {plural(len(found), 'node')} alive, {free} of {plural(slots, 'slot')} free"
         )
-        names = {run.id: run.name for run in queries.runs(current.store, current.clock())}
+        names = {run.id: run.name for run in queries.runs(current.store, current.now_for_contact())}
         for node in sorted(found, key=lambda node: (list(STATES).index(node.state), node.name)):
             _card(node, names, current.clock())
         st.caption("Another machine joins with:")

@@ -25,7 +25,7 @@ def page() -> None:
     """One run; the components are called once a visit and stay, whatever else is refreshed."""
     run_id = st.query_params.get("id", "")
     current = service.current()
-    run = queries.run(current.store, run_id, current.clock()) if RUN_ID.fullmatch(run_id) else None
+    run = queries.run(current.store, run_id, current.now_for_contact()) if RUN_ID.fullmatch(run_id) else None
     if run is None:
         _say_unknown(run_id)
         return
@@ -53,7 +53,7 @@ def page() -> None:
 def _answer(run_id: str) -> None:
     """What can be done now, and the failing rank's own words."""
     current = service.current()
-    run = queries.run(current.store, run_id, current.clock())
+    run = queries.run(current.store, run_id, current.now_for_contact())
     if run is None:
         st.info("This run was deleted.", icon=":material/delete:")
         return

@@ -32,7 +32,7 @@ def page() -> None:
     """The table of all runs, or what to do when there is none."""
     if (chosen := st.session_state.pop("runs_opened", None)) is not None:
         navigation.open_run(chosen)
-    store, now = service.current().store, service.current().clock()
+    store, now = service.current().store, service.current().now_for_contact()
     everything = queries.runs(store, now, limit=MOST_ROWS)
     if not everything:
         _say_what_to_do_first()
@@ -42,7 +42,7 @@ def page() -> None:
     if text or states or project:
         wanted = [State(state) for state in states] or None
         shown = queries.runs(store, now, states=wanted, text=text, project=project, limit=MOST_ROWS)
-    _table(store, shown, now) if shown else _say_nothing_matches()
+    _table(store, shown, service.current().clock()) if shown else _say_nothing_matches()
 
 
 def _filters(runs: Sequence[RunView]) -> tuple[str, list[str], str | None]:

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 from dashboard import service
+from dashboard.clock import Lease
 from dashboard.service import Service
 from dashboard.settings import Settings
 from tests.dashboard.seeded_store import Seed
@@ -40,6 +41,7 @@ class Pages:
 def served(data: Path) -> Iterator[Pages]:
     """Pages over an empty store in that directory."""
     opened = Service.open(Settings(data=data))
+    opened.lease = Lease(0.0, 0.0)  # awake for long: silence counts
     service.use(opened)
     try:
         yield Pages(opened, Seed(opened.store, opened.clock()))
