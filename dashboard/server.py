@@ -88,7 +88,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> 
         with _alone_on(settings.data):
             app = create_app(settings)
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
-            server = Server(_uvicorn_config(app, settings), app.state.service, on_ready)
+            server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
             server.run()
             return 0 if server.started else 1
     except (AlreadyRunning, StoreUnusable, TokenUnusable, OSError) as error:
@@ -187,7 +187,8 @@ def _protect(app: FastAPI, shared: Service) -> None:
     app.add_middleware(headers.SecurityHeaders)  # added last: outermost
 
 
-def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
         host=settings.host,

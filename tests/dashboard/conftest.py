@@ -1,0 +1,23 @@
+"""A dashboard that many tests can share, and one of their own for those that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.running import FakeNode, Running, running
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[Running]:
+    """A dashboard on a free port."""
+    with running(tmp_path / "data") as it:
+        yield it
+
+
+@pytest.fixture
+def node(dashboard: Running) -> FakeNode:
+    """A node with two slots."""
+    return dashboard.node()

@@ -1,0 +1,165 @@
+"""A dashboard without its pages on a real socket, and those who talk to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+from dashboard.server import Server, create_app, uvicorn_config
+from dashboard.service import Service
+from dashboard.settings import Settings
+from db.spec import Assignment
+from db.states import CheckpointOffer, Device, NodeFacts, PartReport, PointBatch
+from worker.client import Client, Part
+
+LIMIT_S = 20.0
+
+
+def wait_for(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    """What the condition returns, once it is true."""
+    until = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < until, f"waited in vain for {what}"
+        time.sleep(0.01)
+    return found
+
+
+class Running:
+    """The dashboard, seen by a person with the token."""
+
+    def __init__(self, service: Service, url: str) -> None:
+        self.service, self.url = service, url
+        self.token = service.credentials.user
+        self.join_token = service.credentials.join
+        self.bearer = {"Authorization": f"Bearer {self.token}"}
+        self.closing = ExitStack()
+        self.http = self.anonymous(**self.bearer)
+
+    def anonymous(self, **headers: str) -> httpx.Client:
+        """Somebody without the token."""
+        http = httpx.Client(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False)
+        return self.closing.enter_context(closing(http))
+
+    def launch(self, **spec: Any) -> str:
+        """Submit a run; returns its id."""
+        wanted = {"target": "image_classifier", "gpus_per_node": 1} | spec
+        answer = self.http.post("/api/runs", json=wanted)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run as the API has it."""
+        return dict(self.http.get(f"/api/runs/{run_id}").json())
+
+    def node(self, name: str = "n0", slots: int = 2) -> FakeNode:
+        """A worker that registers now."""
+        return FakeNode(self, name, slots)
+
+    @contextmanager
+    def watching(self, run_id: str, **headers: str) -> Iterator[Page]:
+        """A page that is open on a run."""
+        url = self.url.replace("http", "ws") + f"/api/live?run={run_id}"
+        with connect(url, additional_headers=headers or self.bearer, proxy=None, close_timeout=2) as socket:
+            yield Page(socket)
+
+
+class Page:
+    """One live channel and what came over it."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.received: list[dict[str, Any]] = []
+
+    def subscribe(self, since: Any = None, logs: Any = None) -> None:
+        """What a page says when it opens, or when another log is chosen."""
+        self.socket.send(json.dumps({"type": "subscribe", "since": since, "logs": logs}))
+
+    def next(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next message that is wanted."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            message = json.loads(self.socket.recv(timeout=LIMIT_S))
+            self.received.append(message)
+            if is_wanted(message):
+                return dict(message)
+        raise AssertionError(f"it never came; these did: {self.received[-5:]}")
+
+    def next_of(self, kind: str) -> dict[str, Any]:
+        """The next message of a type."""
+        return self.next(lambda message: message["type"] == kind)
+
+
+class FakeNode:
+    """A node's side, spoken by the worker's own client."""
+
+    def __init__(self, running: Running, name: str, slots: int) -> None:
+        self.client = running.closing.enter_context(closing(Client(running.url)))
+        self.facts = NodeFacts(
+            name=name,
+            instance_id=f"{name}-1",
+            hostname=f"{name}.example",
+            address="10.0.0.1",
+            devices=[Device(id=f"cpu:{i}", kind="cpu", name="CPU slot") for i in range(slots)],
+        )
+        self.identity = self.client.register(self.facts, None, running.join_token)
+
+    def assignment(self) -> Assignment:
+        """The only thing the node is told to run."""
+        (assignment,) = self.client.wishes(None, 0).assignments
+        return assignment
+
+    def part(self) -> Part:
+        """The node's part of the only attempt it has."""
+        wanted = self.assignment()
+        return Part(wanted.fence, wanted.node_rank)
+
+    def report(self, part: Part, state: str, **more: Any) -> str:
+        """Say what became of a part."""
+        return self.client.report(part, PartReport.model_validate({"state": state, **more}))
+
+    def log_points(self, part: Part, start: int, **series: list[tuple[int, float, float]]) -> int:
+        """Send points; every call takes ten bytes of the event file."""
+        named = {name.replace("__", "/"): points for name, points in series.items()}
+        batch = PointBatch(path="work/events", generation=0, start=start, end=start + 10, series=named)
+        return self.client.points(part, batch)
+
+    def offer(self, part: Part, content: bytes, path: str = "work/last.pt", step: int = 1) -> CheckpointOffer:
+        """The offer of a checkpoint with that content."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        return CheckpointOffer(
+            path=path, step=step, size_bytes=len(content), sha256=sha256, written_at=time.time()
+        )
+
+    def store_checkpoint(self, part: Part, content: bytes, path: str = "work/last.pt", step: int = 1) -> int:
+        """Bring a checkpoint to the server; returns its id."""
+        place = self.client.offer_checkpoint(part, self.offer(part, content, path, step))
+        self.client.send_checkpoint(place.checkpoint_id, 0, content)
+        self.client.complete_checkpoint(place.checkpoint_id)
+        return place.checkpoint_id
+
+
+@contextmanager
+def running(data: Path, **settings: Any) -> Iterator[Running]:
+    """A dashboard on a free port, in a thread."""
+    chosen = Settings(data=data, port=0, **settings)
+    app = create_app(chosen, with_pages=False)
+    server = Server(uvicorn_config(app, chosen), app.state.service)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: server.started or not thread.is_alive(), "the dashboard to start")
+        it = Running(app.state.service, f"http://127.0.0.1:{server.port}")
+        with it.closing:
+            yield it
+    finally:
+        server.should_exit = True
+        thread.join()

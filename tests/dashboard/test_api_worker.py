@@ -1,0 +1,298 @@
+"""What workers ask and report, spoken by the worker's own client against the running server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from db.states import NodeLoad
+from tests.dashboard.running import FakeNode, Running, wait_for
+from worker.client import ChecksumMismatch, OffsetMismatch, Part, Refused, Superseded, Unauthorized
+
+
+def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:
+    before = node.client.wishes(None, 0)
+    assert before.assignments == []
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(node.client.wishes(before.version, 15)))
+    started = time.monotonic()
+    waiting.start()
+    run_id = dashboard.launch()
+    waiting.join()
+    assert time.monotonic() - started < 10
+    (assignment,) = answers[0].assignments
+    assert (assignment.run_id, assignment.action, assignment.devices) == (run_id, "run", ["cpu:0"])
+
+
+def test_the_version_is_of_the_content_and_a_wait_ends_when_nothing_happens(node: FakeNode) -> None:
+    first = node.client.wishes(None, 0)
+    started = time.monotonic()
+    again = node.client.wishes(first.version, 0.3)
+    assert again.version == first.version
+    assert time.monotonic() - started >= 0.3
+
+
+def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    before = node.client.wishes(None, 0)
+    assert not before.watched
+    with dashboard.watching(run_id):
+        now = node.client.wishes(before.version, 15)
+        assert now.watched
+    assert not node.client.wishes(now.version, 15).watched
+
+
+def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    assert dashboard.run(run_id)["state"] == "starting"
+    assert node.report(part, "running", pid=4, argv=["torchrun"]) == "running"
+    assert node.report(part, "succeeded") == "succeeded"
+    assert node.report(part, "succeeded") == "succeeded"
+    with pytest.raises(Superseded, match="has ended"):
+        node.report(part, "failed")
+    assert dashboard.run(run_id)["state"] == "succeeded"
+    assert node.client.wishes(None, 0).assignments == []
+
+
+def test_the_end_of_one_run_starts_the_next(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch(gpus_per_node=2)
+    second = dashboard.launch(gpus_per_node=2)
+    assert dashboard.run(second)["state"] == "queued"
+    assert "free" in dashboard.run(second)["waiting_for"]
+    node.report(node.part(), "succeeded")
+    assert dashboard.run(second)["state"] == "starting"
+
+
+def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    points = [(1, 2.5, 1.0), (2, float("nan"), 2.0), (3, float("-inf"), 3.0)]
+    assert node.log_points(part, 0, train__loss=points) == 10
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.log_points(part, 0, train__loss=points)
+    assert refusal.value.have == 10
+    found = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
+    assert found == {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0], [3, "-Infinity", 3.0]]}
+    assert dashboard.run(run_id)["last_loss"] == "-Infinity"
+    csv = dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()
+    assert csv == [
+        "series,attempt,step,value,wall_time",
+        "train/loss,1,1,2.5,1.0",
+        "train/loss,1,2,NaN,2.0",
+        "train/loss,1,3,-Infinity,3.0",
+    ]
+
+
+def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch()
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):
+        answer = http.post(f"{node.part().path}/points", content=body)
+        assert answer.status_code == 422, body[:20]
+        assert answer.json()["detail"]["message"].endswith(".")
+
+
+def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    assert node.client.append(part, "logs/rank0.out", 0, 0, b"hello ") == 6
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.client.append(part, "logs/rank0.out", 0, 0, b"hello ")
+    assert refusal.value.have == 6
+    assert node.client.append(part, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
+    assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 13
+    whole = dashboard.http.get(f"/api/runs/{run_id}/logs")
+    assert whole.content == b"hello w\xc3\xb6rld\xff"
+    assert whole.headers["X-Rankzero-Offset"] == "0"
+    assert whole.headers["X-Content-Type-Options"] == "nosniff"
+    tail = dashboard.http.get(f"/api/runs/{run_id}/logs", params={"offset": -3})
+    assert (tail.content, tail.headers["X-Rankzero-Offset"]) == (b"ld\xff", "10")
+    beyond = dashboard.http.get(f"/api/runs/{run_id}/logs", params={"offset": 14})
+    assert beyond.status_code == 416
+
+
+def test_what_a_crash_left_behind_the_known_end_is_overwritten(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"abc")
+    (mirrored,) = [f for f in dashboard.service.files.root.iterdir() if f.is_file()]
+    mirrored.write_bytes(b"abcHALF-WRITTEN")
+    node.client.append(part, "logs/rank0.out", 0, 3, b"def")
+    assert dashboard.http.get(f"/api/runs/{run_id}/logs").content == b"abcdef"
+
+
+def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    received = bytearray()
+
+    def follow() -> None:
+        with dashboard.http.stream("GET", f"/api/runs/{run_id}/logs?follow=true") as answer:
+            for piece in answer.iter_raw():
+                received.extend(piece)
+
+    following = threading.Thread(target=follow)
+    following.start()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"first\n")
+    wait_for(lambda: bytes(received) == b"first\n", "the first line")
+    node.client.append(part, "logs/rank0.out", 0, 6, b"second\n")
+    node.report(part, "succeeded")
+    following.join(15)
+    assert not following.is_alive()
+    assert bytes(received) == b"first\nsecond\n"
+
+
+def test_a_checkpoint_arrives_in_pieces_and_is_listed_once_whole(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    content = bytes(range(256)) * 4096
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    assert (place.offset, place.complete) == (0, False)
+    assert node.client.send_checkpoint(place.checkpoint_id, 0, content[:300_000]) == 300_000
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.client.send_checkpoint(place.checkpoint_id, 0, content)
+    assert refusal.value.have == 300_000
+    again = node.client.offer_checkpoint(part, node.offer(part, content))
+    assert again == place.model_copy(update={"offset": 300_000})
+    node.client.send_checkpoint(place.checkpoint_id, 300_000, content[300_000:])
+    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id)
+    (listed,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
+    assert listed["complete"]
+    assert node.client.offer_checkpoint(part, node.offer(part, content)).complete
+
+
+def test_a_checkpoint_with_another_sha256_starts_again(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"right"))
+    node.client.send_checkpoint(place.checkpoint_id, 0, b"wrong")
+    with pytest.raises(ChecksumMismatch):
+        node.client.complete_checkpoint(place.checkpoint_id)
+    assert not dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["complete"]
+    assert node.client.offer_checkpoint(part, node.offer(part, b"right")).offset == 0
+    node.client.send_checkpoint(place.checkpoint_id, 0, b"right")
+    node.client.complete_checkpoint(place.checkpoint_id)
+
+
+def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"12345"))
+    with pytest.raises(Refused, match="offered with 5 bytes"):
+        node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
+
+
+def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch()
+    part = node.part()
+    adopt = node.identity.adopt
+    assert adopt is not None
+    assert Path(adopt.proof_file).read_text() == adopt.proof
+    (Path(adopt.directory) / "snapshot-1").write_bytes(b"weights")
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    node.client.complete_checkpoint(place.checkpoint_id, "snapshot-1")
+    assert not (Path(adopt.directory) / "snapshot-1").exists()
+    assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == b"weights"
+
+
+@pytest.mark.parametrize("name", ["../token", "..", "/etc/passwd", "a/b", "proof", "", "1.part", "x\0y"])
+def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: str) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    with pytest.raises(Refused):
+        node.client.complete_checkpoint(place.checkpoint_id, name)
+
+
+def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    dashboard.launch()
+    part = node.part()
+    assert node.identity.adopt is not None
+    (tmp_path / "secret").write_bytes(b"weights")
+    (Path(node.identity.adopt.directory) / "link").symlink_to(tmp_path / "secret")
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    with pytest.raises(ChecksumMismatch):
+        node.client.complete_checkpoint(place.checkpoint_id, "link")
+    assert (tmp_path / "secret").exists()
+
+
+def test_a_node_cannot_speak_for_another(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"mine")
+    mine = node.store_checkpoint(part, b"mine")
+    other = dashboard.node("n1")
+    attempts = (
+        lambda: other.report(part, "failed"),
+        lambda: other.log_points(part, 0, x=[(1, 1.0, 1.0)]),
+        lambda: other.client.append(part, "logs/rank0.out", 0, 4, b"theirs"),
+        lambda: other.client.file_offsets(part, "logs/rank0.out", 0),
+        lambda: other.client.offer_checkpoint(part, other.offer(part, b"theirs")),
+    )
+    for attempt in attempts:
+        with pytest.raises(Superseded, match="another node"):
+            attempt()
+    http = dashboard.anonymous(Authorization=f"Bearer {other.client.token}")
+    for answer in (
+        http.put(f"/api/worker/checkpoints/{mine}/data?offset=0", content=b"x"),
+        http.post(f"/api/worker/checkpoints/{mine}/complete", json={"adopted": None}),
+        http.get(f"/api/worker/checkpoints/{mine}/file"),
+    ):
+        assert answer.status_code == 403, answer.request.url
+    assert dashboard.run(run_id)["state"] == "starting"
+
+
+def test_a_node_that_resumes_fetches_the_checkpoint(
+    dashboard: Running, node: FakeNode, tmp_path: Path
+) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.store_checkpoint(part, b"weights")
+    node.report(part, "stopped")
+    assert dashboard.http.post(f"/api/runs/{run_id}/resume").json()["attempt"] == 2
+    wanted = node.assignment()
+    assert wanted.resume_from is not None
+    node.client.download(wanted.resume_from, tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"weights"
+    with pytest.raises(Superseded):
+        node.report(Part(999, 0), "running")
+
+
+def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    dashboard.service.files._reserve_bytes = 1 << 60
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    answer = http.put(f"/api/worker/checkpoints/{place.checkpoint_id}/data?offset=0", content=b"weights")
+    assert answer.status_code == 507
+    assert "free" in answer.json()["detail"]["message"]
+
+
+def test_a_second_registration_ends_the_first_token(dashboard: Running, node: FakeNode) -> None:
+    old = node.client.token
+    node.client.register(node.facts, node.identity.node_id, dashboard.join_token)
+    node.client.wishes(None, 0)
+    node.client.token = old
+    with pytest.raises(Unauthorized):
+        node.client.wishes(None, 0)
+
+
+def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) -> None:
+    with pytest.raises(Refused, match="already at work"):
+        dashboard.node("n0")
+
+
+def test_load_is_shown(dashboard: Running, node: FakeNode) -> None:
+    node.client.load(NodeLoad(cpu_percent=12.5))
+    (shown,) = dashboard.http.get("/api/nodes").json()
+    assert (shown["name"], shown["state"], shown["load"]["cpu_percent"]) == ("n0", "alive", 12.5)
