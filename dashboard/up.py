@@ -23,7 +23,7 @@ from dashboard.leftovers import RunProcesses
 
 TICK_S = 0.1
 READY_WITHIN_S = 90.0
-NODE_WITHIN_S = 60.0
+NODE_WITHIN_S = 30.0
 GRACE_S = 15.0
 """What runs get between SIGTERM and SIGKILL at Ctrl-C."""
 MARGIN_S = 15.0
@@ -135,30 +135,30 @@ class Parent:
                 )
             return
         server = Server(find_server(self.plan.data))
+        path = "/"
         if self.worker is not None:
-            self.worker.step(time.monotonic())
-        if self.plan.demo:
-            self._launch_demo(server)
-        else:
-            self._tell_address(server.address, "/")
+            slots = self._slots_of_a_node(server)
+            path = f"/run?id={demo.launch(server, slots)}" if self.plan.demo and slots else "/"
+        if not self.signals:
+            self._tell_address(server.address, path)
         while not self.signals:
             self._step()
             time.sleep(TICK_S)
 
-    def _launch_demo(self, server: Server) -> None:
-        node: list[int] = []
+    def _slots_of_a_node(self, server: Server) -> int:
+        """Whoever reads the address may launch at once: so first a node must have joined."""
+        slots = 0
 
-        def joined() -> bool:
-            found = demo.free_node(server)
-            node.extend([found["slots"]] if found else [])
-            return bool(found)
+        def has_joined() -> bool:
+            nonlocal slots
+            slots = demo.most_slots(server)
+            return slots > 0
 
-        if self._wait_for(joined, NODE_WITHIN_S, self._children()):
-            run_id = demo.launch(server, node[0])
-            self._tell_address(server.address, f"/run?id={run_id}")
-        elif not self.signals:
-            tell(f"The worker did not join, so there is no demo; its log is {self.plan.data / 'worker.log'}.")
-            self._tell_address(server.address, "/")
+        if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.signals:
+            tell(
+                f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}."
+            )
+        return slots
 
     def _tell_address(self, address: Address, path: str) -> None:
         query = "&" if "?" in path else "?"
@@ -209,7 +209,7 @@ class Parent:
             return False
         if about.get("pid") != self.dashboard.pid:
             return False
-        Server(Address(self.url, "")).get("/api/health")
+        Server(find_server(self.plan.data)).get("/api/health")
         return True
 
     def stop(self) -> int:
@@ -222,7 +222,7 @@ class Parent:
         )
         self.dashboard.send(signal.SIGKILL)
         self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, lambda: False)
-        if self.worker is not None and self.signals:
+        if self.signals:
             tell("Stopped.")
         return 130 if self.signals > max(asked, 1) else 0
 

@@ -55,7 +55,7 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None) -> None:
     from dashboard.settings import Settings
 
     given: dict[str, Any] = {"host": host, "port": port, "data": data}
-    serve(Settings(**{name: value for name, value in given.items() if value is not None}))
+    raise typer.Exit(serve(Settings(**{name: value for name, value in given.items() if value is not None})))
 
 
 def worker(
