@@ -1,0 +1,147 @@
+"""The main job in a real browser: launch from the form, watch, reload, stop, resume, take a checkpoint home."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.end_to_end.product import Product, wait_for
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+PATIENCE_MS = 60_000
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+
+
+@pytest.fixture
+def browser_page(product: Product) -> Iterator[Page]:
+    """A page that is logged in; nothing it asks for may lie outside the dashboard."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        page = context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{product.url}/?token={product.token()}")
+        expect(page.get_by_text("No runs yet")).to_be_visible()
+        yield page
+        browser.close()
+        foreign = [url for url in asked if not url.startswith((product.url, "data:", "blob:"))]
+        assert not foreign, f"the pages asked the internet: {foreign}"
+
+
+def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_page: Page, tmp_path: Path):
+    page = browser_page
+    run_id = launch_from_the_form(page)
+    expect(state(page)).to_have_text("running")
+    watch_the_loss_grow(page)
+
+    before = step(page)
+    page.reload()
+    expect(page).to_have_url(re.compile(rf"/run\?id={run_id}$"))
+    wait_for(lambda: step(page) > before, "the reloaded page to go on where it was")
+    watch_the_loss_grow(page)
+    assert product.run(run_id)["attempt"] == 1
+
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop the run").click()
+    expect(state(page)).to_have_text("stopped")
+    stopped_at = product.run(run_id)["step"]
+
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_role("button", name="Resume it").click()
+    expect(state(page)).to_have_text("running")
+    wait_for(lambda: step(page) > stopped_at, "the resumed run to pass the step where it was stopped")
+    assert product.run(run_id)["attempt"] == 2
+
+    file = download_newest_checkpoint(page, tmp_path)
+    listed = product.get(f"/api/runs/{run_id}/checkpoints")
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in {c["sha256"] for c in listed if c["complete"]}
+    loads_into_the_plain_model(file)
+    product.request("POST", f"/api/runs/{run_id}/stop")
+    product.wait_state(run_id, "stopped")
+
+
+def launch_from_the_form(page: Page) -> str:
+    """Fill the form, see it follow, be refused, and launch."""
+    page.get_by_test_id("stTopNav").get_by_role("link", name="Launch").click()
+    launch = page.get_by_role("button", name="Launch", exact=True)
+    expect(launch).to_be_enabled()
+    page.get_by_label("Processes per node", exact=True).fill("2")
+    page.get_by_label("Batch per process", exact=True).fill("0")
+    expect(page.get_by_text("must be at least 1, got '0'")).to_be_visible()
+    expect(launch).to_be_disabled()
+    page.get_by_label("Batch per process", exact=True).fill("8")
+    page.get_by_label("Name", exact=True).fill("from the form")
+    page.get_by_label("Epochs", exact=True).fill("10000")
+    page.get_by_label("Extra arguments", exact=True).fill("--checkpoint-every 20 --seed 1")
+    expect(page.get_by_text("8 × 2 ranks × 1 accumulated = 16 samples a step")).to_be_visible()
+    expect(page.get_by_text(re.compile("--nproc-per-node=2.*--checkpoint-every 20"))).to_be_visible()
+    launch.click()
+    page.wait_for_url(re.compile(r"/run\?id=[a-z0-9]{10}$"))
+    return page.url[-10:]
+
+
+def watch_the_loss_grow(page: Page) -> None:
+    """The drawn curve of the training loss changes, and more than once."""
+    canvas = page.locator('[aria-label*="train/loss"] canvas').first
+    expect(canvas).to_be_visible()
+    seen = set()
+
+    def draws_on() -> bool:
+        seen.add(canvas.evaluate("canvas => canvas.toDataURL()"))
+        return len(seen) >= 4
+
+    reached = step(page)
+    wait_for(draws_on, "the loss curve to be drawn anew")
+    wait_for(lambda: step(page) > reached, "the step to go up")
+
+
+def download_newest_checkpoint(page: Page, folder: Path) -> Path:
+    """Click the link in the table of checkpoints, as a person does."""
+    page.get_by_role("tab", name="Checkpoints").click()
+    link = page.get_by_role("link", name="Download", exact=True).first
+    expect(link).to_be_visible()
+    with page.context.expect_event("page") as opened, page.expect_download() as download:
+        link.click()
+    assert opened
+    file = folder / "checkpoint.pt"
+    download.value.save_as(file)
+    return file
+
+
+def loads_into_the_plain_model(file: Path) -> None:
+    """No DDP, no `module.` prefix, no code in the file."""
+    content = torch.load(file, weights_only=True)
+    sys.path.insert(0, str(files("worker.recipes")))
+    try:
+        from image_models import make_model
+    finally:
+        sys.path.remove(str(files("worker.recipes")))
+    make_model("cnn", "group", channels=1, classes=10).load_state_dict(content["model"], strict=True)
+
+
+def state(page: Page):
+    """The state as the run's header shows it."""
+    return page.locator(".run-header .pill").first
+
+
+def step(page: Page) -> int:
+    """The step as the run's header shows it."""
+    figure = page.locator(".run-header .figure", has_text="Step").locator("dd")
+    digits = re.sub(r"\D", "", figure.inner_text())
+    return int(digits) if digits else -1
