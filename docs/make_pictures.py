@@ -1,0 +1,72 @@
+"""Makes the README's pictures: real pages of a real product, after a few real runs.
+
+    .venv/bin/python docs/make_pictures.py [--steps 400]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.end_to_end.browsers import chromium  # noqa: E402
+from tests.end_to_end.product import Product  # noqa: E402
+
+PICTURES = Path(__file__).parent / "pictures"
+SIZE = {"width": 1280, "height": 860}
+BROKEN = ROOT / "tests" / "end_to_end" / "scripts" / "broken.py"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=400, help="how far the run on the pictures has come")
+    options = parser.parse_args()
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        product = Product(Path(folder) / "data")
+        try:
+            product.start()
+            run_id = some_runs(product, options.steps)
+            with sync_playwright() as playwright:
+                browser = chromium(playwright)
+                for scheme in ("light", "dark"):
+                    take(browser, product, run_id, scheme)
+                browser.close()
+            product.stop()
+        finally:
+            product.clean_up()
+
+
+def some_runs(product: Product, steps: int) -> str:
+    """A finished, a failed and a running run; returns the running one."""
+    done = product.launch("image_classifier", name="digits baseline", project="vision", epochs=8)
+    product.wait_state(done)
+    product.wait_state(product.launch(BROKEN, name="wrong shape", project="vision", args=["raise"]))
+    linear = {"lr": 0.0005, "lr_scaling": "linear", "warmup_steps": 100}
+    run_id = product.launch("language_model", name="small GPT", project="text", **linear)
+    product.wait_step(run_id, steps, timeout_s=1200)
+    return run_id
+
+
+def take(browser: Browser, product: Product, run_id: str, scheme: str) -> None:
+    """One picture of each page."""
+    context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
+    page = context.new_page()
+    page.goto(f"{product.url}/?token={product.token()}")
+    addresses = {"runs": "/", "launch": f"/launch?from={run_id}", "nodes": "/nodes", "run": f"/run?id={run_id}"}
+    for name, address in addresses.items():
+        page.goto(product.url + address)
+        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(2500)  # fonts and first drawing
+        page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
+    context.close()
+
+
+if __name__ == "__main__":
+    main()
