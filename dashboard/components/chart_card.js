@@ -19,8 +19,8 @@ import { count, exact, timeSpan } from './numbers.js';
 const HEIGHT_PX = 224;
 const WIDE_HEIGHT_PX = 416;
 const MOST_VALUES = 5;
-/** The lowest and the highest of every two pixels look like all points and cost a third less to paint. */
-const PIXELS_A_BUCKET = 2;
+/** The lowest and the highest of every other pixel or so look like all points, and cost less to paint. */
+const PIXELS_A_BUCKET = 1.25;
 const FEW_POINTS = 40;
 
 export class ChartCard {
@@ -47,6 +47,7 @@ export class ChartCard {
   setSpec(spec) {
     this.spec = spec;
     setText(this._title, spec.title);
+    this.element.dataset.series = spec.lines.map((line) => line.name).join(' ');
     setAttribute(this._csv, 'href', csvUrl(this.shared.connection.runId, spec.lines));
     this._buildLegend();
   }

@@ -65,6 +65,23 @@ export async function fetchDetail(runId, series, steps) {
   return { ...series, attempts };
 }
 
+/**
+ * All of the earlier attempts, also what newer ones replaced, which the first picture leaves out.
+ * @param {string} runId
+ * @param {import('./series_store.js').SeriesStore} store
+ */
+export async function fetchReplaced(runId, store) {
+  for (const attempt of store.attempts().slice(0, -1)) {
+    const query = new URLSearchParams({ source: 'all', attempt: String(attempt), max_points: '2000' });
+    const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
+    if (!response.ok) throw new Error(`Attempt ${attempt} could not be read (${response.status}).`);
+    const changes = Object.entries(await response.json()).map(([name, points]) => [
+      name, { source: store.series.get(name)?.source, attempt, points, reset: true },
+    ]);
+    store.apply(Object.fromEntries(changes));
+  }
+}
+
 /** The answer does not say which attempt a point is of; attempts follow one another in time. */
 function attemptAt(series, wall) {
   const numbers = [...series.attempts.keys()].sort((a, b) => b - a);

@@ -1,6 +1,7 @@
 /** The row above the charts: what is looked for, smoothing, axes; remembered by the browser. */
 
 import { choice, el, icon, setText, toggle } from './elements.js';
+import { STATUS_TEXT } from './waiting.js';
 
 const REMEMBERED = 'rankzero.charts';
 const DEFAULTS = { smoothing: 0.8, xAxis: 'step', logY: false };
@@ -28,7 +29,7 @@ export function loadSettings() {
 
 /**
  * @param {Settings} settings changed in place
- * @param {{onFilter: (query: string) => void, onStructure: () => void, onSmoothing: () => void}} listeners
+ * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: () => void}} listeners
  */
 export function createToolbar(settings, listeners) {
   const restructured = () => {
@@ -37,7 +38,7 @@ export function createToolbar(settings, listeners) {
   };
   const older = toggle('Replaced points', 'Show what newer attempts replaced, dashed', settings.older, (on) => {
     settings.older = on;
-    listeners.onStructure();
+    listeners.onOlder();
   });
   older.hidden = true;
   const status = el('span', { class: 'status', role: 'status' });
@@ -71,7 +72,7 @@ export function createToolbar(settings, listeners) {
       older.hidden = !shown;
     },
     showStatus: (value) => {
-      setText(status, value === 'reconnecting' ? 'Reconnecting…' : value === 'refused' ? 'Signed out: reload' : '');
+      setText(status, STATUS_TEXT[value] ?? '');
     },
   };
 }

@@ -1,6 +1,7 @@
 /** All series of a run as cards, two in a row, drawn as points arrive. */
 
 import { ChartCard } from './chart_card.js';
+import { fetchReplaced } from './chart_detail.js';
 import { chartsFor, matches, sectionTitle } from './chart_groups.js';
 import { timeOrigins } from './chart_lines.js';
 import { loadPlotLibrary } from './chart_plot.js';
@@ -68,6 +69,7 @@ class Charts {
         this._arrange();
       },
       onStructure: () => this._redrawAll(),
+      onOlder: () => void this._showReplaced(),
       onSmoothing: () => this._mark(this._cards.values()),
     });
     this._sections = el('div', { class: 'sections' });
@@ -209,6 +211,15 @@ class Charts {
 
   _redrawAll() {
     this._mark(this._cards.values());
+  }
+
+  async _showReplaced() {
+    try {
+      if (this.settings.older) await fetchReplaced(this._connection.runId, this._connection.store);
+    } catch (error) {
+      console.warn(error);
+    }
+    this._redrawAll();
   }
 
   _setTheme(theme) {

@@ -9,11 +9,12 @@ import { SeriesStore } from './series_store.js';
 export const BASE = new URL('..', import.meta.url);
 const LONGEST_WAIT_MS = 5000;
 const SILENT_BEFORE_SHOWN_MS = 600;
-const REFUSED_CODES = new Set([1008, 4401, 4403, 4404]);
+const UNKNOWN_RUN = 4404;
+const FAILURES_BEFORE_ASKING = 2;
 const SHARED = Symbol.for('rankzero.live');
 
 /**
- * @typedef {'connecting'|'live'|'reconnecting'|'refused'} Status
+ * @typedef {'connecting'|'live'|'reconnecting'|'refused'|'gone'} Status
  * @typedef {{rank: number|'launcher', stream: 'out'|'err', attempt: number|null}} LogChoice
  */
 
@@ -55,7 +56,6 @@ export class LiveConnection {
     this._wake = () => this._retryNow();
     window.addEventListener('online', this._wake);
     document.addEventListener('visibilitychange', this._wake);
-    this._readClock();
     this._open();
   }
 
@@ -78,7 +78,7 @@ export class LiveConnection {
   /** Choose the log that is followed; null for none. @param {LogChoice|null} choice */
   followLog(choice) {
     this._logs = choice;
-    this._subscribe();
+    this._subscribe(null);
   }
 
   release() {
@@ -97,18 +97,17 @@ export class LiveConnection {
     const url = new URL(`api/live?run=${encodeURIComponent(this.runId)}`, BASE);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = (this._socket = new WebSocket(url));
-    socket.onopen = () => this._subscribe();
+    socket.onopen = () => this._subscribe(this.store.seen());
     socket.onmessage = (event) => this._received(JSON.parse(event.data));
     socket.onclose = (event) => {
       if (socket === this._socket) this._closed(event.code);
     };
   }
 
-  _subscribe() {
+  /** @param {Record<string, number>|null} since only a connection's first subscription says it */
+  _subscribe(since) {
     if (this._socket?.readyState !== WebSocket.OPEN) return;
-    const since = this.store.series.size ? this.store.seen() : null;
     this._socket.send(JSON.stringify({ type: 'subscribe', since, logs: this._logs }));
-    this._tell('subscribed', null);
   }
 
   _received(message) {
@@ -122,8 +121,7 @@ export class LiveConnection {
       this._tell('series', this.store.apply(message.series));
     } else if (message.type === 'resync') {
       // The server dropped messages for us: what we have may have holes, so everything comes anew.
-      this.store.clear();
-      this._subscribe();
+      this._subscribe(null);
     } else {
       this._tell(message.type, message);
     }
@@ -131,20 +129,35 @@ export class LiveConnection {
 
   _closed(code) {
     if (this._ended) return;
-    if (REFUSED_CODES.has(code)) {
-      this._setStatus('refused');
+    if (code === UNKNOWN_RUN) {
+      this._setStatus('gone');
       return;
     }
     clearTimeout(this._shown);
     // A connection that is back at once is not worth a word.
-    this._shown = setTimeout(() => this._setStatus('reconnecting'), SILENT_BEFORE_SHOWN_MS);
+    this._shown = setTimeout(() => {
+      if (this.status !== 'refused' && this.status !== 'gone') this._setStatus('reconnecting');
+    }, SILENT_BEFORE_SHOWN_MS);
     const longest = Math.min(LONGEST_WAIT_MS, 250 * 2 ** this._failures);
     this._failures += 1;
     this._timer = setTimeout(() => this._open(), longest * (0.5 + Math.random() / 2));
+    if (this._failures === FAILURES_BEFORE_ASKING) void this._askWhy();
+  }
+
+  /** A WebSocket does not say why it was not let in; a request does. */
+  async _askWhy() {
+    try {
+      const { status } = await fetch(apiUrl(`api/runs/${encodeURIComponent(this.runId)}`), { cache: 'no-store' });
+      if (this._ended || ![401, 403, 404].includes(status)) return;
+      // It is tried again all the same: people sign in again in another tab.
+      this._setStatus(status === 404 ? 'gone' : 'refused');
+    } catch {
+      // The server is away: it is tried again anyway.
+    }
   }
 
   _retryNow() {
-    if (document.hidden || this._socket?.readyState !== WebSocket.CLOSED || this.status === 'refused') return;
+    if (document.hidden || this._socket?.readyState !== WebSocket.CLOSED) return;
     clearTimeout(this._timer);
     this._open();
   }
@@ -158,18 +171,5 @@ export class LiveConnection {
 
   _tell(kind, message) {
     for (const listener of this._listeners.get(kind) ?? []) listener(message);
-  }
-
-  async _readClock() {
-    try {
-      const asked = Date.now();
-      const response = await fetch(import.meta.url, { method: 'HEAD', cache: 'no-store' });
-      const answered = Date.parse(response.headers.get('date') ?? '');
-      // The header counts whole seconds: only a real difference is worth correcting.
-      const offset = (answered + 500 - (asked + Date.now()) / 2) / 1000;
-      if (Math.abs(offset) > 2) this.clockOffset = offset;
-    } catch {
-      // Without an answer the browser's own clock has to do.
-    }
   }
 }

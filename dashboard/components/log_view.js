@@ -22,9 +22,6 @@ class LogView {
     this._endings = [
       this._connection.on('run', (run) => this._showRun(run)),
       this._connection.on('log', (message) => this._received(message)),
-      this._connection.on('subscribed', () => {
-        this._expectsPicture = true;
-      }),
       () => this._pane.destroy(),
     ];
     if (this._connection.run) this._showRun(this._connection.run);
@@ -118,8 +115,7 @@ class LogView {
   _received(message) {
     if (String(message.rank) !== String(this._choice.rank) || message.stream !== this._choice.stream) return;
     if (this._choice.attempt !== null && message.attempt !== this._choice.attempt) return;
-    if (this._expectsPicture || message.reset) {
-      this._expectsPicture = false;
+    if (message.reset) {
       this._pane.clear();
       this._firstOffset = message.offset;
       this._pane.offerEarlier(message.offset > 0);

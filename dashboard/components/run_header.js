@@ -3,6 +3,7 @@
 import { el, setAttribute, setText } from './elements.js';
 import { connect } from './live_connection.js';
 import { mountOnce } from './mounting.js';
+import { STATUS_TEXT } from './waiting.js';
 import { count, duration, exact, learningRate, number, UNKNOWN } from './numbers.js';
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
@@ -74,7 +75,7 @@ class RunHeader {
 
   _show() {
     const { run, status } = this._connection;
-    setText(this._live, { reconnecting: 'Reconnecting…', refused: 'Signed out: reload the page' }[status] ?? '');
+    setText(this._live, STATUS_TEXT[status] ?? '');
     this._root.classList.toggle('unknown', !run);
     if (!run) {
       setText(this._name, this._connection.runId);
@@ -83,7 +84,7 @@ class RunHeader {
     const now = this._connection.now();
     setText(this._name, run.name || run.id);
     setAttribute(this._name, 'title', `${run.id} in ${run.project}`);
-    const state = this._deleted ? 'deleted' : run.state;
+    const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
     setText(this._state, state);
     this._state.className = `pill ${state}`;
     this._showContact(run);

@@ -101,8 +101,9 @@ export class SeriesStore {
     return new Set(Object.keys(message));
   }
 
-  /** What was seen last, for the server to go on from: wall times by attempt, source and tag. */
+  /** What was seen last, for the server to go on from: wall times by attempt, source and tag; null for nothing. */
   seen() {
+    if (!this.series.size) return null;
     /** @type {Record<string, number>} */
     const seen = {};
     for (const { name, source, attempts } of this.series.values()) {
@@ -112,11 +113,6 @@ export class SeriesStore {
       }
     }
     return seen;
-  }
-
-  clear() {
-    this.series.clear();
-    this._resumed.clear();
   }
 
   /** @returns {number[]} the numbers of all attempts that logged anything */

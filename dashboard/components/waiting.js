@@ -1,11 +1,15 @@
 /** What to say where there is nothing to show yet. */
 
+/** A few words about the connection, where it is not as it should be. */
+export const STATUS_TEXT = { reconnecting: 'Reconnecting…', refused: 'Signed out: reload the page', gone: 'Deleted' };
+
 /**
  * @param {import('./live_connection.js').LiveConnection} connection
  * @returns {string}
  */
 export function emptySentence({ run, status }) {
-  if (status === 'refused') return 'The live view was refused. Reload the page to sign in again.';
+  if (status === 'refused') return 'You are signed out. Reload the page to sign in again.';
+  if (status === 'gone') return 'This run is not there any more; it may have been deleted.';
   if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
   switch (run.state) {
     case 'queued':

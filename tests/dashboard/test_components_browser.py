@@ -2,222 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import math
+import re
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.resources import files
-from typing import Any
+from pathlib import Path
 
 import pytest
-import uvicorn
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-RUN_ID = "abcdefghij"
-THEMES = {
-    "light": {"background": "#ffffff", "secondary-background": "#f5f6fa", "text": "#1c2033",
-              "border": "#dfe2ec", "primary": "#4549d6"},
-    "dark": {"background": "#12141c", "secondary-background": "#1b1e29", "text": "#e4e7f2",
-             "border": "#2d3142", "primary": "#8b93ff"},
-}  # fmt: skip
-HOST = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
-<style>:root{%s} body{margin:24px;background:var(--st-background-color);color:var(--st-text-color)}</style>
-<div id="host"></div><script type="module">
-const host = document.getElementById('host');
-const root = host.attachShadow({mode: 'open'});
-const style = document.createElement('style');
-style.textContent = %s;
-root.append(style);
-window.component = {data: {run_id: %s}, parentElement: root, key: 'k', name: 'n', setTriggerValue() {}};
-const modules = %s;
-window.cleanups = [];
-for (const name of modules) {
-  const place = document.createElement('div');
-  place.attachShadow({mode: 'open'}).append(style.cloneNode(true));
-  root.append(place);
-  const component = {...window.component, parentElement: place.shadowRoot};
-  const module = await import('/assets/' + name + '.js');
-  window.cleanups.push(module.mount(component));
-}
-document.body.dataset.ready = 'yes';
-</script>"""
-
-Message = dict[str, Any]
-
-
-def run_view(**changes: Any) -> Message:
-    """A run as the live channel sends it."""
-    view = {
-        "id": RUN_ID, "name": "digits-resnet18", "project": "default", "state": "running", "reason": None,
-        "message": None, "world_size": 8, "nodes": 1, "attempt": 1, "lost_contact": False, "silent_s": 0.0,
-        "step": 812, "total_steps": 4000, "epoch": 1.62, "last_loss": 0.4123, "throughput": 12431.0,
-        "throughput_mean": 12011.5, "progress": 0.203, "eta_s": 1503.0, "created_at": time.time() - 760,
-        "started_at": time.time() - 751, "ended_at": None, "stop_requested_at": None, "base_lr": 0.0001,
-        "lr": 0.0008, "global_batch_size": 512, "waiting_for": None, "spec": {"stop_grace_s": 30.0},
-    }  # fmt: skip
-    return {"type": "run", "run": {**view, **changes}}
-
-
-def series(name: str, points: list[list[Any]], reset: bool = True, attempt: int = 1) -> Message:
-    """One series' points as the live channel sends them."""
-    source = next((s for s in ("printed", "probe") if name.startswith(f"{s}/")), "events")
-    change = {"source": source, "attempt": attempt, "points": points, "reset": reset}
-    return {"type": "series", "series": {name: change}}
-
-
-def falling(count: int, start: float = 2.3, first: int = 0) -> list[list[Any]]:
-    """A loss curve: step, value, wall time."""
-    wall = 1_760_000_000.0
-    return [
-        [s, 0.1 + start * math.exp(-s / 700) + 0.08 * math.sin(s * 12.9898) ** 3, wall + s / 10]
-        for s in range(first, first + count)
-    ]
-
-
-class FakeServer:
-    """Speaks /api/live to every page that connects, and remembers what pages said."""
-
-    def __init__(self) -> None:
-        self.picture: list[Message] = [run_view()]
-        self.said: list[Message] = []
-        self.asked: list[str] = []
-        self.log_picture: Callable[[Message], list[Message]] = lambda choice: []
-        self.log_file = b""
-        self.metrics: dict[str, list[list[Any]]] = {}
-        self.is_down = False
-        self._sockets: set[WebSocket] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @contextmanager
-    def serving(self) -> Iterator[str]:
-        """Serve on a free port, in a thread; yields the address."""
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(self.app(), log_level="error", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            self.drop()
-            server.should_exit = True
-            thread.join()
-            listener.close()
-
-    def app(self) -> Starlette:
-        """All routes the components use, and a page that holds them."""
-        return Starlette(
-            routes=[
-                Route("/", self._page),
-                Route("/assets/{name}", self._asset),
-                Route("/api/runs/{run}/metrics", self._metrics),
-                Route("/api/runs/{run}/logs", self._logs),
-                WebSocketRoute("/api/live", self._live),
-            ]
-        )
-
-    def send(self, *messages: Message) -> None:
-        """To all pages that are connected."""
-        self._in_loop(self._send_all, list(messages))
-
-    def drop(self) -> None:
-        """Break all connections."""
-        self._in_loop(self._close_all)
-
-    def wait_said(self, is_wanted: Callable[[Message], bool], limit_s: float = 15) -> Message:
-        """The first message of a page that is wanted."""
-        until = time.monotonic() + limit_s
-        while time.monotonic() < until:
-            for message in list(self.said):
-                if is_wanted(message):
-                    return message
-            time.sleep(0.02)
-        raise AssertionError(f"no page said it; they said {self.said}")
-
-    def _in_loop(self, make: Callable[..., Any], *arguments: Any) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(make(*arguments), self._loop).result(10)
-
-    async def _send_all(self, messages: list[Message]) -> None:
-        for message in messages:
-            for websocket in list(self._sockets):
-                await websocket.send_text(json.dumps(message))
-
-    async def _close_all(self) -> None:
-        for websocket in list(self._sockets):
-            await websocket.close(1012)
-
-    async def _live(self, websocket: WebSocket) -> None:
-        self._loop = asyncio.get_running_loop()
-        if self.is_down:
-            await websocket.close(1013)
-            return
-        await websocket.accept()
-        self._sockets.add(websocket)
-        is_first = True
-        try:
-            while True:
-                said = json.loads(await websocket.receive_text())
-                self.said.append(said)
-                messages = self.picture if is_first and said["since"] is None else []
-                logs = self.log_picture(said["logs"]) if said.get("logs") else []
-                is_first = False
-                for message in [*messages, *logs]:
-                    await websocket.send_text(json.dumps(message))
-        except (WebSocketDisconnect, RuntimeError):
-            pass
-        finally:
-            self._sockets.discard(websocket)
-
-    async def _page(self, request: Request) -> Response:
-        colours = THEMES[request.query_params.get("theme", "light")]
-        variables = ";".join(f"--st-{name}-color:{value}" for name, value in colours.items())
-        modules = request.query_params.get("show", "charts").split(",")
-        style = "".join(
-            (files("dashboard.components") / f"{m}.css").read_text(encoding="utf-8") for m in modules
-        )
-        style += (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
-        return HTMLResponse(HOST % (variables, json.dumps(style), json.dumps(RUN_ID), json.dumps(modules)))
-
-    async def _asset(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        package = "uplot.static" if name.startswith("uPlot") else "dashboard.components"
-        text = (files(package) / name).read_text(encoding="utf-8")
-        return Response(text, media_type="text/javascript" if name.endswith(".js") else "text/css")
-
-    async def _metrics(self, request: Request) -> Response:
-        self.asked.append(str(request.url.query))
-        name, since = request.query_params["name"], int(request.query_params["since"])
-        return JSONResponse({name: [p for p in self.metrics.get(name, []) if p[0] >= since]})
-
-    async def _logs(self, request: Request) -> Response:
-        self.asked.append(str(request.url.query))
-        offset = int(request.query_params.get("offset", 0))
-        limit = int(request.query_params.get("limit", 1 << 30))
-        headers = {"X-Rankzero-Offset": str(offset)}
-        return PlainTextResponse(self.log_file[offset : offset + limit], headers=headers)
+WALL = 1_760_000_000.0
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+Show = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -230,9 +37,10 @@ def server() -> FakeServer:
 
 
 @pytest.fixture
-def show(browser: Browser, server: FakeServer) -> Iterator[Callable[..., Page]]:
+def show(browser: Browser, server: FakeServer) -> Iterator[Show]:
     """Open a page with components; at the end no page may have had an error."""
     errors: list[str] = []
+    expect.set_options(timeout=20_000)
     with server.serving() as address:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
 
@@ -240,7 +48,7 @@ def show(browser: Browser, server: FakeServer) -> Iterator[Callable[..., Page]]:
             page = context.new_page()
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.goto(f"{address}/?show={components}&theme={theme}")
-            expect(page.locator("body[data-ready=yes]")).to_have_count(1, timeout=20_000)
+            expect(page.locator("body[data-ready=yes]")).to_have_count(1)
             return page
 
         yield open_page
@@ -248,11 +56,241 @@ def show(browser: Browser, server: FakeServer) -> Iterator[Callable[..., Page]]:
     assert errors == []
 
 
-def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Callable[..., Page]) -> None:
+def card(page: Page, name: str) -> Locator:
+    """The chart that draws a series."""
+    return page.locator(f'.card[data-series~="{name}"]')
+
+
+def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 20) -> None:
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, f"waited {limit_s} s for {what}"
+        time.sleep(0.03)
+
+
+def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
     server.picture.append(series("train/loss", falling(500)))
     page = show()
-    card = page.locator(".card")
-    expect(card.locator(".title")).to_have_text("Loss")
-    expect(card.locator("canvas")).to_have_count(1)
-    server.send(series("train/loss", [[500, 0.125, 1_760_000_050.0]], reset=False))
-    expect(card.locator(".value")).to_have_text("0.125")
+    chart = card(page, "train/loss")
+    expect(chart.locator(".title")).to_have_text("Loss")
+    expect(chart.locator("canvas")).to_have_count(1)
+    before = chart.locator("canvas").evaluate("c => c.toDataURL()")
+    server.send(series("train/loss", [[500, 0.125, WALL + 50]], reset=False))
+    expect(chart.locator(".value")).to_have_text("0.125")
+    assert chart.locator("canvas").evaluate("c => c.toDataURL()") != before
+
+
+def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServer, show: Show) -> None:
+    names = (
+        "zebra", "train/epoch", "train/total_steps", "train/step_time_s", "train/data_wait_s", "val/loss",
+        "train/lr", "train/samples_per_s", "train/grad_norm", "val/accuracy", "train/loss", "aardvark",
+        "probe/rank0/step_time_s", "probe/rank1/step_time_s", "printed/bits",
+    )  # fmt: skip
+    server.picture += [series(name, falling(5)) for name in names]
+    page = show()
+    expect(card(page, "probe/rank1/step_time_s")).to_be_visible()
+    titles = ["Loss", "Samples/s", "Learning rate", "Accuracy", "Gradient norm", "Step time", "aardvark",
+              "zebra", "bits", "Step time"]  # fmt: skip
+    expect(page.locator(".card .title")).to_have_text(titles)
+    expect(card(page, "train/loss").locator(".chip")).to_contain_text(["train", "val"])
+    expect(page.locator("h2")).to_have_text(["Read from the output", "Ranks, as the probe sees them"])
+
+
+def test_a_zoom_survives_new_points_and_is_undone_by_a_double_click(server: FakeServer, show: Show) -> None:
+    server.picture.append(series("train/loss", falling(500)))
+    page = show()
+    chart = card(page, "train/loss")
+    reset = chart.get_by_role("button", name=re.compile("Show everything"))
+    over = chart.locator(".u-over")
+    expect(over).to_be_visible()
+    whole = chart.locator("canvas").evaluate("c => c.toDataURL()")
+    drag(page, over, 0.3, 0.5)
+    expect(reset).to_be_visible()
+    zoomed = chart.locator("canvas").evaluate("c => c.toDataURL()")
+    assert zoomed != whole
+    server.send(series("train/loss", [[500, 9.0, WALL + 50]], reset=False))
+    page.mouse.move(2, 2)
+    expect(chart.locator(".value")).to_have_text("9")
+    assert chart.locator("canvas").evaluate("c => c.toDataURL()") == zoomed
+    over.dblclick()
+    expect(reset).to_be_hidden()
+
+
+def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, show: Show) -> None:
+    server.metrics["train/loss"] = falling(20_000)
+    server.picture.append(series("train/loss", falling(20_000)[::10]))
+    page = show()
+    over = card(page, "train/loss").locator(".u-over")
+    expect(over).to_be_visible()
+    drag(page, over, 0.5, 0.6)
+    wait_for(lambda: len(server.asked) == 1, "the finer points to be asked for")
+    since = int(re.search(r"since=(\d+)", server.asked[0])[1])  # type: ignore[index]
+    assert 9_500 < since < 10_500
+
+
+def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: FakeServer, show: Show) -> None:
+    server.picture.append(series("train/loss", falling(100)))
+    page = show("run_header,charts")
+    expect(card(page, "train/loss").locator("canvas")).to_be_visible()
+    server.is_down = True
+    server.drop()
+    expect(page.locator(".live")).to_have_text("Reconnecting…")
+    expect(card(page, "train/loss").locator("canvas")).to_be_visible()
+    server.is_down = False
+    said = server.wait_said(lambda message: message["since"] is not None)
+    assert said["since"]["1:events:train/loss"] == falling(100)[-1][2]
+    # The server may repeat what is known; it is drawn once.
+    server.send(run_view(), series("train/loss", [*falling(100)[-2:], [100, 0.5, WALL + 99]], reset=False))
+    expect(page.locator(".live")).to_have_text("")
+    expect(card(page, "train/loss").locator(".value")).to_have_text("0.5")
+    assert stored_points(page, "train/loss") == 101
+
+
+def test_all_components_share_one_connection_which_ends_with_the_last(server: FakeServer, show: Show) -> None:
+    page = show("run_header,charts,log_view")
+    wait_for(lambda: server.connections == 1, "the page to connect")
+    page.evaluate("cleanups[0](); cleanups[1]();")
+    expect(page.locator(".charts")).to_have_count(0)
+    assert server.connections == 1
+    page.evaluate("cleanups[2]()")
+    wait_for(lambda: server.connections == 0, "the connection to end")
+
+
+def test_a_component_called_again_stays_and_only_its_last_cleanup_counts(
+    server: FakeServer, show: Show
+) -> None:
+    server.picture.append(series("train/loss", falling(100)))
+    page = show()
+    expect(card(page, "train/loss").locator("canvas")).to_be_visible()
+    page.evaluate("window.again = mountAgain(0); cleanups[0]()")
+    expect(page.locator(".charts")).to_have_count(1)
+    page.evaluate("again()")
+    expect(page.locator(".charts")).to_have_count(0)
+
+
+def test_values_that_are_not_finite_are_gaps_and_said(server: FakeServer, show: Show) -> None:
+    points = [[s, value, WALL + s] for s, value in enumerate([2.0, "NaN", 1.0, "NaN", "Infinity"])]
+    server.picture.append(series("train/loss", points))
+    page = show()
+    expect(card(page, "train/loss").locator(".note")).to_have_text("∞ since step 3")
+    expect(card(page, "train/loss").locator(".value")).to_have_text("∞")
+
+
+def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
+    server: FakeServer, show: Show
+) -> None:
+    server.metrics = {"train/loss": falling(100)}
+    server.picture += [
+        series("train/loss", falling(60), attempt=1),
+        series("train/loss", falling(100, first=60), attempt=2),
+    ]
+    page = show()
+    older = page.get_by_role("button", name="Replaced points")
+    expect(older).to_be_visible()
+    older.click()
+    wait_for(lambda: any("attempt=1" in asked for asked in server.asked), "the first attempt to be asked for")
+    wait_for(lambda: stored_points(page, "train/loss") == 200, "all points of both attempts")
+
+
+def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show: Show) -> None:
+    server.picture += [series("train/loss", falling(300)), series("other", falling(300))]
+    page = show()
+    canvas = card(page, "train/loss").locator("canvas")
+    expect(canvas).to_be_visible()
+    pictures = {canvas.evaluate("c => c.toDataURL()")}
+
+    def changes(what: str) -> None:
+        wait_for(lambda: canvas.count() == 1 and canvas.evaluate("c => c.toDataURL()") not in pictures, what)
+        pictures.add(canvas.evaluate("c => c.toDataURL()"))
+
+    page.get_by_label("Smoothing").fill("0")
+    changes("smoothing")
+    page.get_by_role("button", name="Time").click()
+    changes("time axis")
+    page.get_by_role("button", name="Log", exact=True).click()
+    changes("log axis")
+    page.get_by_label("Filter charts by name").fill("oth")
+    expect(page.locator(".card")).to_have_count(1)
+    page.get_by_label("Filter charts by name").fill("nothing")
+    expect(page.get_by_text("No chart has “nothing” in its name.")).to_be_visible()
+
+
+def test_a_chart_is_taken_home_as_picture_and_as_table(
+    server: FakeServer, show: Show, tmp_path: Path
+) -> None:
+    server.picture.append(series("train/loss", falling(50)))
+    page = show(theme="dark")
+    chart = card(page, "train/loss")
+    expect(chart.locator("canvas")).to_be_visible()
+    chart.hover()
+    with page.expect_download() as download:
+        chart.get_by_role("button", name="Download as PNG").click()
+    download.value.save_as(tmp_path / "loss.png")
+    assert download.value.suggested_filename == "digits-resnet18-Loss.png"
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    href = chart.get_by_role("link", name=re.compile("CSV")).get_attribute("href")
+    assert href is not None
+    assert href.endswith("/api/runs/abcdefghij/metrics.csv?name=train%2Floss&source=all")
+
+
+def test_a_change_of_theme_reaches_the_canvas(server: FakeServer, show: Show) -> None:
+    server.picture.append(series("train/loss", falling(50)))
+    page = show()
+    swatch = card(page, "train/loss").locator(".chip i").first
+    expect(swatch).to_have_css("background-color", "rgb(59, 91, 219)")
+    page.evaluate("document.documentElement.style.setProperty('--st-background-color', '#12141c')")
+    expect(swatch).to_have_css("background-color", "rgb(134, 163, 255)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"state": "queued", "waiting_for": "needs 4 slots, 2 are free."}, "needs 4 slots, 2 are free."),
+        ({"state": "starting"}, "importing torch takes a few seconds"),
+        ({"state": "failed", "message": "Rank 1 was killed."}, "failed before it logged a point"),
+    ],
+)
+def test_without_points_the_page_says_why(
+    server: FakeServer, show: Show, changes: Message, sentence: str
+) -> None:
+    server.picture = [run_view(**changes)]
+    expect(show().locator(".empty")).to_contain_text(sentence)
+
+
+def test_pure_functions_of_the_charts(show: Show) -> None:
+    page = show()
+    result = page.evaluate("""async () => {
+        const { smoothed, thinned, timeOrigins } = await import('/assets/chart_lines.js');
+        const { number, duration } = await import('/assets/numbers.js');
+        const x = Array.from({length: 10000}, (_, i) => i);
+        const y = x.map((i) => (i === 5003 ? 99 : i === 7001 ? NaN : Math.sin(i)));
+        const kept = thinned(x, y, 0, 10000, 500);
+        return {
+            constant: [...smoothed([3, 3, 3], 3, 0.9)], first: smoothed([2, 4], 2, 0.5)[1],
+            peak: kept.includes(5003), gap: kept.includes(7001), few: kept.length <= 1100,
+            origins: [...timeOrigins(new Map([[1, [100, 160]], [2, [1000, 1010]]]))],
+            words: [number(12400), number(0.00042), number(1.234e7), number(NaN), duration(751), duration(97200)],
+        };
+    }""")
+    assert result["constant"] == pytest.approx([3, 3, 3])
+    assert result["first"] == pytest.approx((0.5 * 4 + 0.25 * 2) / 0.75)
+    assert (result["peak"], result["gap"], result["few"]) == (True, True, True)
+    assert result["origins"] == [[1, 100], [2, 940]]
+    assert result["words"] == ["12.4 k", "0.00042", "12.3 M", "NaN", "00:12:31", "1 d 03:00:00"]
+
+
+def drag(page: Page, over: Locator, start: float, end: float) -> None:
+    """Drag over a share of a plot's width."""
+    box = over.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * start, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * end, box["y"] + 55, steps=5)
+    page.mouse.up()
+
+
+def stored_points(page: Page, name: str) -> int:
+    """How many points the browser holds of a series."""
+    script = """name => [...window[Symbol.for('rankzero.live')].values()][0].store.series.get(name)
+        .attempts.values().reduce((sum, columns) => sum + columns.count, 0)"""
+    return int(page.evaluate(script, name))

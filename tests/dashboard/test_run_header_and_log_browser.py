@@ -1,0 +1,153 @@
+"""The run's header and its log in Chromium, fed by a small server that speaks the live channel's protocol."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
+from tests.dashboard.test_components_browser import CHROMIUM, Show, browser, server, show, wait_for
+
+__all__ = ["browser", "server", "show"]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+
+
+def figure(page: Page, label: str) -> Locator:
+    return page.locator(".figure", has=page.get_by_text(label, exact=True)).locator("dd")
+
+
+def log(text: str, offset: int = 0, reset: bool = False, **changes: Any) -> Message:
+    message = {"type": "log", "rank": 0, "stream": "out", "attempt": 1, "offset": offset, "text": text}
+    return {**message, "reset": reset, **changes}
+
+
+def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
+    server: FakeServer, show: Show
+) -> None:
+    page = show("run_header")
+    expect(page.locator(".name")).to_have_text("digits-resnet18")
+    expect(page.locator(".pill").first).to_have_text("running")
+    expect(figure(page, "Samples/s")).to_have_text("12.4 k")
+    expect(page.locator(".figure", has_text="Samples/s")).to_have_attribute(
+        "title", "now 12431, on average 12011.5"
+    )
+    expect(figure(page, "ETA")).to_have_text("00:25:03")
+    first = figure(page, "Elapsed").inner_text()
+    wait_for(lambda: figure(page, "Elapsed").inner_text() != first, "the elapsed time to tick")
+    server.send(series("train/loss", [[813, 0.5, time.time()]], reset=False))
+    expect(figure(page, "Step")).to_have_text("813")
+    expect(figure(page, "Train loss")).to_have_text("0.5")
+
+
+def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
+    now = time.time()
+    server.picture = [run_view(state="stopping", stop_requested_at=now - 5) | {"now": now}]
+    page = show("run_header")
+    sentence = page.locator(".sentence")
+    expect(sentence).to_contain_text("SIGTERM sent, 24 s until the ranks are killed")
+    expect(sentence).to_contain_text("23 s until")
+    server.send(run_view(state="stopping", stop_requested_at=now - 60))
+    expect(sentence).to_contain_text("the ranks are being killed")
+
+
+def test_what_people_wrote_is_text_and_never_markup(server: FakeServer, show: Show) -> None:
+    evil = "<img src=x onerror=\"document.body.dataset.broken='yes'\">"
+    server.picture = [run_view(name=evil, state="failed", message=evil), series(f"train/{evil}", falling(3))]
+    server.log_picture = lambda choice: [log(evil, reset=True)]
+    page = show("run_header,charts,log_view")
+    expect(page.locator(".name")).to_have_text(evil)
+    expect(page.locator(".sentence")).to_have_text(evil)
+    expect(page.locator(".card")).to_have_count(1)
+    expect(page.locator("img")).to_have_count(0)
+    expect(page.locator("body[data-broken]")).to_have_count(0)
+
+
+def test_silence_of_a_node_is_a_flag_beside_the_state(server: FakeServer, show: Show) -> None:
+    server.picture = [run_view(lost_contact=True, silent_s=34.2)]
+    page = show("run_header")
+    expect(page.locator(".pill")).to_have_text(["running", "no contact for 34 s"])
+
+
+def test_a_log_is_followed_with_colours_and_collapsed_progress_bars(server: FakeServer, show: Show) -> None:
+    server.log_picture = lambda choice: [log("first\n\x1b[31mred\x1b[0m <b>\n10%\r50%", reset=True)]
+    page = show("log_view")
+    lines = page.locator(".text")
+    expect(lines).to_have_text(["first", "red <b>", "50%"])
+    expect(page.locator(".ansi-red")).to_have_text("red")
+    server.send(log("\r100%\r\nnext\x1b[K\n", 30))
+    expect(lines).to_have_text(["first", "red <b>", "100%", "next"])
+    server.send(log("x" * 70_000 + "\nend", 60))
+    expect(page.locator(".cut")).to_contain_text("cut, 4.36 KiB more")
+
+
+def test_following_ends_when_somebody_scrolls_up_and_begins_again_at_the_end(
+    server: FakeServer, show: Show
+) -> None:
+    server.log_picture = lambda choice: [log("".join(f"line {i}\n" for i in range(1000)), reset=True)]
+    page = show("log_view")
+    follow = page.get_by_role("button", name="Follow")
+    expect(page.locator(".text").last).to_be_in_viewport()
+    page.locator(".pane").hover()
+    page.mouse.wheel(0, -2000)
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    server.send(log("one more\n", 9000))
+    expect(page.locator(".text").last).to_have_text("one more")
+    expect(page.locator(".text").last).not_to_be_in_viewport()
+    page.mouse.wheel(0, 100_000)
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    server.send(log("and more\n", 9010))
+    expect(page.locator(".text").last).to_have_text("and more")
+    expect(page.locator(".text").last).to_be_in_viewport()
+
+
+def test_a_flood_of_lines_keeps_the_last_five_thousand(server: FakeServer, show: Show) -> None:
+    page = show("log_view")
+    expect(page.locator(".log-empty")).to_have_text("Nothing on stdout yet.")
+    for start in range(0, 20_000, 2_000):
+        server.send(log("".join(f"line {i}\n" for i in range(start, start + 2_000)), start))
+    expect(page.locator(".text").last).to_have_text("line 19999")
+    shown = page.locator(".text").count()
+    assert 4_000 < shown <= 5_000
+    assert page.locator(".text").first.text_content() == f"line {20_000 - shown}"
+
+
+def test_earlier_lines_are_loaded_on_request_and_join_without_a_seam(server: FakeServer, show: Show) -> None:
+    server.log_file = b"".join(b"line %d\n" % i for i in range(200))
+    cut = server.log_file.index(b"line 150") + 3
+    server.log_picture = lambda choice: [log(server.log_file[cut:].decode(), offset=cut, reset=True)]
+    page = show("log_view")
+    expect(page.locator(".text").first).to_have_text("e 150")
+    page.get_by_role("button", name="Load earlier lines").click()
+    expect(page.locator(".text")).to_have_count(200)
+    expect(page.locator(".text").nth(150)).to_have_text("line 150")
+    expect(page.get_by_role("button", name="Load earlier lines")).to_be_hidden()
+
+
+def test_another_rank_and_stream_are_asked_for_and_lines_searched(server: FakeServer, show: Show) -> None:
+    def picture(choice: Message) -> list[Message]:
+        return [log(f"{choice['rank']}\nof {choice['stream']}\n", reset=True) | choice | {"attempt": 1}]
+
+    server.log_picture = picture
+    page = show("log_view")
+    page.get_by_label("Rank").select_option("rank 3")
+    page.get_by_label("Stream").select_option("stderr")
+    expect(page.locator(".text")).to_have_text(["3", "of err"])
+    assert server.said[-1]["logs"] == {"rank": 3, "stream": "err", "attempt": None}
+    page.get_by_label("Show only lines that contain").fill("OF")
+    expect(page.locator(".text:visible")).to_have_text(["of err"])
+    expect(page.locator(".found")).to_have_text("1 of 2 lines")
+    href = page.get_by_role("link", name="Whole file").get_attribute("href")
+    assert href is not None
+    assert href.endswith("/logs?rank=3&stream=err")
+    page.get_by_label("Rank").select_option("launcher")
+    expect(page.locator(".text").first).to_have_text("launcher")
+
+
+def test_a_failed_run_opens_at_the_failing_ranks_own_words(server: FakeServer, show: Show) -> None:
+    server.picture = [run_view(state="failed", message="Rank 2 raised ValueError.", error={"rank": 2})]
+    show("log_view")
+    said = server.wait_said(lambda message: (message["logs"] or {}).get("rank") == 2)
+    assert said["logs"]["stream"] == "err"
