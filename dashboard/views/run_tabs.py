@@ -19,6 +19,8 @@ from db.spec import RunSpec
 from db.views import AttemptView, CheckpointView, PartView
 
 CHECKPOINT_COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "")
+MOST_CHECKPOINTS = 20
+MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s"}
 
 
@@ -32,10 +34,12 @@ def checkpoints(run_id: str) -> None:
             "No checkpoint yet. What rank 0 saves (.pt, .pth, .safetensors, …) appears here by itself."
         )
         return
-    table("checkpoints", CHECKPOINT_COLUMNS, [_checkpoint_row(checkpoint) for checkpoint in found])
-    complete = [checkpoint for checkpoint in found if checkpoint.complete]
-    if complete:
-        st.caption("What `sha256sum --check` reads:")
+    shown = found if st.session_state.get("all_checkpoints") else found[:MOST_CHECKPOINTS]
+    table("checkpoints", CHECKPOINT_COLUMNS, [_checkpoint_row(checkpoint) for checkpoint in shown])
+    if len(found) > MOST_CHECKPOINTS:
+        st.toggle(f"Show all {len(found)} checkpoints", key="all_checkpoints")
+    complete = [checkpoint for checkpoint in shown if checkpoint.complete]
+    with st.expander("SHA-256 in full, as `sha256sum --check` reads it", key="sums"):
         st.code("\n".join(f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete), language=None)
 
 
@@ -66,8 +70,11 @@ def history(run_id: str) -> None:
     """What happened when, newest first."""
     zone = _zone()
     found = queries.history(service.current().store, run_id)
-    rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(found)]
+    newest = found[-MOST_LINES:]
+    rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
     table("history", ("When", ">Attempt", "What"), rows)
+    if len(found) > len(newest):
+        st.caption(f"The newest {len(newest)} of {len(found)} lines; the API has them all.")
 
 
 @st.fragment(run_every=5)

@@ -86,6 +86,18 @@ def test_checkpoints_are_links_to_the_servers_own_route(full):
     assert page.get("link_button")[0].proto.url == links[-1]
 
 
+def test_of_many_checkpoints_the_newest_are_shown_first(full):
+    label = "gpt wide, long warm-up"
+    for number in range(30):
+        full.seed.checkpoint(label, 500 + number, None)
+    page = full.open("run", id=full.seed.runs[label])
+    table = next(m.value for m in page.markdown if "SHA" in m.value)
+    assert "step\\_000529" in table and table.count("[Download]") == 20
+    page.toggle(key="all_checkpoints").set_value(True).run()
+    table = next(m.value for m in page.markdown if "SHA" in m.value)
+    assert table.count("[Download]") == 34
+
+
 def test_stop_asks_first_and_names_the_grace(full):
     page = full.open("run", id=full.seed.runs["nan at once"])
     button(page, "Stop").click().run()
