@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
@@ -97,6 +98,19 @@ def test_a_file_and_its_functions_are_short_enough_to_read(path: Path) -> None:
 
 def length(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_files_beside_the_code_are_installed_with_it() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    forgotten = []
+    for package in ("db", "worker", "dashboard"):
+        for path in (ROOT / package).rglob("*"):
+            inside = path.relative_to(ROOT / package)
+            ours = path.is_file() and path.suffix not in (".py", ".pyc") and path.name != "ruff.toml"
+            ours = ours and not any(part.endswith("_cache") for part in inside.parts)
+            if ours and not any(fnmatch(str(inside), pattern) for pattern in patterns.get(package, [])):
+                forgotten.append(str(inside))
+    assert forgotten == []
 
 
 UNSAFE = re.compile(

@@ -7,116 +7,83 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from dashboard.client import CommandFailed, Server
+from dashboard.commands import launch_options as options
 from dashboard.commands.following import wait_until_ended
 from dashboard.commands.options import Data, Json, server_at
 from dashboard.commands.printing import print_json, printable, say, warn
-from db.spec import Launcher, LrScaling, Precision, Strategy
 from worker.launch import recipe_names
 
+AS_GIVEN = (
+    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision "
+    "accumulate strategy launcher seed entry module resume"
+).split()
 GIT_URL = re.compile(r"[a-z][a-z0-9+.-]*://|[\w.-]+@[\w.-]+:|.*\.git$", re.IGNORECASE)
 
 
-def complete_target(incomplete: str) -> list[str]:
-    """Recipes and files for the shell."""
-    found = [str(path) + ("/" if path.is_dir() else "") for path in Path().glob(f"{incomplete}*")]
-    return [name for name in recipe_names() if name.startswith(incomplete)] + found
-
-
 def launch(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET",
-            help="A recipe's name, a script, or a folder with --entry or --module.",
-            autocompletion=complete_target,
-            show_default=False,
-        ),
-    ],
-    args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own.", show_default=False)
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the run.")] = None,
-    project: Annotated[str | None, typer.Option(help="What it belongs to.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Number of nodes.", show_default="1")] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", help="Processes per node.", show_default="all free slots"),
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per GPU and micro-step.")] = None,
-    lr: Annotated[
-        float | None, typer.Option("--lr", help="Learning rate on one GPU, before scaling.")
-    ] = None,
-    lr_scaling: Annotated[
-        LrScaling | None,
-        typer.Option(help="Multiply --lr by the world size or its root.", show_default="none"),
-    ] = None,
-    warmup_steps: Annotated[int | None, typer.Option(help="Steps of linear warm-up.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
-    precision: Annotated[Precision | None, typer.Option(help="Numbers.", show_default="fp32")] = None,
-    accumulate: Annotated[
-        int | None, typer.Option(help="Micro-steps whose gradients add up.", show_default="1")
-    ] = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="Parallelism.", show_default="ddp")] = None,
-    launcher: Annotated[
-        Launcher | None, typer.Option(help="What starts ranks.", show_default="torchrun")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
-    python: Annotated[
-        str | None, typer.Option(help="Interpreter that trains.", show_default="the node's")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")
-    ] = None,
-    entry: Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder.")] = None,
-    module: Annotated[str | None, typer.Option(help="Module to start in a folder.")] = None,
-    ref: Annotated[str | None, typer.Option(help="Commit or branch of a git URL.", hidden=True)] = None,
-    workdir: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Run in place instead of in a copy.")
-    ] = None,
-    link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="Data folder to show in the working directory; repeatable."),
-    ] = None,
-    resume: Annotated[
-        str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")
-    ] = False,
-    wait_for_nodes: Annotated[
-        bool, typer.Option("--wait-for-nodes", help="Queue it even when no known nodes suffice.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")] = False,
+    context: typer.Context,
+    target: options.Target,
+    args: options.Args = None,
+    name: options.Name = None,
+    project: options.Project = None,
+    nodes: options.Nodes = None,
+    gpus_per_node: options.GpusPerNode = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Lr = None,
+    lr_scaling: options.Scaling = None,
+    warmup_steps: options.WarmupSteps = None,
+    epochs: options.Epochs = None,
+    max_steps: options.MaxSteps = None,
+    precision: options.Numbers = None,
+    accumulate: options.Accumulate = None,
+    strategy: options.Parallelism = None,
+    launcher: options.Starter = None,
+    seed: options.Seed = None,
+    python: options.Python = None,
+    env: options.Env = None,
+    entry: options.Entry = None,
+    module: options.Module = None,
+    ref: options.Ref = None,
+    workdir: options.Workdir = None,
+    link: options.Link = None,
+    resume: options.Resume = None,
+    wait: options.Wait = False,
+    wait_for_nodes: options.WaitForNodes = False,
+    dry_run: options.DryRun = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Launch a training: `rankzero launch train.py --gpus-per-node 2 -- --width 512`."""
     server = server_at(data)
-    if ref is not None:
-        raise CommandFailed("ref: only a git URL has one, and those cannot be launched yet.", 2)
-    chosen = {
-        "name": name, "project": project, "nodes": nodes, "gpus_per_node": gpus_per_node,
-        "batch_size": batch_size, "lr": lr, "lr_scaling": lr_scaling, "warmup_steps": warmup_steps,
-        "epochs": epochs, "max_steps": max_steps, "precision": precision, "accumulate": accumulate,
-        "strategy": strategy, "launcher": launcher, "seed": seed, "entry": entry, "module": module,
-        "resume": resume, "args": args or None, "wait_for_nodes": wait_for_nodes or None,
-        "target": resolve_target(target, bool(entry or module), server.address.is_local),
-        "python": absolute(python) if python and os.sep in python else python,
-        "workdir": workdir and absolute(workdir),
-        "env": pairs(env, "env") or None,
-        "links": {key: absolute(path) for key, path in pairs(link, "links").items()} or None,
-    }  # fmt: skip
-    spec = {key: as_json_value(value) for key, value in chosen.items() if value is not None}
+    spec = spec_of(context.params, server.address.is_local)
     if dry_run:
         show_preview(server.post("/api/preview", spec), as_json)
     else:
         submit(server, spec, wait, as_json)
+
+
+def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
+    """The RunSpec of what was given on the command line, by the names of `launch`'s parameters."""
+    if given["ref"] is not None:
+        raise CommandFailed("ref: only a git URL has one, and those cannot be launched yet.", 2)
+    has_start = bool(given["entry"] or given["module"])
+    python, workdir = given["python"], given["workdir"]
+    links = pairs(given["link"], "links")
+    spec = {name: given[name] for name in AS_GIVEN} | {
+        "target": resolve_target(given["target"], has_start, is_local),
+        "args": given["args"] or None,
+        "wait_for_nodes": given["wait_for_nodes"] or None,
+        "python": absolute(python) if python and os.sep in python else python,
+        "workdir": absolute(workdir) if workdir else workdir,
+        "env": pairs(given["env"], "env") or None,
+        "links": {key: absolute(path) for key, path in links.items()} or None,
+    }
+    return {name: as_json_value(value) for name, value in spec.items() if value is not None}
 
 
 def resolve_target(target: str, has_start: bool, is_local: bool) -> str:

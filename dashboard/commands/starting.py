@@ -15,10 +15,21 @@ from dashboard.commands.options import Data
 Host = Annotated[
     str | None,
     typer.Option(
-        help="Address to listen on; 0.0.0.0 is reachable from other machines.", show_default="127.0.0.1"
+        help="Address to listen on; 0.0.0.0 is reachable from other machines.",
+        envvar="RANKZERO_HOST",
+        show_default="127.0.0.1",
     ),
 ]
-Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.", show_default="8765")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port to listen on; 0 takes a free one.",
+        envvar="RANKZERO_PORT",
+        show_default="8765",
+    ),
+]
 Slots = Annotated[
     int | None,
     typer.Option(min=1, help="CPU ranks that may run at once here.", show_default="GPUs, or CPU cores"),
@@ -40,8 +51,8 @@ def up(
         raise CommandFailed("--demo trains on this machine's worker; leave --no-worker away.", 2)
     plan = parent.Plan(
         data=data.expanduser().absolute() if data else default_data(),
-        host=host or os.environ.get("RANKZERO_HOST", "127.0.0.1"),
-        port=int(os.environ.get("RANKZERO_PORT", "8765")) if port is None else port,
+        host=host or "127.0.0.1",
+        port=8765 if port is None else port,
         slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
@@ -51,11 +62,22 @@ def up(
 
 def dashboard(host: Host = None, port: Port = None, data: Data = None) -> None:
     """Start the dashboard alone."""
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from dashboard.refusals import describe
     from dashboard.server import serve
     from dashboard.settings import Settings
 
     given: dict[str, Any] = {"host": host, "port": port, "data": data}
-    raise typer.Exit(serve(Settings(**{name: value for name, value in given.items() if value is not None})))
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        field, sentence = describe(error.errors())
+        raise CommandFailed(f"RANKZERO_{str(field).upper()}: {sentence}", 2) from None
+    except SettingsError as error:
+        raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
+    raise typer.Exit(serve(settings))
 
 
 def worker(
@@ -75,6 +97,10 @@ def worker(
     label: Annotated[
         list[str] | None, typer.Option(metavar="K=V", help="Label of this node; repeatable.")
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Where other nodes reach this one.", show_default="as the dashboard does"),
+    ] = None,
     stop_runs: Annotated[
         bool,
         typer.Option("--stop-runs", help="On SIGTERM end the runs, instead of leaving them to train on."),
@@ -90,8 +116,8 @@ def worker(
         "--data",
         str(data.expanduser().absolute() if data else default_data()),
     ]
-    for flag, value in (("--name", name), ("--slots", slots), ("--token-file", token_file)):
-        options += [] if value is None else [flag, str(value)]
+    named = {"--name": name, "--slots": slots, "--token-file": token_file, "--address": address}
+    options += [part for flag, value in named.items() if value is not None for part in (flag, str(value))]
     options += [part for each in label or [] for part in ("--label", each)]
     options += ["--stop-runs"] if stop_runs else []
     sys.stdout.flush()

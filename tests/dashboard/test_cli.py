@@ -125,6 +125,14 @@ def test_a_stranger_on_the_port_is_recognised(rankzero, fake, monkeypatch) -> No
     assert code == 1 and "no Rankzero dashboard (HTTP 404)" in err
 
 
+def test_a_setting_that_cannot_be_is_named(rankzero, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("RANKZERO_LOST_AFTER_S", "soon")
+    code, out, err = rankzero("dashboard", "--data", str(tmp_path))
+    assert (code, out) == (2, "") and err.startswith("RANKZERO_LOST_AFTER_S: ") and err.count("\n") == 1
+    monkeypatch.setenv("RANKZERO_PORT", "high")
+    assert rankzero("up", "--data", str(tmp_path))[0] == 2
+
+
 # -- launch ------------------------------------------------------------------------------------
 
 

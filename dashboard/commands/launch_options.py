@@ -1,0 +1,75 @@
+"""The options of `rankzero launch`, as types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from db.spec import Launcher, LrScaling, Precision, Strategy
+from worker.launch import recipe_names
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """Recipes and files for the shell."""
+    found = [str(path) + ("/" if path.is_dir() else "") for path in Path().glob(f"{incomplete}*")]
+    return [name for name in recipe_names() if name.startswith(incomplete)] + found
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="A recipe's name, a script, or a folder with --entry or --module.",
+        autocompletion=complete_target,
+        show_default=False,
+    ),
+]
+Args = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own.", show_default=False)
+]
+Name = Annotated[str | None, typer.Option(help="What to call the run.")]
+Project = Annotated[str | None, typer.Option(help="What it belongs to.", show_default="default")]
+Nodes = Annotated[int | None, typer.Option(help="Number of nodes.", show_default="1")]
+GpusPerNode = Annotated[
+    int | None, typer.Option("--gpus-per-node", help="Processes per node.", show_default="all free slots")
+]
+BatchSize = Annotated[int | None, typer.Option(help="Samples per GPU and micro-step.")]
+Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate on one GPU, before scaling.")]
+Scaling = Annotated[
+    LrScaling | None,
+    typer.Option("--lr-scaling", help="Multiply --lr by the world size or its root.", show_default="none"),
+]
+WarmupSteps = Annotated[int | None, typer.Option(help="Steps of linear warm-up.")]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the data.")]
+MaxSteps = Annotated[int | None, typer.Option(help="Optimizer steps.")]
+Numbers = Annotated[
+    Precision | None, typer.Option("--precision", help="What it computes in.", show_default="fp32")
+]
+Accumulate = Annotated[int | None, typer.Option(help="Micro-steps whose gradients add up.", show_default="1")]
+Parallelism = Annotated[
+    Strategy | None, typer.Option("--strategy", help="How ranks share the work.", show_default="ddp")
+]
+Starter = Annotated[
+    Launcher | None, typer.Option("--launcher", help="What starts the ranks.", show_default="torchrun")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
+Python = Annotated[str | None, typer.Option(help="Interpreter that trains.", show_default="the node's")]
+Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")]
+Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder.")]
+Module = Annotated[str | None, typer.Option(help="Module to start in a folder.")]
+Ref = Annotated[str | None, typer.Option(help="Commit or branch of a git URL.", hidden=True)]
+Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place instead of in a copy.")]
+Link = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=PATH", help="Data folder to show in the working directory; repeatable."),
+]
+Resume = Annotated[
+    str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
+WaitForNodes = Annotated[
+    bool, typer.Option("--wait-for-nodes", help="Queue it even when the known nodes do not suffice.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")]
