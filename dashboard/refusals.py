@@ -69,7 +69,7 @@ def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
         rule = str(context.get("error", first["msg"]))
         names_itself = field is None or kind_of_sentence(rule)
         return field, _sentence(rule if names_itself else f"{'.'.join(places)} {rule}")
-    rule = _RULES.get(kind, "").format_map(_Known(context)) or _lowered(first["msg"])
+    rule = _RULES.get(kind, "").format_map(_Known({k: _round(v) for k, v in context.items()})) or _lowered(first["msg"])
     shown = "" if kind in ("missing", "extra_forbidden") else f", got {_short(given)}"
     return field, _sentence(f"{'.'.join(places)} {rule}{shown}")
 
@@ -137,6 +137,10 @@ _FULL = (28, 122, 27)
 class _Known(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "…"
+
+
+def _round(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _short(value: object) -> str:

@@ -21,3 +21,12 @@ def dashboard(tmp_path: Path) -> Iterator[Running]:
 def node(dashboard: Running) -> FakeNode:
     """A node with two slots."""
     return dashboard.node()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One dashboard with a node, for all tests of a module that change nothing."""
+    data = tmp_path_factory.mktemp("shared") / "data"
+    with running(data, allowed_hosts=["gpu-1.example"]) as it:
+        it.node()
+        yield it

@@ -45,7 +45,7 @@ def test_every_field_is_read():
         ("gpus_per_node", "-2", "GPUs per node must be at least 1, got '-2'."),
         ("batch_size", "many", "Batch per GPU must be a whole number, got 'many'."),
         ("lr", "nan", "Learning rate must be a finite number, got 'nan'."),
-        ("lr", "0", "Learning rate must be greater than 0.0, got '0'."),
+        ("lr", "0", "Learning rate must be greater than 0, got '0'."),
         ("epochs", "1.5", "Epochs must be a whole number, got '1.5'."),
         ("args", "--x 'open", "Extra arguments: no closing quotation."),
         ("env", "PATH=/bin", "PATH is set by Rankzero and the node, not by a run."),

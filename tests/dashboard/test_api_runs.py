@@ -1,0 +1,272 @@
+"""What people ask of runs over HTTP, and how the API says no."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from db import nodes
+from tests.dashboard.running import FakeNode, Running
+
+
+def test_a_run_is_launched_and_shown(dashboard: Running, node: FakeNode) -> None:
+    answer = dashboard.http.post("/api/runs", json={"target": "image_classifier", "name": "digits"})
+    launched = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/api/runs/{launched['id']}"
+    assert (launched["name"], launched["url"]) == ("digits", f"{dashboard.url}/run?id={launched['id']}")
+    run = dashboard.run(launched["id"])
+    assert (run["world_size"], run["attempt"], run["state"]) == (2, 1, "starting")
+    assert [r["id"] for r in dashboard.http.get("/api/runs").json()] == [launched["id"]]
+
+
+def test_a_recipes_own_batch_size_and_rate_make_the_figures_known(dashboard: Running, node: FakeNode) -> None:
+    run = dashboard.run(dashboard.launch(target="language_model", gpus_per_node=2, lr_scaling="linear"))
+    assert run["global_batch_size"] == 2 * run["spec"]["batch_size"]
+    assert run["lr"] == 2 * run["base_lr"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "sentence"),
+    [
+        ({"batch_size": 0}, "batch_size", "batch_size must be at least 1, got 0."),
+        ({"batch_size": -3}, "batch_size", "batch_size must be at least 1, got -3."),
+        ({"batch_size": "many"}, "batch_size", "batch_size must be a whole number, got 'many'."),
+        ({"nodes": 1.5}, "nodes", "nodes must be a whole number, got 1.5."),
+        ({"epochs": 0}, "epochs", "epochs must be at least 1, got 0."),
+        ({"lr": 0}, "lr", "lr must be greater than 0, got 0."),
+        ({"precision": "fp8"}, "precision", "precision must be one of 'fp32', 'bf16' or 'fp16', got 'fp8'."),
+        ({"batchsize": 3}, "batchsize", "batchsize is not a known field."),
+        ({"target": None}, "target", "target must be text, got None."),
+        ({"target": "no_such_recipe"}, "target", "target: there is no recipe 'no_such_recipe'"),
+        ({"target": "train.py"}, "target", "target must be an absolute path on the node, got 'train.py'."),
+        ({"env": {"LD_PRELOAD": "x"}}, "env", "LD_PRELOAD is set by Rankzero and the node, not by a run."),
+        ({"args": ["a\0b"]}, "args", "must not contain a NUL character"),
+        ({"gpus_per_node": 3}, "gpus_per_node", "the run needs 1 node with 3 slots"),
+        ({"nodes": 2}, "nodes", "the run needs 2 nodes"),
+        ({"strategy": "dp", "nodes": 2}, None, "strategy dp is one process on one node: nodes must be 1."),
+    ],
+)
+def test_a_spec_that_cannot_be_right_is_refused_in_a_sentence(
+    shared: Running, spec: dict[str, object], field: str | None, sentence: str
+) -> None:
+    answer = shared.http.post("/api/runs", json={"target": "image_classifier"} | spec)
+    assert answer.status_code == 422
+    detail = answer.json()["detail"]
+    assert detail["field"] == field
+    assert sentence in detail["message"]
+    assert detail["message"].endswith(".")
+    assert shared.http.get("/api/runs").json() == []
+
+
+@pytest.mark.parametrize("rate", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_learning_rate_must_be_finite(shared: Running, rate: str) -> None:
+    body = f'{{"target": "image_classifier", "lr": {rate}}}'
+    answer = shared.http.post("/api/runs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"]["field"] == "lr"
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "null", '"x"', "[" * 100_000, '{"target": {}}', b"\xff"])
+def test_a_body_that_is_no_spec_is_refused(shared: Running, body: str | bytes) -> None:
+    answer = shared.http.post("/api/runs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.json()["detail"]["message"]
+
+
+def test_a_missing_script_is_refused_where_we_can_look(dashboard: Running, tmp_path: Path) -> None:
+    answer = dashboard.http.post("/api/runs", json={"target": str(tmp_path / "train.py")})
+    assert answer.status_code == 422
+    assert answer.json()["detail"]["message"].endswith("does not exist.")
+    folder = dashboard.http.post("/api/runs", json={"target": str(tmp_path)})
+    assert folder.json()["detail"]["field"] == "entry"
+    other = dashboard.http.post("/api/runs", json={"target": str(tmp_path), "entry": "main.py"})
+    assert "no file 'main.py'" in other.json()["detail"]["message"]
+
+
+def test_a_script_on_other_machines_is_not_looked_for_here(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch(target="/only/there/train.py")
+
+
+def test_a_dry_run_of_more_than_there_is_only_warns(dashboard: Running) -> None:
+    wanted = {
+        "target": "image_classifier",
+        "nodes": 4,
+        "gpus_per_node": 2,
+        "lr": 0.0001,
+        "lr_scaling": "linear",
+        "batch_size": 32,
+    }
+    plan = dashboard.http.post("/api/preview", json=wanted).json()
+    assert (plan["lr"], plan["world_size"], plan["global_batch_size"]) == (0.0008, 8, 256)
+    assert [c["node_rank"] for c in plan["commands"]] == [0, 1, 2, 3]
+    assert "--master-addr=<node0-address>" in plan["commands"][3]["argv"]
+    assert any("4 nodes with 2 slots" in warning for warning in plan["warnings"])
+
+
+def test_stop_delete_and_resume_in_the_wrong_state(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    assert dashboard.http.post(f"/api/runs/{run_id}/resume").status_code == 409
+    assert dashboard.http.delete(f"/api/runs/{run_id}").status_code == 409
+    assert dashboard.http.post(f"/api/runs/{run_id}/stop").json()["stop_requested_at"]
+    assert dashboard.http.post(f"/api/runs/{run_id}/stop").status_code == 200
+    part = node.part()
+    assert node.assignment().action == "stop"
+    node.report(part, "stopped")
+    assert dashboard.http.post(f"/api/runs/{run_id}/stop").json()["state"] == "stopped"
+    resumed = dashboard.http.post(f"/api/runs/{run_id}/resume", json={"checkpoint": "no-such"})
+    assert (resumed.status_code, resumed.json()["detail"]["field"]) == (422, "checkpoint")
+    assert dashboard.http.post(f"/api/runs/{run_id}/resume", json={}).json()["attempt"] == 2
+
+
+def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"hello")
+    node.store_checkpoint(part, b"weights")
+    node.report(part, "succeeded")
+    files = dashboard.service.files
+    kept = [p for p in files.root.rglob("*") if p.is_file() and p.name != "proof"]
+    assert len(kept) == 2
+    assert dashboard.http.delete(f"/api/runs/{run_id}").json()["state"] == "succeeded"
+    assert not any(path.exists() for path in kept)
+    assert dashboard.http.get(f"/api/runs/{run_id}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    ["nosuchrunx", "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%252e%252e", "a%00b", "' OR 1=1--", "x" * 5000],
+)
+@pytest.mark.parametrize(
+    "below", ["", "/logs", "/metrics", "/metrics.csv", "/checkpoints", "/history", "/attempts"]
+)
+def test_unknown_runs_are_not_found(shared: Running, run_id: str, below: str) -> None:
+    answer = shared.http.get(f"/api/runs/{run_id}{below}")
+    assert answer.status_code in (307, 404), answer.text
+    assert "root:" not in answer.text
+
+
+def test_the_list_is_filtered_and_the_text_is_only_text(dashboard: Running, node: FakeNode) -> None:
+    first = dashboard.launch(name="a%b_c' OR 1=1--", project="vision")
+    second = dashboard.launch(name="plain")
+
+    def ids(**query: object) -> list[str]:
+        return [r["id"] for r in dashboard.http.get("/api/runs", params=query).json()]
+
+    assert ids() == [second, first]
+    assert ids(q="%") == [first]
+    assert ids(q="1=1") == [first]
+    assert ids(q="(a+)+$") == []
+    assert ids(project="vision") == [first]
+    assert ids(state="queued") == []
+    assert ids(state=["queued", "starting"], limit=1) == [second]
+    assert dashboard.http.get("/api/runs?state=flying").status_code == 422
+    assert dashboard.http.get("/api/runs?limit=100000000").json()["detail"]["field"] == "limit"
+
+
+def test_history_attempts_and_ranks_of_a_run(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    node.report(node.part(), "running", argv=["torchrun", "--standalone"])
+    texts = [line["text"] for line in dashboard.http.get(f"/api/runs/{run_id}/history").json()]
+    assert texts[0].startswith("launched")
+    (attempt,) = dashboard.http.get(f"/api/runs/{run_id}/attempts").json()
+    assert attempt["parts"][0]["argv"] == ["torchrun", "--standalone"]
+    refused = dashboard.http.get(f"/api/runs/{run_id}/logs?rank=7")
+    assert (refused.status_code, refused.json()["detail"]["field"]) == (404, "rank")
+    assert dashboard.http.get(f"/api/runs/{run_id}/logs?rank=launcher&stream=err").content == b""
+    assert dashboard.http.get(f"/api/runs/{run_id}/logs?rank=../../token").status_code == 404
+
+
+def test_the_api_describes_itself_without_other_sites(dashboard: Running) -> None:
+    page = dashboard.http.get("/api/docs")
+    assert page.status_code == 200
+    assert "/api/worker/wishes" in page.text
+    assert "//" not in page.text.replace("http://", "").replace("https://", "")
+    described = dashboard.http.get("/api/openapi.json").json()
+    assert "/api/runs/{run_id}/stop" in described["paths"]
+    assert {r["name"] for r in dashboard.http.get("/api/info").json()["recipes"]} == {
+        "image_classifier",
+        "language_model",
+    }
+
+
+def test_a_backup_is_whole_and_never_overwrites(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    run_id = dashboard.launch()
+    target = tmp_path / "copy.db"
+    written = dashboard.http.post("/api/backup", json={"path": str(target)}).json()
+    assert written == {"path": str(target), "size_bytes": target.stat().st_size}
+    with sqlite3.connect(target) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert copy.execute("SELECT id FROM runs").fetchall() == [(run_id,)]
+    copy.close()
+    for path in (str(target), "relative.db", str(tmp_path / "no" / "where.db"), "/\0"):
+        assert dashboard.http.post("/api/backup", json={"path": path}).status_code == 422, path
+
+
+def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    bearer = {"Authorization": f"Bearer {node.client.token}"}
+    body = {"path": "e", "generation": 0, "start": 0, "end": 1, "series": {"a": [[1, 2.0, 3.0]]}}
+    url = f"{part.path}/points"
+    http = dashboard.anonymous(**bearer)
+    real = dashboard.service.store.write
+    for name, status in (("SQLITE_FULL", 507), ("SQLITE_BUSY", 503)):
+        broken = sqlite3.OperationalError("provoked")
+        broken.sqlite_errorname = name
+        error = OperationalError("INSERT", {}, broken)
+
+        def failing(error: OperationalError = error) -> object:
+            raise error
+
+        dashboard.service.store.write = failing  # type: ignore[method-assign]
+        answer = http.post(url, json=body)
+        assert answer.status_code == status
+        assert answer.json()["detail"]["message"].endswith(".")
+    dashboard.service.store.write = real  # type: ignore[method-assign]
+    assert http.post(url, json=body).json() == {"offset": 1}
+
+
+def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    node.report(node.part(), "running")
+    service = dashboard.service
+    now = service.clock()
+    nodes.node_seen(service.store, node.identity.node_id, now - 60)
+    service.lease._awake_since = now - 100
+    service.tick()
+    assert dashboard.run(run_id)["lost_contact"]
+    assert dashboard.run(run_id)["state"] == "running"
+    node.client.wishes(None, 0)
+    nodes.node_seen(service.store, node.identity.node_id, service.clock())
+    service.tick()
+    texts = [line["text"] for line in dashboard.http.get(f"/api/runs/{run_id}/history").json()]
+    assert texts[-2].startswith("no contact")
+    assert "in contact again" in texts[-1]
+
+
+def test_after_a_sleep_nobody_is_silent_at_first(dashboard: Running, node: FakeNode) -> None:
+    service = dashboard.service
+    clock = service.clock
+    service.lease.tick(clock())
+    clock._offset += 3600
+    service.lease.tick(clock())
+    (shown,) = service.nodes()
+    assert shown.state == "alive"
+    clock._offset += 16
+    (shown,) = service.nodes()
+    assert shown.state == "lost"
+
+
+def test_two_launches_at_once_do_not_get_the_same_devices(dashboard: Running, node: FakeNode) -> None:
+    threads = [threading.Thread(target=dashboard.launch) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = [a.devices for a in node.client.wishes(None, 0).assignments]
+    assert sorted(taken) == [["cpu:0"], ["cpu:1"]]

@@ -1,0 +1,91 @@
+"""What a run would be, and what is warned of, as pure functions of a spec and the nodes."""
+
+from __future__ import annotations
+
+import math
+import socket
+from pathlib import Path
+
+import pytest
+
+from dashboard.preview import check_target, preview, with_recipe_defaults
+from db.requests import Refused
+from db.spec import RunSpec
+from db.views import DeviceView, NodeView
+
+
+def node(
+    name: str = "n0", slots: int = 2, used: int = 0, kind: str = "cpu", hostname: str = "far"
+) -> NodeView:
+    devices = [
+        DeviceView(f"{kind}:{i}", kind, kind, None, "run" if i < used else None, 1) for i in range(slots)
+    ]
+    return NodeView(
+        name, name, "alive", hostname, "10.0.0.1", slots, slots - used, devices, {}, {}, None, 0.0, 0.0
+    )
+
+
+def spec(**chosen: object) -> RunSpec:
+    return RunSpec.model_validate({"target": "image_classifier", **chosen})
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", math.sqrt(8))])
+def test_the_scaling_rule_counts_ranks_and_not_accumulation(scaling: str, factor: float) -> None:
+    planned = preview(
+        spec(nodes=4, gpus_per_node=2, lr=0.0001, lr_scaling=scaling, batch_size=16, accumulate=4), []
+    )
+    assert planned.lr == pytest.approx(0.0001 * factor)
+    assert (planned.world_size, planned.global_batch_size) == (8, 512)
+    assert len(planned.commands) == 4
+
+
+def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
+    assert preview(spec(), [node(slots=8, used=5), node("n1", slots=4)]).world_size == 4
+    assert preview(spec(), [node(slots=8, used=8)]).world_size == 8
+    assert preview(spec(), []).world_size == 1
+    assert preview(spec(strategy="single"), [node(slots=8)]).world_size == 1
+
+
+def test_recipes_fill_in_their_own_figures_and_keep_what_was_chosen() -> None:
+    assert with_recipe_defaults(spec()).lr
+    assert with_recipe_defaults(spec(lr=0.5, batch_size=3)).lr == 0.5
+    own = RunSpec(target="/x/train.py")
+    assert with_recipe_defaults(own) == own
+
+
+def warned(planned_spec: RunSpec, *nodes: NodeView) -> str:
+    return " ".join(preview(planned_spec, nodes).warnings)
+
+
+def test_warnings_say_what_to_beware_of() -> None:
+    assert warned(spec(gpus_per_node=2), node()) == ""
+    assert "cannot start here" in warned(spec(gpus_per_node=4), node())
+    assert "wait in the queue" in warned(spec(gpus_per_node=2), node(used=1))
+    assert "warm-up" in warned(spec(gpus_per_node=2, lr_scaling="linear"), node())
+    assert "warm-up" not in warned(spec(gpus_per_node=2, lr_scaling="linear", warmup_steps=10), node())
+    script = RunSpec(target="/far/train.py", gpus_per_node=2, lr_scaling="linear", warmup_steps=1)
+    assert "script's own" in warned(script, node())
+    assert "first 64 nodes" in warned(spec(nodes=100, gpus_per_node=1), node())
+
+
+def test_the_commands_of_a_thousand_nodes_are_not_all_made() -> None:
+    assert len(preview(spec(nodes=4096, gpus_per_node=8), []).commands) == 64
+
+
+def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
+    here = node(hostname=socket.gethostname())
+    (tmp_path / "train.py").touch()
+    check_target(RunSpec(target=str(tmp_path / "train.py")), [here])
+    check_target(RunSpec(target=str(tmp_path), entry="train.py"), [here])
+    check_target(RunSpec(target=str(tmp_path), module="package.train"), [here])
+    check_target(RunSpec(target="/nowhere/train.py"), [node()])
+    for wrong in (
+        RunSpec(target="/nowhere/train.py"),
+        RunSpec(target=str(tmp_path)),
+        RunSpec(target=str(tmp_path), entry="other.py"),
+        RunSpec(target="relative/train.py"),
+        RunSpec(target="unknown_recipe"),
+        RunSpec(target="image_classifier", module="x"),
+    ):
+        with pytest.raises(Refused):
+            check_target(wrong, [here])
