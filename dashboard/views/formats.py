@@ -33,11 +33,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return _significant(value, max(digits, len(str(int(abs(value))))))
 
 
-def exact(value: float | None) -> str:
-    """Every digit, for hovering."""
-    return UNKNOWN if value is None else repr(value)
-
-
 def count(value: int | None) -> str:
     """12 345, with thin spaces between thousands."""
     return UNKNOWN if value is None else f"{value:,}".replace(",", "\u202f")
