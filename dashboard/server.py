@@ -7,12 +7,14 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -94,8 +96,12 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> 
     except (AlreadyRunning, StoreUnusable, TokenUnusable, OSError) as error:
         print(f"rankzero: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # uvicorn has ended in order, and raises the signal again
-        return 0
+    except SystemExit:  # uvicorn's way to say that it could not start; its log line says why
+        print(
+            f"rankzero: cannot listen on {settings.host}:{settings.port}; try another --port.",
+            file=sys.stderr,
+        )
+        return 1
 
 
 class Server(uvicorn.Server):
@@ -112,6 +118,11 @@ class Server(uvicorn.Server):
     def port(self) -> int:
         """The port that is really listened on."""
         return int(self.servers[0].sockets[0].getsockname()[1])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order; a second Ctrl-C at once. Unlike uvicorn's own, the signal is not raised again after it."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, then say where."""
