@@ -60,7 +60,7 @@ export function createToolbar(settings, listeners) {
         restructured();
       },
     ),
-    toggle('Log', 'Logarithmic vertical axis', settings.logY, (on) => {
+    toggle('Log scale', 'Logarithmic vertical axis', settings.logY, (on) => {
       settings.logY = on;
       restructured();
     }),

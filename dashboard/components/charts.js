@@ -259,7 +259,7 @@ class Charts {
   }
 
   _pointAt(x) {
-    for (const card of this._cards.values()) card.pointAt(x);
+    for (const card of this._cards.values()) if (card.isVisible || x === null) card.pointAt(x);
   }
 
   _origins() {

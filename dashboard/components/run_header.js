@@ -8,7 +8,7 @@ import { count, duration, exact, learningRate, number, UNKNOWN } from './numbers
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const SILENT_AFTER_S = 10;
-const SHOWN_EVERY_MS = 200;
+const SHOWN_EVERY_MS = 100;
 
 /** @param {import('./mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
@@ -67,13 +67,18 @@ class RunHeader {
 
   /** Points arrive often, but figures that change more often cannot be read. */
   _showSoon() {
-    this._timer ??= setTimeout(() => {
-      this._timer = undefined;
-      this._show();
-    }, SHOWN_EVERY_MS);
+    const wait = (this._shownAt ?? 0) + SHOWN_EVERY_MS - performance.now();
+    if (wait <= 0) this._show();
+    else {
+      this._timer ??= setTimeout(() => {
+        this._timer = undefined;
+        this._show();
+      }, wait);
+    }
   }
 
   _show() {
+    this._shownAt = performance.now();
     const { run, status } = this._connection;
     setText(this._live, STATUS_TEXT[status] ?? '');
     this._root.classList.toggle('unknown', !run);
@@ -106,11 +111,12 @@ class RunHeader {
   _showProgress(run) {
     const share = run.state === 'succeeded' ? 1 : this._progress(run);
     const isKnown = share !== null;
-    this._track.classList.toggle('moving', !isKnown && LIVE.has(run.state));
+    // An endless animation costs a tenth of a core: it is for the seconds of starting only.
+    this._track.classList.toggle('moving', run.state === 'starting');
     this._track.dataset.state = run.state;
     this._bar.style.transform = `scaleX(${isKnown ? Math.min(1, Math.max(0, share)) : 0})`;
     setAttribute(this._track, 'aria-valuenow', isKnown ? String(Math.round(share * 100)) : null);
-    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : null);
+    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : 'The script does not say how many steps it will take');
   }
 
   /** The run's own figure, moved on by steps that were pushed since. */

@@ -207,7 +207,7 @@ def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show
     changes("smoothing")
     page.get_by_role("button", name="Time").click()
     changes("time axis")
-    page.get_by_role("button", name="Log", exact=True).click()
+    page.get_by_role("button", name="Log scale").click()
     changes("log axis")
     page.get_by_label("Filter charts by name").fill("oth")
     expect(page.locator(".card")).to_have_count(1)
