@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import logging
+import os
 
 from worker.program import main
 
-sys.exit(main())
+code = main()
+logging.shutdown()
+os._exit(code)  # threads that still wait for an answer are not waited for

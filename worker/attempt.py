@@ -15,12 +15,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from db.spec import Assignment, ResumeFrom
-from db.states import TERMINAL_STATES, PartReport, Reason
+from db.states import PartReport, Reason
 from worker import processes
 from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, end_of
-from worker.preparation import LAUNCH_FILE, CannotStart, Node, masked, prepare, write_whole
+from worker.notes import (
+    END_FILE,
+    REPORTED_FILE,
+    SETTLED,
+    SUPERSEDED,
+    read_object,
+    read_report,
+    write_whole,
+)
+from worker.preparation import LAUNCH_FILE, CannotStart, Node, free_port, masked, prepare
 from worker.processes import Process
 from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
 
@@ -30,11 +39,7 @@ START_LIMIT_S = 15.0
 STARTS = 3
 LOST_SUPERVISOR_GRACE_S = 5.0
 """Its processes got SIGTERM when it died; they may save for so long."""
-REPORTED_FILE = "worker/reported.json"
-END_FILE = "worker/end.json"
 LIFE = ("", "starting", "running", "stopping")
-SUPERSEDED = "superseded"
-SETTLED = TERMINAL_STATES | {SUPERSEDED}
 
 
 class Child(Protocol):
@@ -76,8 +81,8 @@ class Attempt:
         self._lost_since: float | None = None
         self._stop_grace_s: float | None = None
         self._shutting_down = self._signalled = False
-        self._end = _read_report(folder / END_FILE)
-        self._reported = str(_read_json(folder / REPORTED_FILE).get("state", ""))
+        self._end = read_report(folder / END_FILE)
+        self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
         self._to_confirm = self._data_refused = False
         self._opening = threading.Lock()
         self._opened: Courier | None = None
@@ -281,7 +286,7 @@ class Attempt:
                 self._to_confirm = False
             self._choose_endpoint()
             self._report_life()
-            more = self._has_data() and self._courier().carry(now, watched=watched, final=self.is_over)
+            more = self._has_data() and self._carry(now, watched)
             if self.is_over and not more and not (self._has_data() and not self._courier().is_done):
                 self._report_end()
             return more
@@ -299,6 +304,10 @@ class Attempt:
         if self._has_data():
             with suppress(Superseded):  # the main loop meets the same answer, and draws the conclusion
                 self._courier().send_checkpoints(adoption, may_go_on)
+
+    def _carry(self, now: float, watched: bool) -> bool:
+        courier = self._courier()
+        return courier.carry_rest() if self.is_over else courier.carry(now, watched=watched)
 
     def _has_data(self) -> bool:
         """Something was started, and the server takes what it wrote."""
@@ -320,7 +329,7 @@ class Attempt:
         try:
             port = int(note.read_text())
         except (OSError, ValueError):
-            port = _free_port(self._node.address)
+            port = free_port(self._node.address)
             write_whole(note, str(port))
         report = PartReport(state="starting", master_addr=self._node.address, master_port=port)
         self._client.report(self.part, report)
@@ -345,7 +354,7 @@ class Attempt:
     def _report(self, state: str) -> None:
         report = PartReport.model_validate({"state": state, "pid": self._state.get("pid")})
         if state == "starting":
-            launch = _read_json(self.folder / LAUNCH_FILE)
+            launch = read_object(self.folder / LAUNCH_FILE)
             report.argv, report.cwd = launch.get("argv"), launch.get("cwd")
             report.env = masked(launch.get("env", {}))
         self._client.report(self.part, report)
@@ -359,7 +368,7 @@ class Attempt:
             return
         end = self._end
         if end is None:
-            launch = _read_json(self.folder / LAUNCH_FILE)
+            launch = read_object(self.folder / LAUNCH_FILE)
             node = f"node {self._node.name}"
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
         self._client.report(self.part, end)
@@ -386,30 +395,3 @@ class Attempt:
         self._reported = state
         with suppress(OSError):  # a full disk: it is said again after a restart, which does no harm
             write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))
-
-
-def is_settled(folder: Path) -> bool:
-    """Whether the server has acknowledged the end of the attempt in this directory."""
-    return _read_json(folder / REPORTED_FILE).get("state") in SETTLED
-
-
-def _free_port(address: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _read_report(path: Path) -> PartReport | None:
-    try:
-        return PartReport.model_validate_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None

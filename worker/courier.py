@@ -43,16 +43,25 @@ class Courier:
         self._handover = Handover(watch, client, part, label)
         self._points_at = self._mirror_at = float("-inf")
 
-    def carry(self, now: float, *, watched: bool, final: bool) -> bool:
+    def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
         more = False
-        if final or now - self._points_at >= (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            more = self._points.step()
+        if now - self._points_at >= (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
             self._points_at = now
-        if final or now - self._mirror_at >= (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            more = self._mirror.step(float("inf") if final else now) > 0 or more
+            more = self._points.step()
+        if now - self._mirror_at >= (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
             self._mirror_at = now
+            more = self._mirror.step(now) > 0 or more
         return more
+
+    def carry_rest(self) -> bool:
+        """After the end: everything, due or not; True when more is waiting.
+
+        The mirror looks first: a restarted worker may find an event file here that it has sent before,
+        but not all of its points.
+        """
+        sent = self._mirror.step(float("inf")) > 0
+        return self._points.step() or sent
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
         """Copy what is complete before it changes or goes."""
@@ -64,7 +73,7 @@ class Courier:
 
     @property
     def is_done(self) -> bool:
-        """After the end, when `carry` had nothing more: nothing is left here that the server lacks."""
+        """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
         return self._handover.is_done and self._mirror.pending_bytes() == 0
 
     def _bytes_of(self, path: str, generation: int) -> int:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from db.spec import RUN_ID, Assignment
-from worker.attempt import Attempt, Background, Spawn, is_settled
+from worker.attempt import Attempt, Background, Spawn
 from worker.client import Adoption, Client, Refused, ServerAway, ServerFull, Wishes
-from worker.preparation import Node, write_whole
+from worker.notes import is_settled, write_whole
+from worker.preparation import Node
 
 log = logging.getLogger(__name__)
 ASSIGNMENT_FILE = "assignment.json"
@@ -82,7 +83,7 @@ class Daemon:
     @property
     def attempts(self) -> list[Attempt]:
         """What this node has, the oldest first."""
-        return [self._attempts[key] for key in sorted(self._attempts)]
+        return sorted(self._attempts.values(), key=lambda attempt: attempt.key)
 
     def step(self, now: float) -> bool:
         """One turn: wishes, processes, reports. True when more is waiting to be sent."""

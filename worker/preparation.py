@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
+from worker.notes import write_whole
 from worker.walk import is_event_file, remember_existing
 
 LAUNCH_FILE = "launch.json"
@@ -92,15 +94,12 @@ def masked(env: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else value for name, value in env.items()}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """The new content or the old one, also when the power fails; readable for this user alone."""
-    fresh = path.with_name(f".{path.name}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+def free_port(address: str) -> int:
+    """A port nobody listens on now, for the nodes of a run to meet at."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _plan(

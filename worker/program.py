@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from platformdirs import user_data_path
 
@@ -25,7 +24,8 @@ from worker import hardware
 from worker.client import Adoption, Client, Refused, ServerAway, Unauthorized
 from worker.daemon import Backoff, Daemon
 from worker.handover import sees_server_disk
-from worker.preparation import Node, training_environment, write_whole
+from worker.notes import read_object, write_whole
+from worker.preparation import Node, training_environment
 
 log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
@@ -80,7 +80,7 @@ class Worker:
         self._data: Path = options.data.expanduser().absolute()
         self._lock = _lock_data(self._data)
         self._identity_file = self._data / "node" / "node.json"
-        self._identity = _read_identity(self._identity_file)
+        self._identity = read_object(self._identity_file)
         self._join_token = _join_token(options, self._data)
         self._devices = hardware.devices(options.slots)
         self._address = options.address or hardware.address_towards(options.server)
@@ -272,14 +272,6 @@ def _lock_data(data: Path) -> int:
             f"another worker already uses {data}. Stop it, or give this one a --data of its own."
         ) from None
     return descriptor
-
-
-def _read_identity(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _join_token(options: argparse.Namespace, data: Path) -> str:

@@ -255,6 +255,21 @@ def test_an_end_nobody_saw_is_reported_by_the_next_worker(node):
     assert node.server.text("logs/rank0.out") == "bye\n"
 
 
+def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(node):
+    node.wish(node.assignment(node.script(events())))
+    node.until_settled()
+    (node.dir() / "worker/reported.json").unlink()
+    node.server.points_offsets.clear()
+    node.server.series.clear()
+    node.start_worker()
+    (attempt,) = node.daemon.attempts
+    attempt.act(time.monotonic())
+    node.daemon.take_checkpoints(time.monotonic())  # the other thread was faster: all else is done
+    node.daemon.step(time.monotonic())
+    assert node.daemon.attempts == []
+    assert len(node.server.series["train/loss"]) == 5
+
+
 def test_what_was_acknowledged_is_not_reported_again(node):
     node.wish(node.assignment(node.script("pass")))
     node.until_settled()
