@@ -1,6 +1,5 @@
 # `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT.
-# Without a GPU, PyTorch's CPU build saves gigabytes of downloads:
-#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make setup
+# Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
 RANKZERO := .venv/bin/rankzero

@@ -15,6 +15,7 @@ from db.states import Point
 from db.views import Segment, SeriesView
 
 MAIN_LOSS = ("train/loss", "loss", "train_loss", "loss/train", "Loss/train", "training/loss")
+VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
 
 
 def series_names(store: Store, run_id: str, source: str = "events") -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db import points
@@ -141,15 +141,29 @@ def checkpoint_received(store: Store, checkpoint_id: int, received_bytes: int) -
         )
 
 
-def checkpoint_completed(store: Store, checkpoint_id: int, now: float) -> None:
-    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once."""
+def checkpoint_completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
+    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once.
+
+    Returns the ids of older versions of the same file that are forgotten with it: the script overwrote them."""
     with store.write() as session:
         checkpoint = session.get_one(Checkpoint, checkpoint_id)
         if checkpoint.complete:
-            return
+            return []
         checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
         attempt = session.get_one(Attempt, checkpoint.fence)
-        note(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} stored")
+        overwritten = _overwritten(session, checkpoint)
+        if not overwritten:
+            note(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} stored")
+        session.execute(delete(Checkpoint).where(Checkpoint.id.in_(overwritten)))
+        return overwritten
+
+
+def _overwritten(session: Session, newer: Checkpoint) -> list[int]:
+    """Earlier versions of a checkpoint, but for those an attempt has started from."""
+    in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
+    same_file = select(Checkpoint.id).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
+    older = same_file.where(Checkpoint.complete, Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))
+    return list(session.scalars(older))
 
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:

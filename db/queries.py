@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from db import points
-from db.curves import main_loss, series, series_names
+from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec
@@ -231,6 +231,7 @@ def _part_view(part: Part, node: str) -> PartView:
 
 
 def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> CheckpointView:
+    loss_name, loss = _loss_at(session, row.fence, row.step)
     return CheckpointView(
         id=row.id,
         name=row.path,
@@ -241,31 +242,33 @@ def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> Checkpo
         sha256=row.sha256,
         complete=row.complete,
         created_at=row.written_at,
-        loss=_loss_at(session, row.fence, row.step),
+        loss=loss,
+        loss_name=loss_name,
         latest=False,
         best=False,
     )
 
 
-def _loss_at(session: Session, fence: int, step: int | None) -> float | None:
-    """Validation loss at a step where there is one, else training loss."""
+def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None, float | None]:
+    """The validation loss logged at a step where there is one, else the training loss, and its name."""
     if step is None:
-        return None
+        return None, None
     rows = session.scalars(select(Series).where(Series.fence == fence, Series.source == "events"))
     by_tag = {row.tag: row.id for row in rows}
-    validation = [tag for tag in ("val/loss", "val_loss", "eval/loss") if tag in by_tag]
-    for tag in (*validation, main_loss(by_tag)):
-        value = points.value_at(session, by_tag[tag], step) if tag else None
+    for tag in (*VALIDATION_LOSS, main_loss(by_tag) or ""):
+        value = points.value_at(session, by_tag[tag], step) if tag in by_tag else None
         if value is not None:
-            return value
-    return None
+            return tag, value
+    return None, None
 
 
 def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
+    """Mark the latest, and the best: of one kind of loss only, the validation loss where any has it."""
     complete = [view for view in views if view.complete]
     latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
     known = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
-    best = min(known, key=lambda view: view.loss or 0.0, default=None)
+    validated = [view for view in known if view.loss_name in VALIDATION_LOSS]
+    best = min(validated or known, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]
 
 

@@ -119,9 +119,11 @@ class CheckpointView:
     complete: bool
     created_at: float
     loss: float | None
+    """Logged at its step: the validation loss where there is one."""
+    loss_name: str | None
     latest: bool
     best: bool
-    """Of those with a known loss the lowest."""
+    """The lowest loss, among validation losses where there are any."""
 
 
 @dataclass(frozen=True)

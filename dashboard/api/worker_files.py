@@ -208,7 +208,8 @@ def _complete(service: Service, node_id: str, checkpoint_id: int, adopted: str |
         if not agrees:
             progress.checkpoint_received(service.store, checkpoint_id, 0)
             raise Rejection(422, "The SHA-256 is not the one that was offered; send the checkpoint again.")
-        progress.checkpoint_completed(service.store, checkpoint_id, service.clock())
+        overwritten = progress.checkpoint_completed(service.store, checkpoint_id, service.clock())
+        service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
     service.hub.publish(run_id, {"type": "checkpoints"})
     service.hub.publish(run_id, {"type": "history"})

@@ -276,3 +276,41 @@ def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypa
     cluster.points(fence, 0, 5, {f"m{i}": [(0, 1.0, 0.0)] for i in range(9)})
     assert len(queries.series_names(cluster.store, run_id)) == 5
     assert any("more than 5 series" in line.text for line in queries.history(cluster.store, run_id))
+
+
+def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(
+        fence, 0, 5, {"val/loss": [(10, 0.5, 0.0)], "train/loss": [(10, 0.4, 0.0), (20, 0.1, 0.0)]}
+    )
+    store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
+    store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
+    by_name = {c.name: c for c in queries.checkpoints(cluster.store, run_id)}
+    assert (by_name["a"].loss_name, by_name["a"].best) == ("val/loss", True)
+    assert (by_name["b"].loss_name, by_name["b"].best) == ("train/loss", False)
+
+
+def test_a_checkpoint_the_script_overwrote_is_listed_once_in_its_last_version(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    first = store_checkpoint(cluster, fence, path="work/best.pt", step=None, sha="b" * 64)
+    second = progress.checkpoint_offered(
+        cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", None, "c" * 64), cluster.now
+    )
+    assert {c.id for c in queries.checkpoints(cluster.store, run_id)} == {first, second.id}
+    assert progress.checkpoint_completed(cluster.store, second.id, cluster.now) == [first]
+    assert [c.id for c in queries.checkpoints(cluster.store, run_id)] == [second.id]
+
+
+def test_a_checkpoint_an_attempt_started_from_stays(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    first = store_checkpoint(cluster, fence, path="work/best.pt", sha="b" * 64)
+    cluster.report(fence, "stopped")
+    requests.resume(cluster.store, run_id, 200.0)
+    late = progress.checkpoint_offered(
+        cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", 11, "c" * 64), cluster.now
+    )
+    assert progress.checkpoint_completed(cluster.store, late.id, cluster.now) == []
+    assert first in {c.id for c in queries.checkpoints(cluster.store, run_id)}
