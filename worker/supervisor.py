@@ -158,9 +158,9 @@ class Supervisor:
         ranks = {0: pid} if self._order["launcher"] == "python" else _ranks_of(pid)
         if len(ranks) < self._order["processes"]:
             return
-        self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())}, running_at=time.time())
-        if self.state["state"] == "starting":
-            self._change(state="running")
+        state = "running" if self.state["state"] == "starting" else self.state["state"]
+        found = {str(rank): pid for rank, pid in sorted(ranks.items())}
+        self._change(ranks=found, running_at=time.time(), state=state)
 
     def _link_rank_logs(self) -> None:
         """logs/rank<R>.out -> torchrun's own file, named by its rank in the whole run."""
