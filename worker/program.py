@@ -87,7 +87,7 @@ class Worker:
         self._name = options.name or self._identity.get("name") or os.uname().nodename
         self._client = Client(options.server, self._identity.get("token", ""))
         node = _node(self._name, self._data, self._address, self._devices)
-        self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), _in_thread)
+        self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
@@ -119,6 +119,13 @@ class Worker:
         left = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
         log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(left)}" if left else "")
         return 0
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            work()
+            self._wake.set()
+
+        threading.Thread(target=run, daemon=True).start()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -240,10 +247,6 @@ def _start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
-
-
-def _in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, daemon=True).start()
 
 
 def _node(name: str, data: Path, address: str, devices: Sequence[Device]) -> Node:
