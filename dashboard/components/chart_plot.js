@@ -87,6 +87,7 @@ export function createPlot(uPlot, place, options) {
           ...axis,
           size: AXIS_WIDTH_PX,
           space: 34,
+          ...(logY && { splits: (u, index, min, max) => logSplits(min, max), filter: (u, splits) => splits }),
           values: (u, splits, index, space, increment) => tickLabels(splits, increment, options.format, logY),
         },
       ],
@@ -172,10 +173,28 @@ function logRange(min, max) {
   return [min / margin, max * margin];
 }
 
+/** 1, 2 and 5 of every decade; within one decade evenly. */
+function logSplits(min, max) {
+  const decades = Math.log10(max / min);
+  const splits = [];
+  if (decades < 1) {
+    const rough = 10 ** Math.floor(Math.log10((max - min) / 4));
+    const step = [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
+    for (let at = Math.ceil(min / step) * step; at <= max; at += step) splits.push(at);
+    return splits;
+  }
+  const factors = decades > 3 ? [1] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil(decades / 8));
+  for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power += every) {
+    for (const factor of factors) splits.push(factor * 10 ** power);
+  }
+  return splits.filter((at) => at >= min && at <= max);
+}
+
 /** As many digits as tell neighbours apart. */
 function tickLabels(splits, increment, format, logY) {
   const largest = splits.reduce((most, at) => Math.max(most, Math.abs(at ?? 0)), 0);
-  const digits = logY ? 2 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
+  const digits = logY ? 3 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
   return splits.map((at) => (at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits)));
 }
 

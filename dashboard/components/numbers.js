@@ -51,9 +51,9 @@ export function timeSpan(seconds, digits = 3) {
   if (size === 0) return '0';
   if (size < 1e-3) return `${significant(seconds * 1e6, digits)} µs`;
   if (size < 1) return `${significant(seconds * 1e3, digits)} ms`;
-  if (size < 120) return `${significant(seconds, digits)} s`;
-  if (size < 7200) return `${significant(seconds / 60, digits)} min`;
-  if (size < 172800) return `${significant(seconds / 3600, digits)} h`;
+  if (size < 60) return `${significant(seconds, digits)} s`;
+  if (size < 3600) return `${significant(seconds / 60, digits)} min`;
+  if (size < 86400) return `${significant(seconds / 3600, digits)} h`;
   return `${significant(seconds / 86400, digits)} d`;
 }
 
