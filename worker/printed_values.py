@@ -1,0 +1,173 @@
+"""The values in a printed text: numbers with their units, and the names that stand before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`val loss: 2.31`."""
+
+    tag: str
+    """The series' name: `val/loss`."""
+    value: float
+    name: str
+    """As it was printed, in lower case."""
+    is_fraction: bool
+    """Written as no counter is: 2.0, 1e3, nan."""
+
+
+def pairs(text: str, phase: str | None = None) -> Iterator[Pair]:
+    """Each `name value` in the text that may be a metric; `phase` (train, val) where the name has none."""
+    for found in _PER_SECOND.finditer(text):
+        tag = f"{found['what']}_per_s"
+        value = number(found["value"]) * _TIMES.get(found["times"] or "", 1.0)
+        yield Pair(f"{phase}/{tag}" if phase else tag, value, tag, False)
+    for found in _PAIR.finditer(text):
+        is_explicit = bool(found["sep"].strip())
+        name = _name_of(found["name"].lower().split(), is_explicit)
+        series = tag_of(name, phase) if name else None
+        if name and series and (is_explicit or _is_known(name.split()[-1])):
+            value, ending = _amount(found)
+            series += "" if series.endswith(ending) else ending
+            yield Pair(series, value, name, is_fraction(found["value"]))
+
+
+def dict_pairs(text: str) -> dict[str, str]:
+    """The numbers in a printed dictionary or JSON object, as they are written."""
+    return {found["name"]: found["value"] for found in _DICT_PAIR.finditer(text)}
+
+
+def tag_of(name: str, phase: str | None = None) -> str | None:
+    """The series' name: lower case, the phase before a slash; None when it names no metric."""
+    tag = re.sub(r"[^\w@/%.]+", "_", name.strip().lower()).strip("_./")
+    if not tag or len(tag) > 64 or _NO_METRIC.fullmatch(tag):
+        return None
+    head, _, rest = tag.replace("/", "_", 1).partition("_")
+    if rest and head in _PHASES and not (head == "train" and rest.startswith(("step", "time"))):
+        return f"{_PHASES[head]}/{rest}"
+    return f"{phase}/{tag}" if phase else tag
+
+
+def is_measured(name: str) -> bool:
+    """Whether only a training can have such a value: a loss, an accuracy, a reward."""
+    parts = re.split(r"[_/.\s@-]", name)
+    return bool(_MEASURED_PART.search(name)) or not _MEASURED.isdisjoint([name, *parts])
+
+
+def phase_of(text: str) -> str | None:
+    """train, val, eval or test, when a word of the text says so."""
+    found = _PHASE.search(text)
+    return _PHASES[found[1].lower()] if found else None
+
+
+def phase_named(word: str | None) -> str | None:
+    """train, val, eval or test, when the word is one of their names."""
+    return _PHASES.get((word or "").lower())
+
+
+def number(text: str) -> float:
+    """1,234 and 1e-3 and nan."""
+    return float(text.replace(",", ""))
+
+
+def scaled(text: str) -> float:
+    """1.2k is 1200."""
+    return float(text.rstrip("kMG")) * _TIMES.get(text[-1], 1.0)
+
+
+def is_fraction(text: str) -> bool:
+    """Written as no counter is."""
+    return not text.replace(",", "").lstrip("+-").isdigit()
+
+
+def _amount(found: re.Match[str]) -> tuple[float, str]:
+    """The value in seconds, bytes or as printed, and the ending that says so in the series' name."""
+    value, behind_name = number(found["value"]), (found["name_unit"] or "").lower()
+    duration = found["duration"] or (behind_name if behind_name in ("ms", "s", "us") else "")
+    if duration:
+        return value * _SECONDS.get(duration[:2], 1.0) / _PER_SECOND_OF.get(duration[:2], 1.0), "_s"
+    if size := found["bytes"]:
+        return value * 1024.0 ** ("KMGT".index(size[0].upper()) + 1), "_bytes"
+    return value * _TIMES.get(found["times"] or "", 1.0), f"_{behind_name}" if behind_name else ""
+
+
+def _name_of(words: list[str], is_explicit: bool) -> str | None:
+    """The words before a value that name it: all of `val loss`, the end of `saved with val loss`."""
+    if is_explicit and len(words) == 1:
+        return words[0]
+    first = len(words)
+    while first and (words[first - 1] in _QUALIFIERS or _is_known(words[first - 1])):
+        first -= 1
+    name = words[first:]
+    return " ".join(name) if any(map(_is_known, name)) or _is_known("_".join(name)) else None
+
+
+def _is_known(name: str) -> bool:
+    parts = re.split(r"[_/\s-]", name)
+    return is_measured(name) or not _TIMED.isdisjoint([name, *parts])
+
+
+# -- numbers -----------------------------------------------------------------------------------
+
+NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
+_UNIT = (
+    r"(?P<duration>ms|us|µs|s|secs?|seconds?|min|mins|minutes|h|hours)(?:/(?:it|iter|step|batch|epoch))?"
+    r"|(?P<bytes>[kKMGT]i?B)|%|(?:it|iters?|samples|examples|im(?:a?ge?)?s?|tok(?:en)?s?|steps?)/s(?:ec|econd)?"
+)
+_VALUE = rf"(?P<value>{NUMBER})(?:(?P<times>[kKMG])(?![A-Za-z])|[ ]?(?:{_UNIT})(?![A-Za-z/]))?"
+_END = r"(?![\w%/]|\.\d|[-:]\w|\s*/\s*\d)"
+_PER_SECOND_OF = {"ms": 1e3, "us": 1e6, "µs": 1e6}
+_SECONDS = {"mi": 60.0, "h": 3600.0, "ho": 3600.0}
+_TIMES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+# -- names -------------------------------------------------------------------------------------
+
+_MEASURED_PART = re.compile(r"loss|accura|perplex|reward|entrop|precision|recall|nll|elbo")
+_MEASURED = set(
+    "acc acc1 acc5 top1 top5 ppl f1 auc map miou iou mse mae rmse bleu rouge wer cer psnr ssim fid bpc bpb "
+    "err error kl return score dice loss_d loss_g r2 elo".split()
+)
+_TIMED = set(
+    "time data dt ms mfu tps throughput speed memory mem norm gnorm grad_norm tflops flops elapsed lr wd "
+    "learning_rate temperature momentum wps ups tokens/s samples/s".split()
+)
+_QUALIFIERS = set(
+    "train training val valid validation eval evaluation test dev avg average mean running total best "
+    "learning rate grad gradient weight decay batch step iter iteration epoch per gpu max peak allocated "
+    "used usage time lm ce mlm aux smoothed last main policy value critic actor final set".split()
+)
+_NO_METRIC = re.compile(
+    r"eta|v_num|seed|rank|gpu|device|node|host|pid|port|line|version|total|max|min|size|of|count|group|"
+    r"batch|batch_?size|bs|world_?size|workers?|num|n|index|idx|id|iter|iteration|steps?|epochs?|top|"
+    r"global_step|train_step|num_updates|updates?|batches|it|timestamp|remaining|left|"
+    r"(?:num|n|max(?!_mem)|total|min|every|per_device)_\w+|\w+_(?:size|interval|every|freq|steps|epochs|seed|weight|"
+    r"coef|threshold|smoothing|type|fn|workers|id)"
+)
+_PHASES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "validating", "dev"), "val"),
+    **dict.fromkeys(("eval", "evaluation", "evaluating"), "eval"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_PHASE = re.compile(
+    rf"(?<![\w/])({'|'.join(sorted(_PHASES, key=len, reverse=True))})(?![\w/])", re.IGNORECASE
+)
+
+# -- both ---------------------------------------------------------------------------------------
+
+_WORD = r"(?!(?i:nan|inf|infinity)\b)[A-Za-z][\w.@/]*"
+_PAIR = re.compile(
+    rf"(?<![\w.@/=-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,4}})(?:[ ]?\((?P<name_unit>[\w/%]+)\))?"
+    rf"(?P<sep>\s*[:=]\s*|\s+)[\[(~]?{_VALUE}{_END}"
+)
+_PER_SECOND = re.compile(
+    r"(?<![\w.:=,-])(?P<value>\d[\d,]*(?:\.\d+)?)\s?(?P<times>[kKMG])?\s?"
+    r"(?P<what>samples|tokens|tok|images|imgs?|examples|it|iters|steps|words|sequences|frames)/s(?:ec|econd)?\b(?!\s*[:=])"
+)
+_DICT_PAIR = re.compile(
+    rf"['\"](?P<name>[^'\"]{{1,64}})['\"]\s*:\s*['\"]?(?P<value>{NUMBER})['\"]?\s*(?=[,}}\]])"
+)
