@@ -103,15 +103,12 @@ class Guard:
         path = scope["path"]
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith("/api/"):
             return None
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        tokens = [value for key, value in query if key == "token"]
+        tokens = [value for key, value in _query(scope) if key == "token"]
         if not tokens:
             return None
         if not self.credentials.is_user(tokens[0].encode(errors="replace")):
             return UNKNOWN
-        rest = urlencode([(key, value) for key, value in query if key != "token"])
-        target = local_path(quote(path)) + (f"?{rest}" if rest else "")
-        return signed_in(self.credentials, target, self.now(), secure=scope.get("scheme") == "https")
+        return signed_in(self.credentials, _address(scope), self.now(), secure=scope.get("scheme") == "https")
 
     def _identify(self, headers: Headers) -> Principal | None:
         authorization = headers.get("authorization")
@@ -150,6 +147,16 @@ def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _query(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+def _address(scope: Scope) -> str:
+    """Path and query of a request, as an address that leads nowhere else, without a token."""
+    rest = urlencode([(key, value) for key, value in _query(scope) if key != "token"])
+    return local_path(quote(scope["path"])) + (f"?{rest}" if rest else "")
 
 
 def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal | None:
@@ -210,7 +217,7 @@ async def _answer(
     if isinstance(verdict, Response):
         response = verdict
     elif scope["type"] == "http" and verdict.status == 401 and _wants_page(scope, headers):
-        response = HTMLResponse(login_page(scope["path"]), 401)
+        response = HTMLResponse(login_page(_address(scope)), 401)
     else:
         response = JSONResponse(error_body(None, verdict.message), verdict.status)
     if isinstance(verdict, Refusal) and verdict.status == 401:

@@ -107,7 +107,8 @@ def signed_in(credentials: Credentials, target: str, now: float, secure: bool) -
 
 def local_path(path: str) -> str:
     """A path that no browser takes for another site's address; `/` when it might be one."""
-    if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in path.lower():
+    before_query = path.partition("?")[0]
+    if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in before_query.lower():
         return "/"
     return "/" if any(ord(c) < 33 or ord(c) == 127 for c in path) else path
 

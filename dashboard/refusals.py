@@ -69,7 +69,8 @@ def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
         rule = str(context.get("error", first["msg"]))
         names_itself = field is None or kind_of_sentence(rule)
         return field, _sentence(rule if names_itself else f"{'.'.join(places)} {rule}")
-    rule = _RULES.get(kind, "").format_map(_Known({k: _round(v) for k, v in context.items()})) or _lowered(first["msg"])
+    limits = _Known({name: _round(value) for name, value in context.items()})
+    rule = _RULES.get(kind, "").format_map(limits) or _lowered(first["msg"])
     shown = "" if kind in ("missing", "extra_forbidden") else f", got {_short(given)}"
     return field, _sentence(f"{'.'.join(places)} {rule}{shown}")
 
