@@ -61,6 +61,11 @@ def card(page: Page, name: str) -> Locator:
     return page.locator(f'.card[data-series~="{name}"]')
 
 
+def drawn(chart: Locator) -> str:
+    """The picture on a chart's canvas."""
+    return str(chart.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
+
+
 def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 20) -> None:
     until = time.monotonic() + limit_s
     while not condition():
@@ -74,10 +79,10 @@ def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
     chart = card(page, "train/loss")
     expect(chart.locator(".title")).to_have_text("Loss")
     expect(chart.locator("canvas")).to_have_count(1)
-    before = chart.locator("canvas").evaluate("c => c.toDataURL()")
+    before = drawn(chart)
     server.send(series("train/loss", [[500, 0.125, WALL + 50]], reset=False))
     expect(chart.locator(".value")).to_have_text("0.125")
-    assert chart.locator("canvas").evaluate("c => c.toDataURL()") != before
+    assert drawn(chart) != before
 
 
 def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServer, show: Show) -> None:
@@ -103,17 +108,18 @@ def test_a_zoom_survives_new_points_and_is_undone_by_a_double_click(server: Fake
     reset = chart.get_by_role("button", name=re.compile("Show everything"))
     over = chart.locator(".u-over")
     expect(over).to_be_visible()
-    whole = chart.locator("canvas").evaluate("c => c.toDataURL()")
+    whole = drawn(chart)
     drag(page, over, 0.3, 0.5)
     expect(reset).to_be_visible()
-    zoomed = chart.locator("canvas").evaluate("c => c.toDataURL()")
-    assert zoomed != whole
+    wait_for(lambda: drawn(chart) != whole, "the zoomed part to be drawn")
+    zoomed = drawn(chart)
     server.send(series("train/loss", [[500, 9.0, WALL + 50]], reset=False))
     page.mouse.move(2, 2)
     expect(chart.locator(".value")).to_have_text("9")
-    assert chart.locator("canvas").evaluate("c => c.toDataURL()") == zoomed
+    assert drawn(chart) == zoomed
     over.dblclick()
     expect(reset).to_be_hidden()
+    wait_for(lambda: drawn(chart) != zoomed, "everything to be drawn again")
 
 
 def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, show: Show) -> None:
@@ -195,13 +201,13 @@ def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
 def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show: Show) -> None:
     server.picture += [series("train/loss", falling(300)), series("other", falling(300))]
     page = show()
-    canvas = card(page, "train/loss").locator("canvas")
-    expect(canvas).to_be_visible()
-    pictures = {canvas.evaluate("c => c.toDataURL()")}
+    chart = card(page, "train/loss")
+    expect(chart.locator("canvas")).to_be_visible()
+    pictures = {drawn(chart)}
 
     def changes(what: str) -> None:
-        wait_for(lambda: canvas.count() == 1 and canvas.evaluate("c => c.toDataURL()") not in pictures, what)
-        pictures.add(canvas.evaluate("c => c.toDataURL()"))
+        wait_for(lambda: drawn(chart) not in pictures, what)
+        pictures.add(drawn(chart))
 
     page.get_by_label("Smoothing").fill("0")
     changes("smoothing")
