@@ -1,0 +1,102 @@
+"""What was seen of this process: written by the training's threads, read by the recorder's."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+KEPT_STEPS = 4096
+KEPT_EVENTS = 1000
+DIGEST_LENGTHS = (16, 64, 256)
+"""Ranks are compared by the longest beginning that both have read."""
+
+
+class Epoch:
+    """One pass over a data loader."""
+
+    def __init__(self, loader: Loader, sampler: dict[str, Any]) -> None:
+        self.loader, self.sampler = loader, sampler
+        self.indices: list[Any] = []
+        self.is_full = False
+        self.fields: list[list[Any]] | None = None
+        self.steps = self.first_step = 0
+        self.is_told = False
+
+    def add(self, index: Any) -> None:
+        """Remember the first indices: a batch of them, or one."""
+        if isinstance(index, list):
+            self.indices.extend(index)
+        else:
+            self.indices.append(index)
+        self.is_full = len(self.indices) >= DIGEST_LENGTHS[-1] or index is None
+
+
+class Loader:
+    """A data loader, known by its index sampler; it is a training one when steps follow its batches."""
+
+    def __init__(self, sampler: Any, batch_size: int | None, dataset_length: int | None) -> None:
+        self.sampler = weakref.ref(sampler)
+        self.batch_size, self.dataset_length = batch_size, dataset_length
+        self.steps = 0
+        self.epoch: Epoch | None = None
+
+
+class Seen:
+    """Plain attributes, because a step may last a millisecond and a hook must not take a hundredth of it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.main_thread().ident
+        self.off: set[str] = set()
+        self.events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        # Steps
+        self.step = 0
+        self.stepped_at = 0.0
+        self.optimizer_id = 0
+        self.optimizer: Callable[[], Any] = _nothing
+        self.steps_of_others = 0
+        self.intervals_s: deque[float] = deque(maxlen=KEPT_STEPS)
+        self.waits_s: deque[float] = deque(maxlen=KEPT_STEPS)
+        self.samples: deque[int] = deque(maxlen=KEPT_STEPS)
+        # Data
+        self.in_data = False
+        self.wait_s = self.start_wait_s = 0.0
+        self.samples_waiting: int | None = None
+        self.loader: Loader | None = None
+        self.loaders: dict[int, Loader] = {}
+        self.epoch: Epoch | None = None
+        self.epochs: list[Epoch] = []
+        # Replicas
+        self.check_at = -1
+        self.wrapped_at = 0
+        self.replicas: list[Any] = []
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """Something worth a place in the record, at the next line."""
+        self.events.append({"kind": kind, "at": round(time.time(), 3), **facts})
+
+    def failed(self, hook: str, error: BaseException) -> None:
+        """This part of the probe has a fault: it says so once and is off."""
+        if hook not in self.off:
+            self.off.add(hook)
+            self.note("error", hook=hook, message=f"{type(error).__name__}: {error}"[:300])
+
+
+def _nothing() -> None:
+    return None
+
+
+current = Seen()
+
+
+def forget() -> None:
+    """A forked child is another process: it begins with nothing."""
+    global current
+    current = Seen()
+
+
+os.register_at_fork(after_in_child=forget)
