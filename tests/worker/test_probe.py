@@ -1,0 +1,406 @@
+"""The probe sees what unchanged scripts do, and no script notices it. Real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from worker import launch
+from worker.hangs import hang_verdict, users_frame
+from worker.probe_reader import ProbeReader
+from worker.silent_mistakes import silent_mistakes
+
+PROBE = Path(launch.__file__).parent / "probe"
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone"]
+INTERPRETERS = [
+    python
+    for python in ["python3.9", "python3.10", "python3.12", "python3.13", sys.executable]
+    if shutil.which(python) and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
+]
+
+TRAINING = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def train(shard=True, set_epoch=True, bypass=False, epochs=3, workers=0, validate=True, before_step=None):
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(320, 8), torch.randn(320, 1))
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sampler = DistributedSampler(data) if shard else None
+    loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=not shard, num_workers=workers)
+    validation = DataLoader(data, batch_size=32)
+    for epoch in range(epochs):
+        if sampler and set_epoch:
+            sampler.set_epoch(epoch)
+        for step, (inputs, targets) in enumerate(loader):
+            loss = ((model.module if bypass else model)(inputs) - targets).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            if before_step:
+                before_step(epoch, step)
+            optimizer.step()
+        if validate:
+            sum(float(model.module(inputs).sum()) for inputs, _ in validation)
+"""
+
+
+class Watched:
+    """Processes with the probe, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.records = folder, folder / "attempt" / "probe"
+
+    def environment(self, path: str = "", **variables: str) -> dict[str, str]:
+        paths = os.pathsep.join(filter(None, [str(PROBE), path]))
+        ours = {"RANKZERO_PROBE_DIR": str(self.records), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        return os.environ | ours | variables
+
+    def script(self, text: str) -> str:
+        file = self.folder / "train.py"
+        file.write_text(textwrap.dedent(text))
+        return str(file)
+
+    def start(self, argv: list[str], **options) -> subprocess.Popen:
+        options.setdefault("env", self.environment())
+        return subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, **options
+        )
+
+    def run(self, argv: list[str], **options) -> str:
+        process = self.start(argv, **options)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        return out
+
+    def ddp(self, text: str, ranks: int = 2, **options) -> str:
+        script = self.script(TRAINING + textwrap.dedent(text))
+        return self.run([*TORCHRUN, f"--nproc-per-node={ranks}", script], **options)
+
+    def read(self) -> ProbeReader:
+        reader = ProbeReader(self.records)
+        reader.look()
+        return reader
+
+    def lines(self) -> list[dict]:
+        files = sorted(self.records.glob("*.jsonl")) if self.records.is_dir() else []
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def events(self, kind: str) -> list[dict]:
+        found = [event for line in self.lines() for event in line.get("events", [])]
+        return [event for event in found if event["kind"] == kind]
+
+    def found(self) -> list[str]:
+        return [finding.kind for finding in silent_mistakes(self.read().records())]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+# -- without torch: what every Python pays and sees -----------------------------------------------
+
+FAKE_TORCH = {
+    "torch/__init__.py": "import torch.optim\n__version__ = '2.4.0'\n",
+    "torch/optim/__init__.py": "from torch.optim.optimizer import Optimizer\n",
+    "torch/optim/optimizer.py": """
+        hooks = []
+        def register_optimizer_step_post_hook(hook): hooks.append(hook)
+        def register_optimizer_step_pre_hook(hook): pass
+        class Optimizer:
+            param_groups = []
+            def step(self):
+                for hook in hooks: hook(self, (), {})
+        """,
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize("python", INTERPRETERS, ids=lambda each: Path(each).name)
+def test_steps_are_counted_on_every_python(watched, python):
+    write(watched.folder / "lib", FAKE_TORCH)
+    script = watched.script("""
+        import torch
+        optimizer = torch.optim.Optimizer()
+        for _ in range(7): optimizer.step()
+        """)
+    watched.run(
+        [python, script], env=watched.environment(str(watched.folder / "lib"), RANK="3", WORLD_SIZE="5")
+    )
+    last = watched.lines()[-1]
+    assert (last["rank"], last["world_size"], last["step"]) == (3, 5, 7)
+    assert not watched.events("error")
+
+
+def test_a_torch_without_the_hooks_is_told_once_and_breaks_nothing(watched):
+    write(watched.folder / "lib", FAKE_TORCH | {"torch/optim/optimizer.py": "class Optimizer: pass\n"})
+    script = watched.script("import torch; torch.optim.Optimizer(); print('done')")
+    env = watched.environment(str(watched.folder / "lib"), RANK="0")
+    assert watched.run([sys.executable, script], env=env) == "done\n"
+    (error,) = watched.events("error")
+    assert (error["hook"], "register_optimizer_step_post_hook" in error["message"]) == (
+        "torch.optim.optimizer",
+        True,
+    )
+    assert watched.read().faults() == [
+        f"rank 0: the probe's part 'torch.optim.optimizer' is off: {error['message']}"
+    ]
+
+
+def test_a_folder_that_cannot_be_written_breaks_nothing(watched):
+    write(watched.folder / "lib", FAKE_TORCH)
+    watched.records.parent.mkdir()
+    watched.records.write_text("a file is in the way")
+    script = watched.script("import torch; torch.optim.Optimizer().step(); print('done')")
+    env = watched.environment(str(watched.folder / "lib"), RANK="0")
+    assert watched.run([sys.executable, script], env=env) == "done\n"
+
+
+def test_a_script_finds_its_path_and_its_sitecustomize_as_without_the_probe(watched):
+    write(watched.folder / "site", {"sitecustomize.py": "import sys; sys.customised_by = __file__\n"})
+    show = "import sys, sitecustomize; print(sys.path, sys.customised_by, sitecustomize.__file__)"
+    site = str(watched.folder / "site")
+    with_probe = watched.run([sys.executable, "-c", show], env=watched.environment(site))
+    without = watched.run([sys.executable, "-c", show], env=os.environ | {"PYTHONPATH": site})
+    assert with_probe == without
+
+
+def test_an_error_in_the_sites_own_customisation_is_reported_as_without_the_probe(watched):
+    write(watched.folder / "site", {"sitecustomize.py": "raise ValueError('its own fault')\n"})
+    site = str(watched.folder / "site")
+    command = [sys.executable, "-c", "print('done')"]
+    said = []
+    for env in (watched.environment(site), os.environ | {"PYTHONPATH": site}):
+        process = watched.start(command, env=env)
+        said.append(process.communicate(timeout=60))
+    assert said[0] == said[1]
+    assert "its own fault" in said[0][1]
+
+
+def test_without_the_variable_nothing_of_the_probe_is_loaded(watched):
+    env = os.environ | {"PYTHONPATH": str(PROBE)}
+    loaded = watched.run(
+        [sys.executable, "-c", "import sys; print('rankzero_probe' in sys.modules)"], env=env
+    )
+    assert loaded == "False\n"
+    assert not watched.records.exists()
+
+
+def test_a_process_that_trains_nothing_leaves_no_record(watched):
+    watched.run(
+        [sys.executable, "-c", "import json, subprocess, http.client"], env=watched.environment(RANK="0")
+    )
+    assert not watched.records.exists()
+
+
+def test_a_child_of_a_rank_is_no_rank_by_its_variables(watched):
+    write(watched.folder / "lib", FAKE_TORCH)
+    script = watched.script("""
+        import subprocess, sys, torch
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        """)
+    watched.run([sys.executable, script], env=watched.environment(str(watched.folder / "lib"), RANK="0"))
+    assert len(list(watched.records.glob("*.jsonl"))) == 1
+
+
+def test_a_loaders_module_keeps_its_own_loader_and_source(watched):
+    write(watched.folder / "lib", FAKE_TORCH)
+    show = """if True:
+        import inspect, torch.optim.optimizer as module
+        loader = module.__loader__
+        print(type(loader).__name__, sorted(vars(loader)), "hooks = []" in inspect.getsource(module))
+        """
+    env = watched.environment(str(watched.folder / "lib"))
+    assert watched.run([sys.executable, "-c", show], env=env) == "SourceFileLoader ['name', 'path'] True\n"
+
+
+# -- with torch -------------------------------------------------------------------------------------
+
+
+def test_two_ranks_of_an_unchanged_script_are_seen(watched):
+    """Two processes of a data loader each, a validation in between, set_epoch forgotten."""
+    write(watched.folder / "site", {"sitecustomize.py": "import os; os.environ['CUSTOMISED'] = '1'\n"})
+    out = watched.ddp(
+        """
+        import os
+        dist.init_process_group("gloo")
+        train(set_epoch=False, workers=2)
+        sys.stdout.write(f"{os.environ['CUSTOMISED']} {'worker/probe' in str(sys.path)}\\n")
+        dist.destroy_process_group()
+        """,
+        env=watched.environment(str(watched.folder / "site")),
+    )
+    assert out.splitlines() == ["1 False"] * 2
+    statuses = watched.read().latest()
+    assert {rank: (each.step, each.world_size, each.ended) for rank, each in statuses.items()} == {
+        0: (30, 2, True), 1: (30, 2, True)
+    }  # fmt: skip
+    assert len(list(watched.records.glob("*.jsonl"))) == 2
+    stepping = [line for line in watched.lines() if "step_time_s" in line]
+    assert all(line["data_wait_s"] >= 0 and 0 < line["step_time_s"] < 10 for line in stepping)
+    for line in stepping:  # 16 samples a step, whatever the validation loader took in between
+        assert line["samples_per_s"] == pytest.approx(16 * line["steps_per_s"], rel=1e-3)
+    assert all(line["peak_memory_bytes"] > 50e6 and line["stacks"] for line in watched.lines())
+    assert not watched.events("error")
+    assert watched.found() == ["set_epoch never called"]
+
+
+def test_ranks_with_the_same_samples_and_models_that_drift_are_found(watched):
+    """Two mistakes at once: shuffle=True after the same seed, and model.module in place of the wrapper."""
+    watched.ddp("""
+        dist.init_process_group("gloo")
+        train(shard=False, epochs=2)
+        train(epochs=2, bypass=True)
+        """)
+    assert watched.found() == ["parameters differ", "same samples on several ranks"]
+    assert not watched.events("error")
+
+
+def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
+    script = watched.script(
+        TRAINING
+        + textwrap.dedent("""
+        def sleep_for_ever(epoch, step):
+            import time
+            if dist.get_rank() == 1 and (epoch, step) == (1, 3):
+                time.sleep(600)  # HERE
+
+        dist.init_process_group("gloo")
+        train(before_step=sleep_for_ever)
+        """)
+    )
+    here = 1 + [line.endswith("# HERE") for line in Path(script).read_text().splitlines()].index(True)
+    process = watched.start([*TORCHRUN, "--nproc-per-node=2", script])
+    try:
+        reader, statuses, deadline = ProbeReader(watched.records), {}, time.monotonic() + 90
+        while not (
+            len(statuses) == 2 and all(each.frames for each in statuses.values()) and statuses[0].step == 14
+        ):
+            assert process.poll() is None and time.monotonic() < deadline, statuses
+            time.sleep(0.2)
+            reader.look()
+            statuses = reader.latest()
+        stacks = reader.ask_stacks()
+        assert (stacks[1][0].file, stacks[1][0].line, stacks[1][0].function) == (
+            script,
+            here,
+            "sleep_for_ever",
+        )
+        assert users_frame(stacks[0]).function == "train"
+        assert all((watched.records / f"{each.pid}.stack").stat().st_size for each in statuses.values())
+        later = time.time() + 62
+        verdict = hang_verdict(statuses.values(), later, reader.median_step_s())
+        assert [each.rank for each in verdict.behind] == [1]
+        assert (
+            f"Rank 1 is behind: at train.py line {here} in sleep_for_ever, after step 13." in verdict.sentence
+        )
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_ranks_of_mp_spawn_are_told_apart(watched):
+    script = watched.script(
+        TRAINING
+        + textwrap.dedent("""
+        import os
+        import torch.multiprocessing as mp
+
+        def work(rank, world_size, port):
+            dist.init_process_group(
+                "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
+            train(epochs=2)
+
+        if __name__ == "__main__":
+            import socket
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            mp.spawn(work, (2, port), nprocs=2)
+        """)
+    )
+    watched.run([sys.executable, script])
+    statuses = watched.read().latest()
+    assert {rank: (each.step, each.world_size) for rank, each in statuses.items()} == {0: (20, 2), 1: (20, 2)}
+    assert len(list(watched.records.glob("*.jsonl"))) == 2
+    assert watched.found() == []
+
+
+def test_one_process_accumulates_compiles_and_takes_the_signal_for_itself(watched):
+    script = watched.script("""
+        import signal, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        signal.signal(signal.SIGUSR2, lambda *_: None)
+        model = torch.nn.Linear(4, 1)
+        slow, fast = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(model.parameters())
+        step = torch.compile(slow.step, backend="eager")
+        loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=2)
+        for number, (batch,) in enumerate(loader, start=1):
+            model(batch).sum().backward()
+            if number % 4 == 0:
+                step()
+                fast.step()
+        """)
+    watched.run([sys.executable, script])
+    (rank,) = watched.read().latest().values()
+    assert (rank.rank, rank.step, rank.stacks, rank.ended) == (0, 8, False, True)
+    (line,) = [line for line in watched.lines() if "samples_per_s" in line]
+    assert line["samples_per_s"] == pytest.approx(8 * line["steps_per_s"], rel=1e-3)
+    assert not watched.events("error")
+
+
+def test_an_exception_in_the_data_points_at_the_users_line(watched):
+    script = watched.script("""
+        from torch.utils.data import DataLoader, Dataset
+        class Broken(Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, index): raise ValueError("no such sample")
+        for batch in DataLoader(Broken()): pass
+        """)
+    process = watched.start([sys.executable, script])
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert 'File "<rankzero probe>"' in err and str(PROBE) not in err
+    from worker.tracebacks import find_failure
+
+    assert find_failure(err).place == ", train.py line 5"
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [["image_classifier", "--accumulate=2", "--workers=1"], ["language_model", "--max-steps=20"]],
+    ids=lambda each: each[0],
+)
+def test_no_false_alarm_on_the_recipes(watched, recipe):
+    name, *options = recipe
+    argv = [
+        *TORCHRUN,
+        "--nproc-per-node=2",
+        str(launch.recipe_path(name)),
+        "--epochs=2",
+        "--max-steps=40",
+        *options,
+    ]
+    watched.run(argv)
+    statuses = watched.read().latest()
+    assert len(statuses) == 2 and len({each.step for each in statuses.values()}) == 1
+    assert watched.found() == [] and not watched.events("error")
