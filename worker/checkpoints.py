@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -15,22 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.checkpoint_copies import copy_file, copy_folder
+from worker.checkpoint_folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoint_formats import Completeness, completeness, step_of
-from worker.walk import (
-    FileKey,
-    Listing,
-    data_directory,
-    entry_key,
-    file_key,
-    is_checkpoint_name,
-    name_on_server,
-    walk_files,
-)
+from worker.walk import FileKey, Listing, data_directory, entry_key, name_on_server
 
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
-"""A file without an end mark of its own counts as complete when nothing was written to it for so long."""
+"""A file or folder without an end mark counts as complete when nothing was written to it for so long."""
+MARKED_QUIET_S = 1.0
+"""Behind a folder's end mark, for what scripts like to put beside it."""
 SETTLE_S = 0.05
 """File times tick every few milliseconds: only a write after this long is sure to change them."""
 RESERVE_BYTES = 256 * 1024 * 1024
@@ -51,7 +45,31 @@ class Snapshot:
     sha256: str
     written_at: float
     key: FileKey
-    """(inode, size, mtime_ns) of the file it was taken from."""
+    """(inode, size, mtime_ns) of the file it was taken from; of a folder see `Folder.key`."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A file, or a folder that travels as one tar file, that may be a complete checkpoint."""
+
+    path: Path
+    name: str
+    """Its name on the server."""
+    key: FileKey
+    folder: Folder | None = None
+
+    def completeness(self) -> Completeness:
+        return self.folder.completeness() if self.folder else completeness(self.path)
+
+    def quiet_s(self, unmarked_s: float) -> float:
+        """How long nothing may have been written to it before it is looked into."""
+        if self.folder is None:
+            return min(unmarked_s, MARKED_QUIET_S) if may_grow_into_folder(self.path) else 0.0
+        return min(unmarked_s, MARKED_QUIET_S) if self.folder.has_end_mark else unmarked_s
+
+    def copy_to(self, part: Path) -> bool:
+        """False when it changed meanwhile."""
+        return copy_folder(self.folder, part) if self.folder else copy_file(self.path, part, self.key)
 
 
 class CheckpointWatch:
@@ -92,10 +110,8 @@ class CheckpointWatch:
         began = time.monotonic()
         self.notice = None
         candidates = list(self._candidates())
-        taken = [snapshot for found in candidates if (snapshot := self._take(*found, now, final))]
-        self._looks = {
-            str(path): self._looks[str(path)] for path, _, _ in candidates if str(path) in self._looks
-        }
+        taken = [snapshot for found in candidates if (snapshot := self._take(found, now, final))]
+        self._looks = {found.name: look for found in candidates if (look := self._looks.get(found.name))}
         # A huge working directory is walked less often: at most a twentieth of the time.
         self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if not taken else now
         return taken
@@ -119,73 +135,86 @@ class CheckpointWatch:
 
     def incomplete(self) -> list[str]:
         """Names of checkpoints that are there and were never complete: what a kill in mid-save leaves."""
-        found = ((name, completeness(path)) for path, name, _ in self._candidates())
+        found = ((candidate.name, candidate.completeness()) for candidate in self._candidates())
         return sorted(name for name, whole in found if whole is Completeness.INCOMPLETE)
 
     # -- looking -------------------------------------------------------------------------------
 
-    def _candidates(self) -> Iterator[tuple[Path, str, FileKey]]:
-        """Checkpoint files that are neither older than the attempt nor taken already."""
+    def _candidates(self) -> Iterator[_Candidate]:
+        """Checkpoints that are neither older than the attempt nor taken already."""
         prune = data_directory(self._attempt_dir)
         for root in self._roots:
-            for entry in walk_files(root, is_checkpoint_name, prune):
-                key, path = entry_key(entry), Path(entry.path)
-                if key is None or self._ignored.get(entry.path) == key:
-                    continue
-                name = name_on_server(path, self._attempt_dir, root)
-                if self._taken.get(name) != key:
-                    yield path, name, key
+            for found in find_checkpoints(root, prune):
+                candidate = self._candidate(found, root)
+                if candidate and self._taken.get(candidate.name) != candidate.key:
+                    yield candidate
 
-    def _take(self, path: Path, name: str, key: FileKey, now: float, final: bool) -> Snapshot | None:
-        if not final and not self._has_settled(path, key, now):
+    def _candidate(self, found: Folder | os.DirEntry[str], root: Path) -> _Candidate | None:
+        path = Path(found.path)
+        name = name_on_server(path, self._attempt_dir, root)
+        if isinstance(found, Folder):
+            return _Candidate(path, f"{name}.tar", found.key, found) if found.is_new(self._ignored) else None
+        key = entry_key(found)
+        if key is None or self._ignored.get(found.path) == key:
             return None
-        if not self._is_whole(path, now, final):
+        return _Candidate(path, name, key)
+
+    def _take(self, found: _Candidate, now: float, final: bool) -> Snapshot | None:
+        if not final and not self._has_settled(found, now):
             return None
-        if self._free_bytes(self._outbox) < key[1] + self._reserve_bytes:
+        if not self._is_whole(found, now, final):
+            return None
+        if self._free_bytes(self._outbox) < found.key[1] + self._reserve_bytes:
             self.notice = (
-                f"Too little disk space to take checkpoint {name}: it needs {key[1]} bytes and "
+                f"Too little disk space to take checkpoint {found.name}: it needs {found.key[1]} bytes and "
                 f"{self._reserve_bytes} more must stay free. Free some space; it is tried again."
             )
             return None
-        return self._snapshot(path, name, key)
+        return self._snapshot(found)
 
-    def _has_settled(self, path: Path, key: FileKey, now: float) -> bool:
-        """A key seen before, or old enough by the clock, that any further write would change it."""
-        seen_key, since = self._looks.get(str(path), (None, now))
-        if seen_key != key:
-            self._looks[str(path)] = (key, now)
-            return abs(time.time() - key[2] / 1e9) > SETTLE_S
-        return now - since >= SETTLE_S
+    def _has_settled(self, found: _Candidate, now: float) -> bool:
+        """Not written to for long enough. A file's own time may say so, too; copied folders keep old times."""
+        needed_s = max(SETTLE_S, found.quiet_s(self._quiet_s))
+        seen_key, since = self._looks.get(found.name, (None, now))
+        if seen_key != found.key:
+            self._looks[found.name] = (found.key, now)
+            since = now
+        is_old = found.folder is None and abs(time.time() - found.key[2] / 1e9) > needed_s
+        return is_old or now - since >= needed_s
 
-    def _is_whole(self, path: Path, now: float, final: bool) -> bool:
-        whole = completeness(path)
+    def _is_whole(self, found: _Candidate, now: float, final: bool) -> bool:
+        whole = found.completeness()
         if whole is Completeness.UNKNOWN:
-            return final or now - self._looks[str(path)][1] >= self._quiet_s
+            return final or now - self._looks[found.name][1] >= self._quiet_s
         return whole is Completeness.COMPLETE
 
     # -- taking --------------------------------------------------------------------------------
 
-    def _snapshot(self, path: Path, name: str, key: FileKey) -> Snapshot | None:
-        """A copy of exactly the file that was looked at, or nothing."""
+    def _snapshot(self, found: _Candidate) -> Snapshot | None:
+        """A copy of exactly what was looked at, or nothing."""
         part = self._outbox / f"{secrets.token_hex(8)}.part"
         try:
-            if not _copy_unchanged(path, part, key):
+            if not found.copy_to(part):
                 part.unlink(missing_ok=True)
                 return None
             with part.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                size_bytes = os.fstat(file.fileno()).st_size
             copy = part.rename(part.with_suffix(""))
         except OSError as error:
             part.unlink(missing_ok=True)
-            if path.exists():
-                self.notice = f"Checkpoint {name} could not be copied: {error.strerror}. It is tried again."
+            if not isinstance(error, FileNotFoundError):  # it was deleted before it could be copied
+                self.notice = (
+                    f"Checkpoint {found.name} could not be copied: {error.strerror}. It is tried again."
+                )
             return None
-        snapshot = Snapshot(name, copy, step_of(name), key[1], sha256, key[2] / 1e9, key)
+        name, key = found.name, found.key
+        snapshot = Snapshot(name, copy, step_of(name), size_bytes, sha256, key[2] / 1e9, key)
         with self._lock:
             self._taken[name] = key
             self._pending.append(snapshot)
             self._write_notes()
-        log.info("checkpoint %s taken (%d bytes, sha256 %s)", name, key[1], sha256[:12])
+        log.info("checkpoint %s taken (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return snapshot
 
     def _sweep(self) -> None:
@@ -230,43 +259,6 @@ class CheckpointWatch:
             fresh.replace(self._notes)
         except OSError as error:  # a full disk: what is only in memory is taken again after a restart
             self.notice = f"The list of checkpoints on their way could not be written: {error.strerror}."
-
-
-def _copy_unchanged(path: Path, part: Path, key: FileKey) -> bool:
-    """Copies the file (as a reflink where the file system can); False when it was written to meanwhile."""
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        if file_key(os.fstat(source)) != key:
-            return False
-        with part.open("xb", buffering=0) as copy:
-            _copy_bytes(source, copy.fileno(), key[1])
-            same_size = os.fstat(copy.fileno()).st_size == key[1]
-        return same_size and file_key(os.fstat(source)) == key
-    finally:
-        os.close(source)
-
-
-_PIECE_BYTES = 16 * 1024 * 1024
-_NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
-
-
-def _copy_bytes(source: int, target: int, size: int) -> None:
-    by_kernel, at = hasattr(os, "copy_file_range"), 0
-    while at < size:
-        piece = min(_PIECE_BYTES, size - at)
-        if by_kernel:
-            try:
-                copied = os.copy_file_range(source, target, piece, at, at)
-            except OSError as error:
-                if error.errno not in _NOT_BY_KERNEL:
-                    raise
-                by_kernel = False
-                continue
-        else:
-            copied = os.pwrite(target, os.pread(source, piece, at), at)
-        if not copied:
-            return
-        at += copied
 
 
 def _key(key: Sequence[int]) -> FileKey:

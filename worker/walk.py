@@ -41,8 +41,8 @@ def remember_existing(root: Path) -> dict[str, FileKey]:
 
 
 def counts(name: str) -> bool:
-    """Whether a file of this name is one that the worker takes to the server."""
-    return is_event_file(name) or is_checkpoint_name(name)
+    """Whether a file of this name is one that the worker takes to the server, alone or in its folder."""
+    return is_event_file(name) or is_checkpoint_name(name) or name.endswith(".distcp")
 
 
 def is_event_file(name: str) -> bool:
@@ -56,7 +56,12 @@ _TEMPORARY = re.compile(r"\.(tmp|temp|part|partial|incomplete|swp)|[~]$|^tmp", r
 
 def is_checkpoint_name(name: str) -> bool:
     """A checkpoint's suffix, and not the name of a file on its way to another name."""
-    return name.endswith(CHECKPOINT_SUFFIXES) and not name.startswith(".") and not _TEMPORARY.search(name)
+    return name.endswith(CHECKPOINT_SUFFIXES) and not name.startswith(".") and not is_temporary_name(name)
+
+
+def is_temporary_name(name: str) -> bool:
+    """The name of a file on its way to another name."""
+    return _TEMPORARY.search(name) is not None
 
 
 def entry_key(entry: os.DirEntry[str]) -> FileKey | None:

@@ -252,7 +252,7 @@ def test_a_nearly_full_disk_is_said_and_tried_again(node: Node) -> None:
 
 def test_a_file_changed_while_it_is_copied_is_not_taken(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     path = node.write("last.pt", zip_bytes(5000))
-    monkeypatch.setattr("worker.checkpoints._PIECE_BYTES", 1000)
+    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
     copy_piece, pieces = os.copy_file_range, []
 
     def slow_copy(*arguments: int) -> int:
@@ -274,7 +274,7 @@ def test_a_file_deleted_while_it_is_copied_is_still_taken_whole(
 ) -> None:
     data = zip_bytes(5000)
     path = node.write("last.pt", data)
-    monkeypatch.setattr("worker.checkpoints._PIECE_BYTES", 1000)
+    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
     copy_piece = os.copy_file_range
 
     def copy_and_delete(*arguments: int) -> int:

@@ -1,0 +1,384 @@
+"""Folders that are one checkpoint travel whole, as one archive, or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import struct
+import tarfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from worker.checkpoint_copies import HELD_OPEN
+from worker.checkpoint_formats import Completeness
+from worker.checkpoints import CheckpointWatch, Snapshot
+from worker.walk import remember_existing
+
+
+def zip_bytes(size: int = 1000) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02" + os.urandom(size))
+    return buffer.getvalue()
+
+
+def safetensors_bytes(values: int = 10) -> bytes:
+    text = json.dumps({"w": {"dtype": "F32", "shape": [values], "data_offsets": [0, 4 * values]}}).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(4 * values)
+
+
+def index_of(*shards: str) -> bytes:
+    return json.dumps({"weight_map": {f"layer.{n}": shard for n, shard in enumerate(shards)}}).encode()
+
+
+class Node:
+    """An attempt's directory and a watch over it, with a clock of its own."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.dir = tmp_path / "data/runs/abcdefghij/attempts/1/node0"
+        self.work, self.now = self.dir / "work", 100.0
+        self.work.mkdir(parents=True)
+        self.watch = CheckpointWatch(
+            [self.work], self.dir / "outbox", quiet_s=5, free_bytes=lambda _: 1 << 40
+        )
+
+    def write(self, **files: bytes) -> None:
+        for name, data in files.items():
+            path = self.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def look(self, seconds: float = 1, *, final: bool = False) -> list[Snapshot]:
+        self.now += seconds
+        return self.watch.step(self.now, final=final)
+
+    def settle(self, seconds: float = 12) -> list[Snapshot]:
+        """All that is taken when nothing is written any more."""
+        return [taken for _ in range(int(seconds)) for taken in self.look()]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def names(snapshots: list[Snapshot]) -> list[str]:
+    return sorted(snapshot.name.removeprefix("work/") for snapshot in snapshots)
+
+
+def content(snapshot: Snapshot) -> dict[str, bytes]:
+    with tarfile.open(snapshot.path, "r:") as archive:
+        files = {member.name: archive.extractfile(member) for member in archive if member.isreg()}
+        return {name: file.read() for name, file in files.items() if file}
+
+
+TRAINER = {
+    "out/checkpoint-10/config.json": b"{}",
+    "out/checkpoint-10/model.safetensors": safetensors_bytes(),
+    "out/checkpoint-10/training_args.bin": zip_bytes(),
+    "out/checkpoint-10/optimizer.pt": zip_bytes(),
+    "out/checkpoint-10/rng_state_0.pth": zip_bytes(),
+    "out/checkpoint-10/trainer_state.json": b'{"global_step": 10}',
+}
+ACCELERATE = {
+    "state_10/model.safetensors": safetensors_bytes(),
+    "state_10/optimizer.bin": zip_bytes(),
+    "state_10/scheduler.bin": zip_bytes(),
+    "state_10/random_states_0.pkl": zip_bytes(),
+}
+DEEPSPEED = {
+    "ds/global_step10/mp_rank_00_model_states.pt": zip_bytes(),
+    "ds/global_step10/zero_pp_rank_0_mp_rank_00_optim_states.pt": zip_bytes(),
+    "ds/latest": b"global_step10",
+}
+LIGHTNING_FSDP = {
+    "checkpoints/epoch=0-step=10.ckpt/__0_0.distcp": b"x" * 5000,
+    "checkpoints/epoch=0-step=10.ckpt/.metadata": b"m",
+    "checkpoints/epoch=0-step=10.ckpt/meta.pt": zip_bytes(),
+}
+LIGHTNING_DEEPSPEED = {
+    "checkpoints/last.ckpt/checkpoint/mp_rank_00_model_states.pt": zip_bytes(),
+    "checkpoints/last.ckpt/checkpoint/zero_pp_rank_0_mp_rank_00_optim_states.pt": zip_bytes(),
+    "checkpoints/last.ckpt/latest": b"checkpoint",
+}
+PRETRAINED = {
+    "final/config.json": b"{}",
+    "final/model-00001-of-00002.safetensors": safetensors_bytes(),
+    "final/model-00002-of-00002.safetensors": safetensors_bytes(),
+    "final/model.safetensors.index.json": index_of(
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    ),
+    "final/tokenizer.json": b"{}",
+}
+FOLDERS = {
+    "trainer": (TRAINER, "out/checkpoint-10.tar", 10),
+    "accelerate": (ACCELERATE, "state_10.tar", None),
+    "deepspeed": (DEEPSPEED, "ds/global_step10.tar", 10),
+    "lightning fsdp": (LIGHTNING_FSDP, "checkpoints/epoch=0-step=10.ckpt.tar", 10),
+    "lightning deepspeed": (LIGHTNING_DEEPSPEED, "checkpoints/last.ckpt.tar", None),
+    "pretrained": (PRETRAINED, "final.tar", None),
+}
+
+
+@pytest.mark.parametrize(("files", "name", "step"), FOLDERS.values(), ids=FOLDERS)
+def test_a_whole_folder_travels_as_one_archive(
+    node: Node, files: dict[str, bytes], name: str, step: int | None
+) -> None:
+    node.write(**files)
+    taken = node.settle()
+    assert names(taken) == [name]
+    assert taken[0].step == step
+    folder = name.removesuffix(".tar")
+    inside = {path for path in files if path.startswith(f"{folder}/")}
+    top = folder.rpartition("/")[2]
+    assert content(taken[0]) == {top + path.removeprefix(folder): files[path] for path in inside}
+    assert node.settle() == []
+
+
+@pytest.mark.parametrize("files", [files for files, _, _ in FOLDERS.values()], ids=FOLDERS)
+def test_no_part_of_a_folder_is_taken_at_the_end_of_a_killed_run(
+    tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    """Written in the frameworks' own order, and ended before the last file."""
+    order = list(files)
+    for cut in range(2, len(order)):
+        if order[cut - 1 : cut + 1] == ["final/model.safetensors.index.json", "final/tokenizer.json"]:
+            continue  # the model is whole without its tokenizer
+        node = Node(tmp_path / str(cut))
+        node.write(**{name: files[name] for name in order[:cut]})
+        assert names(node.look(final=True)) == [], order[cut - 1]
+        assert node.watch.incomplete() != []
+
+
+@pytest.mark.parametrize("files", [files for files, _, _ in FOLDERS.values()], ids=FOLDERS)
+def test_a_member_cut_in_the_middle_keeps_the_folder_back(node: Node, files: dict[str, bytes]) -> None:
+    victim = next(name for name in files if name.endswith((".safetensors", ".pt")))
+    node.write(**{**files, victim: files[victim][:-5]})
+    assert node.settle() == [] and node.look(final=True) == []
+    node.write(**{victim: files[victim]})
+    if ".metadata" not in str(files):
+        assert len(node.look(final=True)) == 1
+
+
+def test_while_a_folder_is_written_to_nothing_is_taken(node: Node) -> None:
+    for name, data in TRAINER.items():
+        node.write(**{name: data})
+        assert node.look(2) == []
+    assert node.look(2) == []
+    node.write(**{"out/checkpoint-10/rng_state_1.pth": zip_bytes()})  # of a slower rank
+    assert node.look(4) == []
+    [taken] = node.settle()
+    assert "checkpoint-10/rng_state_1.pth" in content(taken)
+
+
+def test_one_content_always_makes_the_same_archive(tmp_path: Path) -> None:
+    sums = []
+    for turn, order in enumerate((list(TRAINER), list(reversed(TRAINER)))):
+        node = Node(tmp_path / str(turn))
+        node.write(**{name: TRAINER[name] for name in order})
+        sums += [taken.sha256 for taken in node.look(final=True)]
+    assert len(sums) == 2 and len(set(sums)) == 1
+
+
+def test_an_older_end_mark_does_not_cover_shards_that_are_written_anew(node: Node) -> None:
+    node.write(**{"step_5/__0_0.distcp": b"old", "step_5/.metadata": b"m"})
+    assert names(node.settle()) == ["step_5.tar"]
+    time.sleep(0.02)  # the tick of file times
+    node.write(**{"step_5/__0_0.distcp": b"new"})
+    assert node.settle() == [] and node.look(final=True) == []
+    time.sleep(0.02)
+    node.write(**{"step_5/.metadata": b"m"})
+    [taken] = node.settle()
+    assert content(taken) == {"step_5/.metadata": b"m", "step_5/__0_0.distcp": b"new"}
+
+
+def test_deepspeeds_latest_must_have_reached_the_folder(node: Node) -> None:
+    node.write(**{**DEEPSPEED, "ds/latest": b"global_step5"})
+    assert node.settle() == []
+    node.write(**{"ds/latest": b"global_step20"})
+    assert names(node.settle()) == ["ds/global_step10.tar"]
+
+
+def test_without_latest_a_later_folder_shows_that_the_one_before_is_done(node: Node) -> None:
+    files = {name.replace("step10", f"step{n}"): data for name, data in DEEPSPEED.items() for n in (10, 20)}
+    del files["ds/latest"]
+    node.write(**files)
+    assert names(node.settle()) == ["ds/global_step10.tar"]
+
+
+def test_a_staging_folder_is_not_looked_into(node: Node) -> None:
+    staged = {name.replace("checkpoint-10", "tmp-checkpoint-10"): data for name, data in TRAINER.items()}
+    node.write(**staged)
+    assert node.settle() == []
+    (node.work / "out/tmp-checkpoint-10").rename(node.work / "out/checkpoint-10")
+    assert names(node.settle()) == ["out/checkpoint-10.tar"]
+
+
+def test_an_output_folder_is_taken_without_what_else_lies_in_it(node: Node) -> None:
+    node.write(
+        **TRAINER,
+        **{
+            "out/config.json": b"{}",
+            "out/model.safetensors": safetensors_bytes(),
+            "out/train.log": b"grows",
+            "out/all_results.json": b"{}",
+            "out/best.pt": zip_bytes(),
+            "out/runs/events.out.tfevents.1": b"x",
+        },
+    )
+    taken = node.settle()
+    assert names(taken) == ["out.tar", "out/best.pt", "out/checkpoint-10.tar"]
+    [model] = [one for one in taken if one.name == "work/out.tar"]
+    assert set(content(model)) == {"out/config.json", "out/model.safetensors"}
+    node.write(**{"out/train.log": b"grows on", "out/all_results.json": b"{...}"})
+    assert node.settle() == []
+
+
+def test_the_working_directory_itself_is_no_folder(node: Node) -> None:
+    node.write(**{"config.json": b"{}", "model.safetensors": safetensors_bytes()})
+    assert names(node.settle()) == ["model.safetensors"]
+
+
+def test_a_folder_of_the_users_own_making_is_taken_file_by_file(node: Node) -> None:
+    node.write(
+        **{"checkpoint-5/weights.pt": zip_bytes(), "run.ckpt/step_1.pt": zip_bytes(), ".metadata": b""}
+    )
+    assert names(node.settle()) == ["checkpoint-5/weights.pt", "run.ckpt/step_1.pt"]
+
+
+def test_what_was_there_before_the_start_is_not_taken(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.write(**PRETRAINED, **{"old/__0_0.distcp": b"x", "old/.metadata": b"m"})
+    existing = json.loads(json.dumps(remember_existing(node.work)))
+    node.watch = CheckpointWatch([node.work], node.dir / "outbox", quiet_s=5, ignore=existing)
+    assert node.settle() == []
+    node.write(**{"final/model-00001-of-00002.safetensors": safetensors_bytes(20)})
+    assert names(node.settle()) == ["final.tar"]
+
+
+def test_links_in_a_folder_are_left_out(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    node.write(**TRAINER)
+    (node.work / "out/checkpoint-10/link.txt").symlink_to(tmp_path / "secret")
+    (node.work / "out/checkpoint-10/folder").symlink_to(tmp_path)
+    [taken] = node.settle()
+    assert len(content(taken)) == len(TRAINER)
+
+
+def test_a_restarted_worker_takes_no_folder_twice(node: Node) -> None:
+    node.write(**TRAINER)
+    [taken] = node.settle()
+    node.watch = CheckpointWatch([node.work], node.dir / "outbox", quiet_s=5)
+    assert node.watch.pending() == [taken]
+    assert node.settle() == []
+
+
+# -- changed or deleted while it is copied -------------------------------------------------------
+
+
+def between_pieces(monkeypatch: pytest.MonkeyPatch, act: object, at_piece: int = 3) -> None:
+    """Calls `act` when that many pieces of 1000 bytes were copied."""
+    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
+    copy_piece, pieces = os.copy_file_range, []
+
+    def slow_copy(*arguments: int) -> int:
+        pieces.append(arguments)
+        if len(pieces) == at_piece:
+            act()  # type: ignore[operator]
+        return copy_piece(*arguments)
+
+    monkeypatch.setattr(os, "copy_file_range", slow_copy)
+
+
+def test_a_folder_deleted_while_it_is_copied_is_still_taken_whole(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write(**TRAINER)
+    between_pieces(monkeypatch, lambda: shutil.rmtree(node.work / "out"))
+    [taken] = node.settle()
+    assert len(content(taken)) == len(TRAINER)
+    assert not (node.work / "out").exists()
+
+
+@pytest.mark.parametrize("victim", [list(TRAINER)[1], list(TRAINER)[-1]])
+def test_a_folder_rewritten_while_it_is_copied_is_not_taken(
+    node: Node, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    node.write(**TRAINER)
+    between_pieces(monkeypatch, lambda: node.write(**{victim: bytes(len(TRAINER[victim]))}))
+    assert node.settle(6) == []
+    assert [path.name for path in (node.dir / "outbox").iterdir()] == []
+
+
+def test_a_folder_deleted_before_it_is_copied_is_no_trouble(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write(**TRAINER)
+    monkeypatch.setattr(
+        "worker.checkpoint_folders.Folder.completeness",
+        lambda folder: shutil.rmtree(folder.path) or Completeness.COMPLETE,
+    )
+    assert node.settle() == []
+    assert node.watch.notice is None
+
+
+def test_a_folder_of_very_many_files_is_copied_too(node: Node) -> None:
+    many = {f"step_9/__{rank}_0.distcp": b"%d" % rank for rank in range(HELD_OPEN + 50)}
+    node.write(**many, **{"step_9/.metadata": b"m"})
+    [taken] = node.settle()
+    assert len(content(taken)) == HELD_OPEN + 51
+
+
+def test_a_script_that_rewrites_a_folder_all_the_time_yields_only_consistent_archives(node: Node) -> None:
+    stop = threading.Event()
+
+    def train() -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            for rank in range(4):
+                node.write(**{f"step_1/__{rank}_0.distcp": b"%8d" % turn * 5000})
+            node.write(**{"step_1/.metadata.tmp": b"%8d" % turn})
+            (node.work / "step_1/.metadata.tmp").replace(node.work / "step_1/.metadata")
+            stop.wait(0.001 if turn % 3 else 0.15)
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    taken: list[Snapshot] = []
+    deadline = time.monotonic() + 20
+    while len(taken) < 4 and time.monotonic() < deadline:
+        node.now = time.monotonic() * 100  # scan without pause, and take 1/100 s for quiet
+        taken += node.watch.step(node.now)
+    stop.set()
+    writer.join()
+    assert len(taken) >= 4
+    for snapshot in taken:
+        assert len({data[:8] for data in content(snapshot).values()}) == 1
+
+
+# -- written by torch itself -------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_real_distributed_checkpoint_comes_back_through_archive_and_unpacking(
+    node: Node, tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as dcp
+
+    from worker.unpack import unpack
+
+    state = {"model": {"w": torch.arange(12.0).reshape(3, 4)}, "step": 7}
+    dcp.save(state, checkpoint_id=node.work / "ckpt" / "step_7", no_dist=True)
+    [taken] = node.settle()
+    assert (taken.name, taken.step) == ("work/ckpt/step_7.tar", 7)
+    folder = unpack(taken.path, tmp_path / "resume/step_7", max_bytes=taken.size_bytes)
+    loaded = {"model": {"w": torch.zeros(3, 4)}, "step": 0}
+    dcp.load(loaded, checkpoint_id=folder, no_dist=True)
+    assert loaded["step"] == 7 and torch.equal(loaded["model"]["w"], state["model"]["w"])
