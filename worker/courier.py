@@ -12,7 +12,7 @@ from worker.checkpoints import CheckpointWatch
 from worker.client import Adoption, Client, Part, Refused
 from worker.handover import Handover
 from worker.mirror import FileMirror
-from worker.points import PointPump
+from worker.points import STEP_BATCHES, PointPump
 from worker.preparation import EXISTING_FILE
 from worker.walk import Listing
 
@@ -45,14 +45,7 @@ class Courier:
 
     def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
-        more = False
-        if now - self._points_at >= (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            self._points_at = now
-            more = self._points.step()
-        if now - self._mirror_at >= (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            self._mirror_at = now
-            more = self._mirror.step(now) > 0 or more
-        return more
+        return self._carry_points(now, watched) | self._carry_files(now, watched)
 
     def carry_rest(self) -> bool:
         """After the end: everything, due or not; True when more is waiting.
@@ -61,7 +54,7 @@ class Courier:
         but not all of its points.
         """
         sent = self._mirror.step(float("inf")) > 0
-        return self._points.step() or sent
+        return self._points.step() == STEP_BATCHES or sent
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
         """Copy what is complete before it changes or goes."""
@@ -75,6 +68,23 @@ class Courier:
     def is_done(self) -> bool:
         """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
         return self._handover.is_done and self._mirror.pending_bytes() == 0
+
+    def _carry_points(self, now: float, watched: bool) -> bool:
+        if now - self._points_at < (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+            return False
+        sent = self._points.step()
+        more = sent == STEP_BATCHES
+        if not more and (sent or not watched):  # while watched, a point after a pause is not held back
+            self._points_at = now
+        return more
+
+    def _carry_files(self, now: float, watched: bool) -> bool:
+        if now - self._mirror_at < (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+            return False
+        more = self._mirror.step(now) >= MIRROR_STEP_BYTES
+        if not more:
+            self._mirror_at = now
+        return more
 
     def _bytes_of(self, path: str, generation: int) -> int:
         return self._client.file_offsets(self._part, path, generation).offset

@@ -16,7 +16,7 @@ from worker.mirror import MirroredFile
 log = logging.getLogger(__name__)
 BATCH_BYTES = 256 * 1024
 """Of the event file; the points in it make one request."""
-STEP_BYTES = 4 * BATCH_BYTES
+STEP_BATCHES = 4
 
 
 @dataclass
@@ -44,9 +44,12 @@ class PointPump:
         self._notes = notes
         self._main_dir: str | None = None
 
-    def step(self) -> bool:
-        """Send what is new; True when more is waiting. What the server raises goes through."""
-        left = STEP_BYTES
+    def step(self) -> int:
+        """Send what is new; the number of batches sent, `STEP_BATCHES` when more is waiting.
+
+        What the server raises goes through.
+        """
+        sent = 0
         for file in self._files():
             size = _size_if_same(file)
             reader = self._readers.get((file.path, file.generation))
@@ -54,9 +57,9 @@ class PointPump:
                 continue
             if reader is None:
                 reader = self._open(file)
-            while left > 0 and self._send_batch(file, reader, size):
-                left -= BATCH_BYTES
-        return left <= 0
+            while sent < STEP_BATCHES and self._send_batch(file, reader, size):
+                sent += 1
+        return sent
 
     def _open(self, file: MirroredFile) -> _Reader:
         offset = self._offsets_of(file.path, file.generation).points_offset

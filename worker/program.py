@@ -155,10 +155,14 @@ class Worker:
         while not self._is_leaving:
             began = time.monotonic()
             more = self._daemon.step(began)
-            if not more:
-                pause_s = WATCHED_PAUSE_S if self._daemon.watched and self._daemon.attempts else PAUSE_S
-                self._wake.wait(max(pause_s, 2 * (time.monotonic() - began)))
-                self._wake.clear()
+            took_s = time.monotonic() - began
+            # The cores are the trainings': a backlog gets at most half of one, looking around a third.
+            if more:
+                time.sleep(took_s)
+                continue
+            is_watched = self._daemon.watched and self._daemon.attempts
+            self._wake.wait(max(WATCHED_PAUSE_S if is_watched else PAUSE_S, 2 * took_s))
+            self._wake.clear()
 
     def _follow_wishes(self) -> None:
         version: str | None = None
