@@ -49,7 +49,7 @@ class Service:
     def open(cls, settings: Settings) -> Service:
         """Open (or make) the data directory and the store in it."""
         make_private_directory(settings.data)
-        where = settings.store or str(settings.data / "rankzero.db")
+        where = settings.database_url or str(settings.data / "rankzero.db")
         return cls(settings, Store.open(where, backups=settings.data / "backups"))
 
     def close(self) -> None:

@@ -41,14 +41,14 @@ class Settings(BaseSettings):
             "dashboard, beside localhost and plain IP addresses."
         ),
     ] = []
-    store: Annotated[
+    database_url: Annotated[
         str | None,
         Field(description="URL of the database (postgresql://…); by default the SQLite file in `data`."),
     ] = None
     lost_after_s: Annotated[
         float,
         Field(gt=0, description="Seconds of silence after which a node counts as lost."),
-    ] = 300.0
+    ] = 30.0
     heartbeat_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
     ] = 3.0

@@ -12,9 +12,9 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.models import Chunk
@@ -22,6 +22,13 @@ from db.states import Point
 
 CHUNK_POINTS = 256
 BUCKET_POINTS = 16
+_CHUNKS = cast(Table, Chunk.__table__)
+# Built once and run for all series at a time: points arrive many times a second.
+_REPLACE = (
+    update(_CHUNKS)
+    .where(_CHUNKS.c.series_id == bindparam("of"), _CHUNKS.c.level == bindparam("at"))
+    .where(_CHUNKS.c.seq == bindparam("number"))
+)
 
 
 def pack(points: Sequence[Point]) -> bytes:
@@ -147,10 +154,12 @@ def _row(series_id: int, level: int, seq: int, points: Sequence[Point]) -> dict[
 
 def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> None:
     if inserts:
-        session.execute(insert(Chunk.__table__), inserts)  # type: ignore[arg-type]
-    for row in updates:
-        key = {k: row.pop(k) for k in ("series_id", "level", "seq")}
-        session.execute(update(Chunk.__table__).filter_by(**key), row)  # type: ignore[arg-type]
+        session.execute(insert(_CHUNKS), inserts)
+    if updates:
+        session.execute(
+            _REPLACE,
+            [{**row, "of": row["series_id"], "at": row["level"], "number": row["seq"]} for row in updates],
+        )
 
 
 def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, list[Point]]:

@@ -1,6 +1,6 @@
 """Makes the README's pictures: real pages of a real product, after a few real runs.
 
-    .venv/bin/python docs/make_pictures.py [--steps 400]
+.venv/bin/python docs/make_pictures.py [--steps 400]
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ def take(browser: Browser, product: Product, run_id: str, scheme: str) -> None:
     context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
     page = context.new_page()
     page.goto(f"{product.url}/?token={product.token()}")
-    addresses = {"runs": "/", "launch": f"/launch?from={run_id}", "nodes": "/nodes", "run": f"/run?id={run_id}"}
+    addresses = {
+        "runs": "/",
+        "launch": f"/launch?from={run_id}",
+        "nodes": "/nodes",
+        "run": f"/run?id={run_id}",
+    }
     for name, address in addresses.items():
         page.goto(product.url + address)
         page.wait_for_load_state("networkidle")
