@@ -16,10 +16,12 @@ from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
 from worker.notes import write_whole
+from worker.unpack import BadArchive, unpack
 from worker.walk import is_event_file, remember_existing
 
 LAUNCH_FILE = "launch.json"
 EXISTING_FILE = "worker/existing.json"
+ARCHIVE_SUFFIX = ".tar"
 CODE_LIMIT_BYTES = 512 * 1024 * 1024
 CODE_LIMIT_FILES = 20_000
 NOT_CODE = {".git", ".hg", ".svn", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache"}
@@ -222,7 +224,20 @@ def _bring_checkpoint(assignment: Assignment, folder: Path, download: Download) 
     if source is None:
         return None
     target = folder / "resume" / Path(source.name).name
-    if not target.exists():
+    unpacked = target.with_suffix("") if target.suffix == ARCHIVE_SUFFIX else target
+    if not unpacked.exists():
         target.parent.mkdir(exist_ok=True)
         download(source, target)
-    return str(target)
+        if unpacked != target:
+            _unpack(target, unpacked, source)
+    return str(unpacked)
+
+
+def _unpack(archive: Path, folder: Path, source: ResumeFrom) -> None:
+    """A checkpoint that is a folder travels as one archive."""
+    try:
+        unpack(archive, folder, max_bytes=source.size_bytes)
+    except BadArchive as error:
+        text = f"The checkpoint {source.name} could not be unpacked: {error}"
+        raise CannotStart(Reason.RESUME_FAILED, text) from error
+    archive.unlink()

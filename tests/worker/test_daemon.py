@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -404,20 +405,43 @@ def test_a_half_written_checkpoint_is_not_sent(node):
     assert [one for one in node.server.checkpoints if one["complete"]] == []
 
 
-def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node):
-    data = b"the weights"
+def stored(node, name, data):
+    """A checkpoint on the server, as an assignment names it."""
     node.server.downloads[5] = data
-    source = ResumeFrom(
-        checkpoint_id=5, name="work/ckpt/last.pt", sha256=hashlib.sha256(data).hexdigest(),
-        size_bytes=len(data), download_path="/unused",
-    )  # fmt: skip
+    digest = hashlib.sha256(data).hexdigest()
+    return ResumeFrom(
+        checkpoint_id=5, name=name, sha256=digest, size_bytes=len(data), download_path="/unused"
+    )
+
+
+def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node):
     script = node.script(
         "import os, sys\nprint(open(sys.argv[1]).read(), os.environ['RANKZERO_RESUME'] == sys.argv[1])\n"
     )
+    source = stored(node, "work/ckpt/last.pt", b"the weights")
     node.wish(node.assignment(script, spec={"args": ["{resume}"]}, resume_from=source))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "the weights True\n"
     assert (node.dir() / "resume/last.pt").exists()
+
+
+def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
+    (tmp_path / "step_8").mkdir()
+    (tmp_path / "step_8/.metadata").write_text("all of it")
+    with tarfile.open(tmp_path / "sent.tar", "w", format=tarfile.GNU_FORMAT) as archive:
+        archive.add(tmp_path / "step_8", "step_8")
+    source = stored(node, "work/step_8.tar", (tmp_path / "sent.tar").read_bytes())
+    script = node.script("import os\nprint(open(os.environ['RANKZERO_RESUME'] + '/.metadata').read())\n")
+    node.wish(node.assignment(script, resume_from=source))
+    node.until_settled()
+    assert node.server.text("logs/rank0.out") == "all of it\n"
+    assert [path.name for path in (node.dir() / "resume").iterdir()] == ["step_8"]
+
+
+def test_an_archive_that_is_none_fails_the_resume(node):
+    source = stored(node, "work/step_8.tar", b"no archive" * 100)
+    node.wish(node.assignment(node.script("pass"), resume_from=source))
+    assert node.until_settled().reason == Reason.RESUME_FAILED
 
 
 def test_a_checkpoint_that_cannot_be_fetched_fails_the_resume(node):
