@@ -26,6 +26,8 @@ READY_WITHIN_S = 90.0
 NODE_WITHIN_S = 30.0
 GRACE_S = 15.0
 """What runs get between SIGTERM and SIGKILL at Ctrl-C."""
+ECHO_S = 0.2
+"""Two signals so close together are one Ctrl-C."""
 MARGIN_S = 15.0
 """Beyond the grace: the worker stores what the runs wrote last."""
 DASHBOARD_GRACE_S = 8.0
@@ -101,7 +103,8 @@ class Parent:
 
     def __init__(self, plan: Plan, port: int) -> None:
         self.plan, self.port = plan, port
-        self.signals = 0
+        self.is_ending = self.is_hurried = False
+        self._asked_at = 0.0
         self.processes = RunProcesses(plan.data)
         self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port)]))
         self.worker = Child(self._program("worker", self._worker_options())) if plan.has_worker else None
@@ -115,21 +118,29 @@ class Parent:
 
     def run(self) -> int:
         """Start, tell, stay, stop."""
-        before = [signal.signal(s, self._note_signal) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            numbers.append(signal.SIGHUP)
+        before = [signal.signal(number, self._note_signal) for number in numbers]
         try:
             self._live()
         finally:
             code = self.stop()
-            for number, handler in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), before, strict=True):
+            for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
         return code
 
-    def _note_signal(self, _number: int, _frame: object) -> None:
-        self.signals += 1
+    def _note_signal(self, number: int, _frame: object) -> None:
+        """Any signal asks for the end; only another Ctrl-C hurries it. One may arrive twice, through `make`."""
+        now = time.monotonic()
+        if not self.is_ending:
+            self.is_ending, self._asked_at = True, now
+        elif number == signal.SIGINT and now - self._asked_at > ECHO_S:
+            self.is_hurried = True
 
     def _live(self) -> None:
         if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
-            if not self.signals:
+            if not self.is_ending:
                 raise CommandFailed(
                     f"The dashboard does not answer; its log is {self.dashboard.program.log}."
                 )
@@ -139,9 +150,9 @@ class Parent:
         if self.worker is not None:
             slots = self._slots_of_a_node(server)
             path = f"/run?id={demo.launch(server, slots)}" if self.plan.demo and slots else "/"
-        if not self.signals:
+        if not self.is_ending:
             self._tell_address(server.address, path)
-        while not self.signals:
+        while not self.is_ending:
             self._step()
             time.sleep(TICK_S)
 
@@ -154,7 +165,7 @@ class Parent:
             slots = demo.most_slots(server)
             return slots > 0
 
-        if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.signals:
+        if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
             tell(
                 f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}."
             )
@@ -187,7 +198,7 @@ class Parent:
     ) -> bool:
         """Keep the children running until the condition holds; False at a signal or when time is up."""
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and not self.signals:
+        while time.monotonic() < deadline and not self.is_ending:
             for child in children:
                 news = child.step(time.monotonic())
                 if news and must_live:
@@ -214,41 +225,35 @@ class Parent:
 
     def stop(self) -> int:
         """End the runs, then the worker, then the dashboard; a second signal ends all of it at once."""
-        asked = self.signals
-        self._end_runs(lambda: self.signals > max(asked, 1))
+        was_asked, self.is_ending = self.is_ending, True
+        self._end_runs()
         self.dashboard.send(signal.SIGTERM)
-        self._wait_until(
-            lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, lambda: self.signals > max(asked, 1)
-        )
+        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S)
         self.dashboard.send(signal.SIGKILL)
-        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, lambda: False)
-        if self.signals:
+        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, can_hurry=False)
+        if was_asked:
             tell("Stopped.")
-        return 130 if self.signals > max(asked, 1) else 0
+        return 130 if self.is_hurried else 0
 
-    def _end_runs(self, is_hurried: Callable[[], bool]) -> None:
-        if self.worker is None:
+    def _end_runs(self) -> None:
+        worker = self.worker
+        if worker is None:
             return
         count = len(self.processes.supervisors())
         if count:
             tell(f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s")
-        if self.worker.is_running:
-            self.worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
-        else:
-            self.worker.send(signal.SIGTERM)
+        if not worker.is_running:
             self.processes.terminate()
-        worker = self.worker
+        worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
         self._wait_until(
-            lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S, is_hurried
+            lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S
         )
         worker.send(signal.SIGKILL)
         self.processes.kill()
 
-    def _wait_until(
-        self, condition: Callable[[], bool], timeout_s: float, is_hurried: Callable[[], bool]
-    ) -> None:
+    def _wait_until(self, condition: Callable[[], bool], timeout_s: float, can_hurry: bool = True) -> None:
         deadline = time.monotonic() + timeout_s
-        while not condition() and time.monotonic() < deadline and not is_hurried():
+        while not condition() and time.monotonic() < deadline and not (can_hurry and self.is_hurried):
             time.sleep(TICK_S)
 
     def _program(self, name: str, options: list[str]) -> Program:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,8 +99,10 @@ def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     up.up()
     run_id, process = up.deaf("--deaf")
     assert up.process is not None
-    up.process.send_signal(signal.SIGINT)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        up.process.send_signal(number)  # `make` and process groups repeat what they get
     wait_for(lambda: "stopping 1 run" in up.tail(), "the first Ctrl-C to be noticed")
+    time.sleep(0.5)  # as fast as a person presses it again; what comes at once is the same Ctrl-C, repeated
     assert process.is_running()
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(10) == 130
