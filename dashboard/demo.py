@@ -11,8 +11,12 @@ RANKS = 2
 TERMINAL = ("succeeded", "failed", "stopped")
 
 
-def spec(slots: int) -> dict[str, Any]:
-    """A byte-level GPT on the Python standard library's own sources: minutes on two slow cores."""
+STEPS = {"cpu": 7_000, "cuda": 100_000}
+"""Enough for more than five minutes: a step takes about 90 ms on two CPU cores and 5 ms on a GPU."""
+
+
+def spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
+    """A byte-level GPT on the Python standard library's own sources."""
     return {
         "target": "language_model",
         "name": NAME,
@@ -21,10 +25,11 @@ def spec(slots: int) -> dict[str, Any]:
         "lr": 0.0007,
         "lr_scaling": "linear",
         "warmup_steps": 100,
-        "epochs": 5,
-        "max_steps": 7000,
+        "epochs": STEPS[kind],
+        "max_steps": STEPS[kind],
         "seed": 1,
         "stop_grace_s": 15,
+        "args": [f"--checkpoint-every={STEPS[kind] // 14}"],
     }
 
 
@@ -39,4 +44,5 @@ def launch(server: Server, slots: int) -> str:
     for run in server.get("/api/runs", q=NAME):
         if run["name"] == NAME and run["state"] not in TERMINAL:
             return str(run["id"])
-    return str(server.post("/api/runs", spec(slots))["id"])
+    kinds = {device["kind"] for node in server.get("/api/nodes") for device in node["devices"]}
+    return str(server.post("/api/runs", spec(slots, "cuda" if "cuda" in kinds else "cpu"))["id"])

@@ -11,10 +11,13 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 from tests.end_to_end.product import Product, wait_for
 
+UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
+
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product, kills: int):
-    run_id = product.launch("image_classifier", gpus_per_node=2, epochs=10_000, max_steps=200 + 300 * kills)
+def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product, kills: int, tmp_path: Path):
+    enough = tmp_path / "enough"
+    run_id = product.launch(UNTIL_TOLD, gpus_per_node=2, args=[str(enough)])
     product.wait_step(run_id, 3)
     before = product.ranks(run_id)
     for turn in range(kills):
@@ -24,10 +27,13 @@ def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product,
         kill_and_wait_for_another(product, "dashboard")
         product.wait_step(run_id, step + 10)
         assert product.ranks(run_id) == before, f"the training changed in turn {turn}"
+    enough.touch()
     ended = product.wait_state(run_id, timeout_s=900)
     assert ended["state"] == "succeeded", ended
     assert ended["attempt"] == 1
     assert stored_points(product, run_id) == written_points(product.data / "runs" / run_id)
+    (checkpoint,) = product.get(f"/api/runs/{run_id}/checkpoints")
+    assert (checkpoint["name"], checkpoint["complete"]) == ("work/last.pt", True)
 
 
 def kill_and_wait_for_another(product: Product, command: str) -> None:
