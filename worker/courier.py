@@ -14,12 +14,13 @@ from worker.handover import Handover
 from worker.mirror import FileMirror
 from worker.points import STEP_BATCHES, PointPump
 from worker.preparation import EXISTING_FILE
+from worker.printed_pump import PrintedPump
 from worker.walk import Listing
 
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 1.0
 POINTS_WATCHED_EVERY_S = 0.05
-MIRROR_WATCHED_EVERY_S = 0.25
+MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 
@@ -39,13 +40,20 @@ class Courier:
             lambda batch: client.points(part, batch),
             folder / "worker" / "main-writer",
         )
+        self._printed = PrintedPump(
+            self._mirror.logs,
+            lambda path, generation: client.file_offsets(part, path, generation),
+            lambda batch: client.points(part, batch),
+            folder / "worker" / "printed.json",
+        )
         watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
         self._handover = Handover(watch, client, part, label)
-        self._points_at = self._mirror_at = float("-inf")
+        self._points_at = self._mirror_at = self._printed_at = float("-inf")
 
     def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
-        return self._carry_points(now, watched) | self._carry_files(now, watched)
+        more = self._carry_points(now, watched) | self._carry_files(now, watched)
+        return self._carry_printed(now, watched) or more
 
     def carry_rest(self) -> bool:
         """After the end: everything, due or not; True when more is waiting.
@@ -53,8 +61,9 @@ class Courier:
         The mirror looks first: a restarted worker may find an event file here that it has sent before,
         but not all of its points.
         """
-        sent = self._mirror.step(float("inf")) > 0
-        return self._points.step() == STEP_BATCHES or sent
+        more = self._mirror.step(float("inf")) > 0
+        more = self._points.step() == STEP_BATCHES or more
+        return self._printed.step(final=True) or more
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
         """Copy what is complete before it changes or goes."""
@@ -84,6 +93,14 @@ class Courier:
         more = self._mirror.step(now) >= MIRROR_STEP_BYTES
         if not more:
             self._mirror_at = now
+        return more
+
+    def _carry_printed(self, now: float, watched: bool) -> bool:
+        if now - self._printed_at < (PRINTED_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+            return False
+        more = self._printed.step()
+        if not more:
+            self._printed_at = now
         return more
 
     def _bytes_of(self, path: str, generation: int) -> int:

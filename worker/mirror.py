@@ -113,6 +113,10 @@ class FileMirror:
         """The event files seen so far, with their generations; may be asked from another thread."""
         return [file for file in list(self._known.values()) if not file.is_log]
 
+    def logs(self) -> list[MirroredFile]:
+        """The logs seen so far, with their generations; may be asked from another thread."""
+        return [file for file in list(self._known.values()) if file.is_log]
+
     # -- what there is -------------------------------------------------------------------------
 
     def _look(self, now: float) -> None:

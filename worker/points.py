@@ -51,7 +51,7 @@ class PointPump:
         """
         sent = 0
         for file in self._files():
-            size = _size_if_same(file)
+            size = size_if_same(file)
             reader = self._readers.get((file.path, file.generation))
             if size is None or (reader is not None and size <= reader.read_up_to):
                 continue
@@ -119,7 +119,7 @@ class PointPump:
         return self._main_dir
 
 
-def _size_if_same(file: MirroredFile) -> int | None:
+def size_if_same(file: MirroredFile) -> int | None:
     """The file's size now, unless it was replaced and the mirror has not noticed yet."""
     try:
         status = file.source.lstat()

@@ -1,0 +1,146 @@
+"""What rank 0 prints arrives as points exactly once, whatever is lost, repeated or restarted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from db.states import PointBatch
+from worker.client import FileOffsets, Refused
+from worker.mirror import MirroredFile, OffsetMismatch
+from worker.printed_pump import PrintedPump
+
+
+class FakeServer:
+    """Takes a log's points only from the byte it has."""
+
+    def __init__(self) -> None:
+        self.offsets: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self.series: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        self.requests = 0
+        self.loses_replies = self.refuses = False
+
+    def offsets_of(self, path: str, generation: int) -> FileOffsets:
+        return FileOffsets(offset=0, points_offset=self.offsets[path, generation])
+
+    def send(self, batch: PointBatch) -> int:
+        self.requests += 1
+        if self.refuses:
+            raise Refused("no")
+        if batch.start != self.offsets[batch.path, batch.generation]:
+            raise OffsetMismatch(self.offsets[batch.path, batch.generation])
+        assert batch.source == "printed" and batch.series
+        self.offsets[batch.path, batch.generation] = batch.end
+        for tag, points in batch.series.items():
+            self.series[tag] += [(step, value) for step, value, _ in points]
+        if self.loses_replies and self.requests % 2:
+            raise ConnectionError
+        return batch.end
+
+
+class Node:
+    """An attempt's logs and a pump over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, FakeServer()
+        (folder / "logs").mkdir()
+        self.restart_worker()
+
+    def restart_worker(self) -> None:
+        self.pump = PrintedPump(
+            self._files, self.server.offsets_of, self.server.send, self.folder / "worker/printed.json"
+        )
+
+    def _files(self) -> list[MirroredFile]:
+        logs = sorted((self.folder / "logs").iterdir())
+        return [MirroredFile(f"logs/{path.name}", path, path.stat().st_ino) for path in logs]
+
+    def print(self, text: str, log: str = "rank0.out") -> None:
+        with (self.folder / "logs" / log).open("a") as file:
+            file.write(text)
+
+    def settle(self, *, final: bool = False) -> None:
+        for _ in range(100):
+            try:
+                if not self.pump.step(final=final):
+                    return
+            except ConnectionError:
+                pass
+        raise AssertionError("the pump does not come to an end")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_points_arrive_once_also_when_replies_are_lost_and_workers_restart(node: Node) -> None:
+    node.server.loses_replies = True
+    for epoch in range(6):
+        for step in range(0, 10, 5):
+            node.print(f"Epoch: [{epoch}][{step}/10] Loss {epoch}.{step} (1.0)\nsome other line {step}\n")
+            node.settle()
+        if epoch % 2:
+            node.restart_worker()
+    expected = [(epoch * 10 + step, float(f"{epoch}.{step}")) for epoch in range(6) for step in (0, 5)]
+    assert node.server.series["loss"] == expected
+
+
+def test_only_rank_0_is_read(node: Node) -> None:
+    for log in ("rank1.out", "launcher.err", "rank10.err"):
+        node.print("step 1 loss 1.0\n", log)
+    node.settle(final=True)
+    assert node.server.requests == 0
+
+
+def test_lines_without_values_make_no_requests(node: Node) -> None:
+    node.print("step by step we go\n" * 50_000)
+    node.settle()
+    assert node.server.requests == 0
+    node.print("step 1 loss 1.0\n")
+    node.settle()
+    assert node.server.series == {"loss": [(1, 1.0)]}
+
+
+def test_a_last_line_without_its_end_arrives_when_the_run_is_over(node: Node) -> None:
+    node.print("step 1 loss 2.0\nstep 2 loss 1.0")
+    node.settle()
+    assert node.server.series["loss"] == [(1, 2.0)]
+    node.settle(final=True)
+    node.settle(final=True)
+    assert node.server.series["loss"] == [(1, 2.0), (2, 1.0)]
+
+
+def test_one_name_in_both_streams_stays_two_series(node: Node) -> None:
+    bar = " 12%|█▏        | 120/1000 [00:10<01:20, 11.0it/s, loss=2.3]\n"
+    node.print(bar, "rank0.err")
+    node.settle()
+    node.print("Epoch 1: loss 2.5\n")
+    node.settle()
+    node.restart_worker()
+    node.print("Epoch 2: loss 2.4\n")
+    node.settle()
+    assert node.server.series["loss"] == [(120, 2.3)]
+    assert node.server.series["stdout/loss"] == [(1, 2.5), (2, 2.4)]
+
+
+def test_what_is_refused_holds_nothing_up(node: Node) -> None:
+    node.server.refuses = True
+    node.print("step 1 loss 2.0\n")
+    node.settle()
+    node.server.refuses = False
+    node.print("step 2 loss 1.0\n")
+    node.settle()
+    assert node.server.series["loss"] == [(2, 1.0)]
+
+
+def test_a_log_that_is_gone_is_no_trouble(node: Node) -> None:
+    node.print("step 1 loss 2.0\n")
+    files = node._files()
+    node._files = lambda: files  # type: ignore[method-assign]
+    node.restart_worker()
+    (node.folder / "logs/rank0.out").unlink()
+    node.settle(final=True)
+    assert node.server.requests == 0
