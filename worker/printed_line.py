@@ -147,6 +147,8 @@ _OPEN_TQDM = re.compile(
 )
 _RATE = re.compile(r"([\d.]+)(s/it|it/s|s/step|step/s|s/batch|batch/s)")
 _SHOWN_DICT = re.compile(r"\{\s*['\"].*\}")
+_SETTINGS = re.compile(r"(?i:\b(?:batch_?size|num_workers|seed|momentum|weight_decay|optimi[sz]er)\s*[=:])")
+"""Beside these, numbers that no training measures are settings, too."""
 _MARK = "\0"
 """Stands where the position stood."""
 _DECORATION = " \t=*#>-|:[]("
@@ -222,7 +224,7 @@ def _read_plain(text: str, epoch: int | None) -> Reading | None:
     if not any(is_measured(pair.name) for pair in told):
         # Names that any text may have count only in a line that begins with its position.
         begins_with_it = before.strip(_DECORATION) == "" or phase is not None
-        if not (begins_with_it and any(pair.is_fraction for pair in told)):
+        if not (begins_with_it and any(pair.is_fraction for pair in told)) or _SETTINGS.search(behind):
             return None
     values: dict[str, float] = {}
     for pair in told:

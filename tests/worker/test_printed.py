@@ -186,6 +186,8 @@ def test_what_counts_or_configures_is_no_metric(line: str, tags: set[str]) -> No
         '{"epoch": 90, "momentum": 0.9, "weight_decay": 1e-4}',
         "python train.py --step 10 --lr 0.1 --loss 0.5",
         "  (0-11): 12 x Block( (ln_1): LayerNorm((768,), eps=1e-05, elementwise_affine=True)",
+        "epoch=10 lr=0.1 batch_size=32 momentum=0.9",
+        "Resuming from epoch 3, batch 20",
         # files, versions, times
         "saving checkpoint to out/step=100-loss=2.31.ckpt",
         "checkpoint saved: checkpoints/step_00000120.pt",
