@@ -68,7 +68,7 @@ def take(browser: Browser, product: Product, run_id: str, scheme: str) -> None:
     for name, address in addresses.items():
         page.goto(product.url + address)
         page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(2500)  # fonts and first drawing
+        page.wait_for_timeout(5000)  # fonts and first drawing
         page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
     context.close()
 
