@@ -18,9 +18,9 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_READ_BYTES = 4096
 """A longer line is not looked at: it is a dump of something."""
 MAX_TAGS = 200
-RECALL_BYTES = 8 * 1024 * 1024
+RECALL_BYTES = 4 * 1024 * 1024
 """So much before the place where reading goes on is read again after a restart."""
-MAX_BEHIND_BYTES = 64 * 1024 * 1024
+MAX_BEHIND_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 EPOCH_SCALE = 1000
 """Where a script says only that it is at epoch 0.25, that is step 250."""
