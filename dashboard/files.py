@@ -91,13 +91,17 @@ class Files:
 
     def require_room(self, size_bytes: int) -> None:
         """Refuse before the first byte what would not fit on the disk, with a reserve for the store."""
-        free = shutil.disk_usage(self.root).free
-        if size_bytes + self._reserve_bytes > free:
+        free = self.free_bytes()
+        if size_bytes > free:
             raise Rejection(
                 507,
-                f"The server's disk has {free} bytes free; {size_bytes} bytes and a reserve of "
-                f"{self._reserve_bytes} do not fit. Free some space there; sending goes on by itself.",
+                f"The server's disk has {free} bytes free beyond a reserve of {self._reserve_bytes}; "
+                f"{size_bytes} bytes do not fit. Free some space there; sending goes on by itself.",
             )
+
+    def free_bytes(self) -> int:
+        """Room on the disk beyond the reserve; negative when the reserve itself is eaten into."""
+        return shutil.disk_usage(self.root).free - self._reserve_bytes
 
     def finish(self, checkpoint_id: int, adopted: str | None, size_bytes: int, sha256: str) -> bool:
         """Check a checkpoint and put it in its place; False (and gone) when it is not what was offered."""

@@ -11,6 +11,7 @@ from typing import Literal, ParamSpec
 import streamlit as st
 from sqlalchemy.exc import SQLAlchemyError
 
+from dashboard import service
 from dashboard.views.formats import as_text
 from db.states import State
 
@@ -56,6 +57,17 @@ def apply() -> None:
     """Constant rules only; nothing a person wrote ever reaches them."""
     st.html(_STYLE)
     st.logo(_LOGO, size="medium")
+
+
+def warn_of_full_disk() -> None:
+    """Says on every page that the dashboard's disk is full, what that means and what to do."""
+    current = service.current()
+    if current.files.free_bytes() < 0:
+        st.error(
+            f"The disk of {as_text(str(current.settings.data))} is nearly full. Trainings go on; what they "
+            "write waits on their nodes. Free some space, and everything arrives by itself.",
+            icon=":material/hard_drive:",
+        )
 
 
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:

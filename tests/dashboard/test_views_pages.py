@@ -168,3 +168,10 @@ def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch)
     page = full.open(address, id=full.seed.runs["nan at once"])
     assert not page.exception
     assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
+
+
+def test_every_page_says_that_the_dashboards_disk_is_full(empty, monkeypatch):
+    assert not empty.open().error
+    monkeypatch.setattr(empty.service.files, "_reserve_bytes", 2**62)
+    for page in ("", "launch", "nodes"):
+        assert "nearly full" in empty.open(page).error[0].value
