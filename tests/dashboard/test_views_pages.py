@@ -148,7 +148,7 @@ def test_nodes_show_their_devices_and_what_runs_there(full):
     page = full.open("nodes")
     assert not page.exception
     said = texts(page)
-    assert "1 of 2 nodes alive" in said and "no contact" in said
+    assert "1 of 2 nodes alive" in said and "lost" in said
     links = [link.proto.label for link in page.get("page_link")]
     assert sum("nan at once" in label for label in links) == 2
     assert "used by others" in said
