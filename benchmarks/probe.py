@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).parent
 SCRIPT = HERE / "scripts" / "probe_steps.py"
 PROBE = HERE.parent / "worker" / "probe"
-SIZES = {"about 5 ms": (64, 3200, 20), "about 100 ms": (1536, 240, 4)}
+SIZES = {"about 5 ms": (64, 6400, 10), "about 100 ms": (1536, 240, 4)}
 """Batch size, steps, and steps in a block."""
 
 
