@@ -176,17 +176,19 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
 
 
 def _latest_summaries(session: Session, run_ids: Sequence[str]) -> dict[str, list[Series]]:
-    """Rank 0's series of the newest attempt that logged anything: a resumed run keeps its last figures."""
+    """Rank 0's series of the newest attempt that has any: a resumed run keeps its last figures.
+
+    What a script logs comes before what was read from its output."""
     query = (
         select(Attempt.run_id, Series)
         .join(Attempt, Attempt.fence == Series.fence)
-        .where(Attempt.run_id.in_(run_ids), Series.source == "events", Series.node_rank == 0)
-        .order_by(Series.fence)
+        .where(Attempt.run_id.in_(run_ids), Series.source.in_(("events", "printed")), Series.node_rank == 0)
+        .order_by(Series.source.desc(), Series.fence)
     )
     newest: dict[str, list[Series]] = {}
     for run_id, row in session.execute(query):
         rows = newest.setdefault(run_id, [])
-        if rows and rows[0].fence != row.fence:
+        if rows and (rows[0].fence, rows[0].source) != (row.fence, row.source):
             rows.clear()
         rows.append(row)
     return newest

@@ -150,20 +150,29 @@ class Charts {
 
   _place(specs) {
     const wanted = [];
+    const isMain = specs.some((spec) => !spec.section);
     for (const section of new Set(specs.map((spec) => spec.section))) {
-      if (section) wanted.push(this._heading(section));
       const grid = this._grid(section);
       const cards = specs.filter((spec) => spec.section === section);
       keepChildren(grid, cards.map((spec) => /** @type {ChartCard} */ (this._cards.get(spec.id)).element));
-      wanted.push(grid);
+      const isOpen = section !== 'printed' || !isMain || this._query !== '';
+      wanted.push(section ? this._fold(section, grid, isOpen) : grid);
     }
     keepChildren(this._sections, wanted);
   }
 
-  _heading(section) {
-    this._headings ??= new Map();
-    if (!this._headings.has(section)) this._headings.set(section, el('h2', { text: sectionTitle(section) }));
-    return this._headings.get(section);
+  /** What was read from the output is folded away where the script logs properly as well. */
+  _fold(section, grid, isOpen) {
+    this._folds ??= new Map();
+    let fold = this._folds.get(section);
+    if (!fold) {
+      const summary = el('summary', { text: sectionTitle(section) });
+      fold = el('details', {}, summary, grid);
+      summary.addEventListener('click', () => (fold.dataset.chosen = 'yes'));
+      this._folds.set(section, fold);
+    }
+    if (!fold.dataset.chosen) fold.open = isOpen;
+    return fold;
   }
 
   _grid(section) {

@@ -98,7 +98,8 @@ def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServe
               "zebra", "bits", "Step time"]  # fmt: skip
     expect(page.locator(".card .title")).to_have_text(titles)
     expect(card(page, "train/loss").locator(".chip")).to_contain_text(["train", "val"])
-    expect(page.locator("h2")).to_have_text(["Read from the output", "Ranks, as the probe sees them"])
+    expect(page.locator("summary")).to_have_text(["Read from the output", "Ranks, as the probe sees them"])
+    expect(page.locator("details[open] summary")).to_have_text("Ranks, as the probe sees them")
 
 
 def test_a_zoom_survives_new_points_and_is_undone_by_a_double_click(server: FakeServer, show: Show) -> None:

@@ -314,3 +314,12 @@ def test_a_checkpoint_an_attempt_started_from_stays(cluster):
     )
     assert progress.checkpoint_completed(cluster.store, late.id, cluster.now) == []
     assert first in {c.id for c in queries.checkpoints(cluster.store, run_id)}
+
+
+def test_a_script_that_only_prints_has_figures_too_until_it_logs(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 5, {"loss": [(7, 3.0, 0.0)]}, source="printed")
+    assert (view(cluster, run_id).step, view(cluster, run_id).last_loss) == (7, 3.0)
+    cluster.points(fence, 5, 9, {"train/loss": [(8, 2.0, 0.0)]})
+    assert (view(cluster, run_id).step, view(cluster, run_id).last_loss) == (8, 2.0)
