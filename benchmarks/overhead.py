@@ -1,74 +1,117 @@
-"""What watching costs: the step rate of one script under Rankzero and under plain torchrun, in turn.
+"""What watching costs: the step rate of one script with Rankzero at work and with it frozen, in turn.
 
-    .venv/bin/python benchmarks/overhead.py --pairs 5
+    .venv/bin/python benchmarks/overhead.py --pairs 12 --slice 4
 
-Prints the ratio (with / without) of each pair and the median; 1.00 means nothing is lost.
+One unchanged 2-rank script trains under Rankzero. In every other slice of time dashboard, worker and supervisor are
+stopped by SIGSTOP, so that the machine belongs to the script alone; what piles up meanwhile is worked off in the
+slice after, and counts against us. Two whole runs, one under plain torchrun, differ by more than what is to be
+measured here. Prints the ratio (with / without) of each pair and the median; 1.00 means nothing is lost.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import bisect
+import signal
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
 from tests.end_to_end.product import Product
 
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
+SETTLE_S = 15.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--slice", type=float, default=4.0, help="seconds")
     parser.add_argument("--batch", type=int, default=64, help="a larger batch makes a longer step")
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
-    ratios = []
-    for pair in range(options.pairs):
-        # Which of the two comes first changes, so that a drift of the machine favours neither.
-        order = (without_us, with_us) if pair % 2 else (with_us, without_us)
-        rates = {measure.__name__: measure(options) for measure in order}
-        ratios.append(rates["with_us"] / rates["without_us"])
-        print(f"pair {pair + 1}: {rates['with_us']:.1f} with, {rates['without_us']:.1f} without,", end=" ")
-        print(f"ratio {ratios[-1]:.3f}", flush=True)
-    print(f"median ratio {statistics.median(ratios):.3f} (min {min(ratios):.3f}, max {max(ratios):.3f})")
-
-
-def without_us(options: argparse.Namespace) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rate.json"
-        argv = [str(Path(sys.executable).parent / "torchrun"), "--standalone"]
-        argv += [f"--nproc-per-node={options.ranks}", str(SCRIPT), *arguments(options, out)]
-        subprocess.run(argv, check=True, cwd=folder, stderr=subprocess.DEVNULL)
-        return steps_per_s(out)
+        slices, steps = measure(options, Path(folder))
+    ratios = [rate(steps, *busy) / rate(steps, *frozen) for busy, frozen in slices]
+    print(f"{len(steps) / (steps[-1] - steps[0]):.1f} steps/s;", " ".join(f"{r:.3f}" for r in ratios))
+    low, _, high = statistics.quantiles(ratios)
+    print(f"median ratio {statistics.median(ratios):.3f} (quartiles {low:.3f} and {high:.3f})")
 
 
-def with_us(options: argparse.Namespace) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rate.json"
-        product = Product(Path(folder) / "data", slots=options.ranks)
-        product.start()
-        try:
-            run_id = product.launch(SCRIPT, gpus_per_node=options.ranks, args=arguments(options, out))
-            ended = product.wait_state(run_id, timeout_s=300 + options.seconds)
-            assert ended["state"] == "succeeded", ended
-        finally:
-            product.stop()
-        return steps_per_s(out)
+def measure(options: argparse.Namespace, folder: Path) -> tuple[list[tuple[Slice, Slice]], list[float]]:
+    """The slices with and without us, and the time of each step of rank 0."""
+    product = Product(folder / "data", slots=options.ranks)
+    product.start()
+    seconds = SETTLE_S + 2 * options.pairs * options.slice
+    arguments = ["--seconds", str(seconds), "--batch", str(options.batch), "--out", str(folder / "rate.json")]
+    try:
+        run_id = product.launch(SCRIPT, gpus_per_node=options.ranks, args=arguments)
+        product.wait_state(run_id, "running")
+        time.sleep(SETTLE_S)
+        slices = [one_pair(product, options.slice, frozen_first=bool(n % 2)) for n in range(options.pairs)]
+        ended = product.wait_state(run_id, timeout_s=300)
+        assert ended["state"] == "succeeded", ended
+        return slices, step_times(folder)
+    finally:
+        product.stop()
 
 
-def arguments(options: argparse.Namespace, out: Path) -> list[str]:
-    return ["--seconds", str(options.seconds), "--batch", str(options.batch), "--out", str(out)]
+Slice = tuple[float, float]
 
 
-def steps_per_s(out: Path) -> float:
-    return float(json.loads(out.read_text())["steps_per_s"])
+def one_pair(product: Product, seconds: float, frozen_first: bool) -> tuple[Slice, Slice]:
+    """(busy, frozen); which comes first changes, so that a drift of the machine favours neither."""
+    if frozen_first:
+        frozen = frozen_slice(product, seconds)
+        return one_slice(seconds), frozen
+    busy = one_slice(seconds)
+    return busy, frozen_slice(product, seconds)
+
+
+def frozen_slice(product: Product, seconds: float) -> Slice:
+    with frozen(product):
+        return one_slice(seconds)
+
+
+def one_slice(seconds: float) -> Slice:
+    began = time.time()
+    time.sleep(seconds)
+    return began, time.time()
+
+
+@contextmanager
+def frozen(product: Product) -> Iterator[None]:
+    """Everything of ours stands still; torchrun and the ranks go on."""
+    ours = [
+        p for p in product.processes() if {"dashboard.cli", "worker", "worker.supervisor"} & set(p.cmdline())
+    ]
+    for process in ours:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in ours:
+            process.send_signal(signal.SIGCONT)
+
+
+def step_times(folder: Path) -> list[float]:
+    """Wall times of rank 0's steps, from its event file."""
+    (file,) = (folder / "data" / "runs").rglob("*tfevents*")
+    events = LegacyEventFileLoader(str(file)).Load()
+    return [e.wall_time for e in events for v in e.summary.value if v.tag == "train/s0"]
+
+
+def rate(steps: list[float], began: float, ended: float) -> float:
+    """Steps per second between two times."""
+    return (bisect.bisect(steps, ended) - bisect.bisect(steps, began)) / (ended - began)
 
 
 if __name__ == "__main__":

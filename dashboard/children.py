@@ -28,6 +28,8 @@ class Program:
     argv: Sequence[str]
     log: Path
     env: Mapping[str, str]
+    niceness: int = 0
+    """How far it stands back for others on this machine, 0 to 19."""
 
 
 class Child:
@@ -116,7 +118,7 @@ def start_program(program: Program) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=_prepare(os.getpid(), program.niceness),
         )
     finally:
         os.close(log)
@@ -132,8 +134,9 @@ def describe_exit(code: int) -> str:
         return f"signal {-code}"
 
 
-def _die_with(parent_pid: int) -> Callable[[], None]:
+def _prepare(parent_pid: int, niceness: int) -> Callable[[], None]:
     def prepare() -> None:
+        os.nice(niceness)
         if _LIBC is not None:
             _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent_pid:  # it died before the line above

@@ -15,8 +15,9 @@ from dashboard.settings import Settings
 from db import nodes, progress, queries, requests, scheduling
 from db.engine import Store
 from db.spec import Assignment, RunSpec
-from db.states import LIVE_STATES, NodeFacts, NodeLoad
-from db.views import NodeView, RunView
+from db.states import NodeFacts, NodeLoad
+from db.summary import SILENT_AFTER_S
+from db.views import LiveAttempt, NodeView, RunView
 
 log = logging.getLogger("rankzero")
 SEEN_EVERY_S = 2.0
@@ -160,24 +161,24 @@ class Service:
         """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
         self.lease.tick(self.clock())
         self.schedule()
-        live = queries.runs(self.store, self.now_for_contact(), LIVE_STATES)
-        silent = {(run.id, run.attempt) for run in live if run.lost_contact}
-        for run in live:
-            if ((run.id, run.attempt) in silent) != ((run.id, run.attempt) in self._silent):
-                self._contact_changed(run)
-            elif run.lost_contact:
-                self.hub.publish(run.id, {"type": "run"})  # for how long it has been silent
+        now = self.now_for_contact()
+        silent = set()
+        for live in queries.live_attempts(self.store):
+            key = (live.run_id, live.attempt)
+            is_silent = now - live.last_heard > SILENT_AFTER_S
+            if is_silent:
+                silent.add(key)
+            if is_silent != (key in self._silent):
+                self._contact_changed(live, now - live.last_heard if is_silent else None)
+            elif is_silent:
+                self.hub.publish(live.run_id, {"type": "run"})  # for how long it has been silent
         self._silent = silent
 
-    def _contact_changed(self, run: RunView) -> None:
-        said = (
-            f"no contact with its node for {run.silent_s or 0:.0f} s"
-            if run.lost_contact
-            else "in contact again"
-        )
-        progress.contact_changed(self.store, run.id, run.attempt, self.clock(), said)
-        log.warning("run %s/%d: %s", run.id, run.attempt, said)
-        self.run_changed(run.id)
+    def _contact_changed(self, live: LiveAttempt, silent_s: float | None) -> None:
+        said = "in contact again" if silent_s is None else f"no contact with its node for {silent_s:.0f} s"
+        progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
+        log.warning("run %s/%d: %s", live.run_id, live.attempt, said)
+        self.run_changed(live.run_id)
 
     def _wished(self, run_id: str) -> RunView:
         self.hub.wishes_changed()

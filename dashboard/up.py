@@ -25,6 +25,7 @@ TICK_S = 0.1
 READY_WITHIN_S = 90.0
 NODE_WITHIN_S = 30.0
 GRACE_S = 15.0
+STAND_BACK = 10
 """What runs get between SIGTERM and SIGKILL at Ctrl-C."""
 ECHO_S = 0.2
 """Two signals so close together are one Ctrl-C."""
@@ -260,7 +261,9 @@ class Parent:
         command = [sys.executable, "-P", "-m", "dashboard.cli", name, "--data", str(self.plan.data), *options]
         # A token or URL in our environment may be another dashboard's.
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
-        return Program(name, command, self.plan.data / f"{name}.log", env)
+        # The ranks train on this machine: a page may wait a moment for them, never they for a page.
+        niceness = STAND_BACK if name == "dashboard" and self.plan.has_worker else 0
+        return Program(name, command, self.plan.data / f"{name}.log", env, niceness)
 
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(self.plan.data / "join-token"), "--stop-runs"]

@@ -14,7 +14,7 @@ from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec
-from db.states import TERMINAL_STATES, State
+from db.states import LIVE_STATES, TERMINAL_STATES, State
 from db.summary import SILENT_AFTER_S, run_view
 from db.views import (
     AttemptView,
@@ -22,6 +22,7 @@ from db.views import (
     DeviceView,
     FileView,
     HistoryView,
+    LiveAttempt,
     NodeView,
     PartView,
     RunView,
@@ -62,6 +63,19 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
     with store.read() as session:
         found, attempt = session.get(Run, run_id), session.scalars(newest).first()
         return _views(session, [(found, attempt)], now)[0] if found and attempt else None
+
+
+def live_attempts(store: Store) -> list[LiveAttempt]:
+    """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
+    query = (
+        select(Attempt.run_id, Attempt.number, func.min(Node.last_seen))
+        .join(Part, Part.fence == Attempt.fence)
+        .join(Node, Node.id == Part.node_id)
+        .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
+        .group_by(Attempt.run_id, Attempt.number)
+    )
+    with store.read() as session:
+        return [LiveAttempt(*row) for row in session.execute(query)]
 
 
 def attempts(store: Store, run_id: str) -> list[AttemptView]:

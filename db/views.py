@@ -48,6 +48,15 @@ class RunView:
 
 
 @dataclass(frozen=True)
+class LiveAttempt:
+    """An attempt that nodes are at work on, and when the most silent of them was last heard."""
+
+    run_id: str
+    attempt: int
+    last_heard: float
+
+
+@dataclass(frozen=True)
 class PartView:
     """One node's share of an attempt, with the command really started there."""
 

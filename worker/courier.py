@@ -18,7 +18,7 @@ from worker.printed_pump import PrintedPump
 from worker.walk import Listing
 
 log = logging.getLogger(__name__)
-UNWATCHED_EVERY_S = 1.0
+UNWATCHED_EVERY_S = 5.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 MIRROR_STEP_BYTES = 2 * 1024 * 1024

@@ -34,6 +34,7 @@ def main() -> None:
     rate = train(model, optimizer, writer, options)
     if rank == 0:
         options.out.write_text(json.dumps({"steps_per_s": rate}))
+    dist.barrier()  # ranks that leave one by one may abort in gloo
     dist.destroy_process_group()
 
 

@@ -176,3 +176,10 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
         for process in (supervisor, rank, other_data, other_run):
             process.kill()
             process.wait()
+
+
+def test_a_child_stands_back_as_far_as_it_is_told(tmp_path: Path):
+    argv = [sys.executable, "-c", "import os; print(os.nice(0))"]
+    log = tmp_path / "x.log"
+    start_program(Program("x", argv, log, dict(os.environ), niceness=7)).wait(60)
+    assert log.read_text().strip() == str(os.nice(0) + 7)

@@ -36,6 +36,7 @@ def main(told: Path) -> None:
     if writer:
         torch.save(model.module.state_dict(), "last.pt")
         writer.close()
+    dist.barrier()  # ranks that leave one by one may abort in gloo
     dist.destroy_process_group()
 
 
