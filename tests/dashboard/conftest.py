@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +31,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(data, allowed_hosts=["gpu-1.example"]) as it:
         it.node()
         yield it
+
+
+@pytest.fixture(autouse=True)
+def own_main() -> Iterator[None]:
+    """AppTest leaves the page's script behind as `__main__`; processes started later would run it again."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main

@@ -19,7 +19,7 @@ from worker.probe_reader import ProbeReader
 from worker.silent_mistakes import silent_mistakes
 
 PROBE = Path(launch.__file__).parent / "probe"
-TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone"]
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--log-dir=torchrun-logs"]
 INTERPRETERS = [
     python
     for python in ["python3.9", "python3.10", "python3.12", "python3.13", sys.executable]
