@@ -196,7 +196,7 @@ def test_what_counts_or_configures_is_no_metric(line: str, tags: set[str]) -> No
         "step 3: torch 2.4.0",
         "Epoch 3, global step 120: 'val_loss' reached 0.53 (best 0.53), saving model to 'e.ckpt' as top 1",
         # failures
-        '  File "/work/train.py", line 41, step 3: loss 2.0',
+        '  File "/home/ana/train.py", line 41, step 3: loss 2.0',
         "ValueError: step 3: loss=nan",
         "torch.cuda.OutOfMemoryError: step 3: loss 1.0",
         "[rank0]: RuntimeError: epoch 3 loss 1.0",
@@ -225,7 +225,7 @@ def test_lines_of_a_traceback_are_not_read() -> None:
     text = (
         "step 1: loss 2.0\n"
         "[rank0]: Traceback (most recent call last):\n"
-        '[rank0]:   File "/work/train.py", line 41, in <module>\n'
+        '[rank0]:   File "/home/ana/train.py", line 41, in <module>\n'
         "[rank0]:     step = 5; loss = 3.0\n"
         "[rank0]:     ~~~~~^^^\n"
         "[rank0]: MyFailure: at step 5 loss 3.0\n"
