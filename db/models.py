@@ -65,6 +65,7 @@ class Attempt(Base):
     waiting_for: Mapped[str | None] = mapped_column(Text)
     reason: Mapped[str | None] = mapped_column(String(32))
     message: Mapped[str | None] = mapped_column(Text)
+    next_step: Mapped[str | None] = mapped_column(Text)
     error: Mapped[dict[str, Any] | None]
     placed_at: Mapped[float | None]
     started_at: Mapped[float | None]
@@ -110,7 +111,10 @@ class Part(Base):
     exit_code: Mapped[int | None]
     reason: Mapped[str | None] = mapped_column(String(32))
     message: Mapped[str | None] = mapped_column(Text)
+    next_step: Mapped[str | None] = mapped_column(Text)
     error: Mapped[dict[str, Any] | None]
+    interpreter: Mapped[dict[str, Any] | None]
+    """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
     reported_at: Mapped[float | None]
 
 
@@ -186,6 +190,40 @@ class Checkpoint(Base):
     complete: Mapped[bool]
     written_at: Mapped[float]
     created_at: Mapped[float]
+    prefix: Mapped[str | None] = mapped_column(Text)
+    """What every parameter's name begins with without need."""
+
+
+class Snapshot(Base):
+    """Code as it was when a run was launched: an archive among the server's files, named by its content."""
+
+    __tablename__ = "snapshots"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """Of the archive."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[int]
+    origin: Mapped[dict[str, Any]]
+    """kind (script, folder, git or upload), path or url, ref, commit, dirty, and what was left out."""
+    created_at: Mapped[float]
+
+
+class FindingRow(Base):
+    """Something wrong with an attempt, as one of its nodes saw it."""
+
+    __tablename__ = "findings"
+    __table_args__ = (UniqueConstraint("fence", "node_rank", "kind"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"))
+    node_rank: Mapped[int]
+    kind: Mapped[str] = mapped_column(Text)
+    evidence: Mapped[str] = mapped_column(Text)
+    meaning: Mapped[str] = mapped_column(Text)
+    mend: Mapped[str] = mapped_column(Text)
+    first_at: Mapped[float]
+    gone_at: Mapped[float | None]
+    """When it was no longer so; None while it is."""
 
 
 class HistoryEntry(Base):

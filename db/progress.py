@@ -43,7 +43,7 @@ def part_reported(
 ) -> State:
     """Take a node's report of its part; returns the attempt's state. Raises NotYours, Superseded."""
     with store.write() as session:
-        part, attempt = _part(session, node_id, fence, node_rank)
+        part, attempt = part_of_node(session, node_id, fence, node_rank)
         if attempt.state in TERMINAL_STATES:
             if part.state == report.state:
                 return State(attempt.state)
@@ -60,7 +60,7 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
 
     When the range does not begin where the store stands, nothing is stored; the offset says where it does."""
     with store.write() as session:
-        _, attempt = _part(session, node_id, fence, node_rank)
+        _, attempt = part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, batch.path, batch.generation)
         if file.points_offset != batch.start:
             return Arrival(file.points_offset, False, attempt.run_id, attempt.number)
@@ -74,7 +74,7 @@ def file_offsets(
 ) -> tuple[int, int]:
     """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for one not yet seen."""
     with store.read() as session:
-        _part(session, node_id, fence, node_rank)
+        part_of_node(session, node_id, fence, node_rank)
         file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
         return (file.size_bytes, file.points_offset) if file else (0, 0)
 
@@ -84,7 +84,7 @@ def file_for_append(
 ) -> tuple[int, int]:
     """(file id, durable bytes) of a mirrored file, made known if it is new."""
     with store.write() as session:
-        _part(session, node_id, fence, node_rank)
+        part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, path, generation)
         session.flush()
         return file.id, file.size_bytes
@@ -104,7 +104,7 @@ def checkpoint_offered(
 ) -> Checkpoint:
     """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
     with store.write() as session:
-        _part(session, node_id, fence, node_rank)
+        part_of_node(session, node_id, fence, node_rank)
         same = select(Checkpoint).filter_by(
             fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
         )
@@ -129,7 +129,7 @@ def checkpoint_of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
             raise NotYours(f"Checkpoint {checkpoint_id} was not offered by this node.")
-        _, attempt = _part(session, node_id, checkpoint.fence, checkpoint.node_rank)
+        _, attempt = part_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
         return checkpoint, attempt.run_id
 
 
@@ -172,7 +172,8 @@ def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: s
         note(session, run_id, attempt, now, text)
 
 
-def _part(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
+def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
+    """A part and its attempt. Raises NotYours, Superseded."""
     part, attempt = session.get(Part, (fence, node_rank)), session.get(Attempt, fence)
     if part is None or attempt is None:
         raise Superseded(f"Attempt {fence} does not exist any more.")
@@ -223,6 +224,7 @@ def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
         return
     first = min(told, key=lambda part: (part.error or {}).get("at") or math.inf)
     attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
+    attempt.next_step = first.next_step
 
 
 def _history_line(attempt: Attempt, nodes: str) -> str:

@@ -222,6 +222,7 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         state=State(attempt.state),
         reason=attempt.reason,
         message=attempt.message,
+        next_step=attempt.next_step,
         error=attempt.error,
         created_at=attempt.created_at,
         started_at=attempt.started_at,
@@ -243,6 +244,7 @@ def _part_view(part: Part, node: str) -> PartView:
         cwd=part.cwd,
         exit_code=part.exit_code,
         message=part.message,
+        interpreter=part.interpreter,
     )
 
 
@@ -262,6 +264,7 @@ def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> Checkpo
         loss_name=loss_name,
         latest=False,
         best=False,
+        prefix=row.prefix,
     )
 
 

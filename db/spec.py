@@ -12,6 +12,8 @@ LrScaling = Literal["none", "linear", "sqrt"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Strategy = Literal["ddp", "fsdp", "dp", "single"]
 Launcher = Literal["torchrun", "python", "launch"]
+OnHang = Literal["report", "end", "resume"]
+"""What a hang leads to: a sentence on the page, the run's end, or its end and the next attempt."""
 RUN_ID = re.compile(r"[a-z0-9]{10}")
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
@@ -48,8 +50,15 @@ class RunSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
-    """A recipe's name, or the absolute path of a script, or of a folder (with `entry` or `module`)."""
+    """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot` only its origin."""
     entry: Argument | None = None
+    """The script to start, relative to the folder or the snapshot."""
+    snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """SHA-256 of the code that is unpacked into the working directory of every node."""
+    ref: (
+        Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None
+    ) = None
+    """Branch, tag or commit of a git URL; the commit it stood for is kept with the snapshot."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = None
     name: Label = ""
     project: Label = "default"
@@ -78,6 +87,11 @@ class RunSpec(BaseModel):
     """RUN or RUN:CHECKPOINT."""
     wait_for_nodes: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    probe: bool = True
+    """Watch every rank from inside: steps, data waits, stacks."""
+    hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
+    """Seconds without a step that are a hang; None: 60, or ten median steps where that is longer."""
+    on_hang: OnHang = "report"
 
     @field_validator("env")
     @classmethod

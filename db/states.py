@@ -57,6 +57,8 @@ class Reason(StrEnum):
     """A node was silent for longer than allowed, or came back without its processes."""
     RESUME_FAILED = "resume failed"
     """The checkpoint to resume from could not be brought to the node."""
+    HUNG = "hung"
+    """Its ranks stopped stepping, and the run was to be ended then."""
 
 
 class RankError(BaseModel):
@@ -93,7 +95,29 @@ class PartReport(BaseModel):
     exit_code: int | None = None
     reason: Reason | None = None
     message: str | None = None
+    next_step: str | None = None
+    """What to try, in a sentence; None where nothing better than reading the message is known."""
     error: RankError | None = None
+    interpreter: dict[str, Any] | None = None
+    """Of the Python that trains: path, python, torch, cuda, nccl (versions; None where there is none)."""
+
+
+class Finding(BaseModel):
+    """Something wrong with a run that trains: what was seen, what it means, how to mend it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Annotated[str, Field(min_length=1, max_length=100)]
+    """Short, for people and filters: "hung", "set_epoch never called"."""
+    evidence: Annotated[str, Field(max_length=8000)]
+    meaning: Annotated[str, Field(max_length=2000)] = ""
+    mend: Annotated[str, Field(max_length=2000)] = ""
+
+
+class Findings(BaseModel):
+    """Everything that is wrong on a node's part now: the complete list, every time."""
+
+    findings: Annotated[list[Finding], Field(max_length=100)]
 
 
 Point = tuple[int, Annotated[float, Field(allow_inf_nan=True)], float]
@@ -163,3 +187,5 @@ class CheckpointOffer(BaseModel):
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     written_at: float
+    prefix: Annotated[str, Field(max_length=200)] | None = None
+    """What every parameter's name begins with without need, as `module.` of a saved DDP wrapper."""

@@ -43,6 +43,7 @@ def run_view(
         state=state,
         reason=attempt.reason,
         message=attempt.message,
+        next_step=attempt.next_step,
         error=attempt.error,
         world_size=spec.world_size,
         nodes=spec.nodes,

@@ -19,6 +19,8 @@ class RunView:
     state: State
     reason: str | None
     message: str | None
+    next_step: str | None
+    """What to try after a failure, in a sentence."""
     error: dict[str, Any] | None
     world_size: int
     nodes: int
@@ -70,6 +72,8 @@ class PartView:
     cwd: str | None
     exit_code: int | None
     message: str | None
+    interpreter: dict[str, Any] | None
+    """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class AttemptView:
     state: State
     reason: str | None
     message: str | None
+    next_step: str | None
     error: dict[str, Any] | None
     created_at: float
     started_at: float | None
@@ -133,6 +138,23 @@ class CheckpointView:
     latest: bool
     best: bool
     """The lowest loss, among validation losses where there are any."""
+    prefix: str | None
+    """What every parameter's name begins with without need; can be taken off on download."""
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """Something wrong with an attempt: what was seen, what it means, how to mend it."""
+
+    attempt: int
+    node_rank: int
+    kind: str
+    evidence: str
+    meaning: str
+    mend: str
+    first_at: float
+    gone_at: float | None
+    """When it was no longer so; None while it is."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from db.spec import Assignment, ResumeFrom
-from db.states import CheckpointOffer, NodeFacts, NodeLoad, PartReport, PointBatch
+from db.states import CheckpointOffer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch
 from worker.mirror import OffsetMismatch as OffsetMismatch
 
 CONNECT_TIMEOUT_S = 3.0
@@ -157,6 +157,10 @@ class Client:
     def points(self, part: Part, batch: PointBatch) -> int:
         """Points of one byte range of an event file; returns the offset up to which they are stored."""
         return int(self._json("POST", f"{part.path}/points", content=batch.model_dump_json())["offset"])
+
+    def findings(self, part: Part, findings: Findings) -> None:
+        """All that is wrong with the part now."""
+        self._request("POST", f"{part.path}/findings", content=findings.model_dump_json())
 
     def offer_checkpoint(self, part: Part, offer: CheckpointOffer) -> CheckpointPlace:
         """Announce a snapshot; the same one again gets the same answer."""

@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from db.spec import RunSpec
 
 RECIPES = ("image_classifier", "language_model")
+PROBE_FOLDER = Path(__file__).parent / "probe"
+"""First on each rank's path: its sitecustomize watches the rank, and makes way for any other."""
 _PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|precision|accumulate|seed|run_dir|resume)\}")
 
 
@@ -132,7 +134,7 @@ def _program(spec: RunSpec, place: Place) -> list[str]:
         return [str(recipe_path(spec.target))]
     if spec.module:
         return ["-m", spec.module]
-    if spec.entry:  # the folder is copied into the working directory, unless the run works in place
+    if spec.entry:  # the code is copied into the working directory, unless the run works in place
         return [str(PurePosixPath(spec.target if spec.workdir else place.work_dir) / spec.entry)]
     return [spec.target]
 
@@ -186,8 +188,12 @@ def _environment(spec: RunSpec, place: Place, filled: dict[str, str]) -> dict[st
         env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(max(1, round(spec.stop_grace_s)))
     if place.interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = place.interface
-    if spec.module and spec.workdir:
-        env["PYTHONPATH"] = spec.target
+    code = [spec.target] if spec.module and spec.workdir else []
+    if spec.probe:
+        env["RANKZERO_PROBE_DIR"] = f"{place.attempt_dir}/probe"
+        code.insert(0, str(PROBE_FOLDER))
+    if code:
+        env["PYTHONPATH"] = ":".join(code)
     return env | spec.env
 
 

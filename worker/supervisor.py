@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class Supervisor:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.keep_room(logs / f"{name}.err", LOG_ROOM_BYTES)
                 self._launcher = subprocess.Popen(
-                    self._order["argv"], env=os.environ | self._order["env"], cwd=self._order["cwd"],
+                    self._order["argv"], env=_joined(os.environ, self._order["env"]), cwd=self._order["cwd"],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
                 )  # fmt: skip
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -250,6 +250,12 @@ def _write(path: Path, text: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _joined(own: Mapping[str, str], ordered: Mapping[str, str]) -> dict[str, str]:
+    """The order's variables over our own; of PYTHONPATH both parts, the order's first."""
+    paths = [env["PYTHONPATH"] for env in (ordered, own) if env.get("PYTHONPATH")]
+    return {**own, **ordered} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
 
 
 def _prepare_launcher() -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from dashboard import preview as previews
 from dashboard.api.context import TheService
 from dashboard.documents import answer
+from db import findings as db_findings
 from db import queries
 from db.spec import RunSpec
 from db.states import State
@@ -78,6 +79,15 @@ def history(service: TheService, run_id: str) -> Response:
     """What happened when."""
     service.run(run_id)
     return answer(queries.history(service.store, run_id))
+
+
+@router.get("/runs/{run_id}/findings")
+def findings(
+    service: TheService, run_id: str, attempt: Annotated[int | None, Query(ge=1)] = None
+) -> Response:
+    """What was seen to be wrong while it trained, also what is no longer so (`gone_at`)."""
+    service.run(run_id)
+    return answer(db_findings.findings(service.store, run_id, attempt))
 
 
 @router.get("/runs/{run_id}/attempts")

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
-from db import progress
+from db import findings, progress
 from db.curves import public_name, to_json_points
 from db.models import Series
 from db.progress import Arrival
-from db.states import NodeFacts, NodeLoad, PartReport, PointBatch
+from db.states import Findings, NodeFacts, NodeLoad, PartReport, PointBatch
 
 router = APIRouter(prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
@@ -85,6 +85,20 @@ async def report(
 ) -> Response:
     """What the node says of its part; may be repeated."""
     return answer(await threads.run(_report, service, node_id, fence, node_rank, said))
+
+
+@router.post(PART + "/findings", status_code=204)
+def findings_now(
+    service: TheService, node_id: TheNode, fence: int, node_rank: int, said: Findings
+) -> Response:
+    """All that is wrong with the node's part now; what is missing from the list is no longer so."""
+    run_id = findings.findings_reported(
+        service.store, node_id, fence, node_rank, said.findings, service.clock()
+    )
+    if run_id is not None:
+        service.hub.publish(run_id, {"type": "findings"})
+        service.run_changed(run_id)
+    return Response(status_code=204)
 
 
 @router.post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,18 @@ def test_a_folder_runs_from_its_copy_in_the_working_directory():
 def test_a_folder_run_in_place_is_not_copied():
     made = plan(RunSpec(target="/code", entry="train.py", workdir="/elsewhere"))
     assert (made.argv[-1], made.cwd) == ("/code/train.py", "/elsewhere")
-    assert plan(RunSpec(target="/code", module="m", workdir="/elsewhere")).env["PYTHONPATH"] == "/code"
+    in_place = plan(RunSpec(target="/code", module="m", workdir="/elsewhere"))
+    assert in_place.env["PYTHONPATH"].split(":")[1:] == ["/code"]
+
+
+def test_the_probe_comes_first_on_the_path_and_knows_where_to_write():
+    env = plan(RunSpec(target="/code/train.py"), attempt_dir="/a").env
+    assert (Path(env["PYTHONPATH"]) / "sitecustomize.py").is_file()
+    assert env["RANKZERO_PROBE_DIR"] == "/a/probe"
+
+
+def test_without_the_probe_nothing_of_it_is_in_the_environment():
+    assert not {"PYTHONPATH", "RANKZERO_PROBE_DIR"} & plan(RunSpec(target="/t.py", probe=False)).env.keys()
 
 
 def test_a_recipe_gets_only_the_flags_that_were_set():
