@@ -32,13 +32,13 @@ check: setup-test  ## format, lint, types, import directions
 test: check  ## all that this machine can test in minutes
 	@.venv/bin/pytest $(PYTEST_OPTIONS)
 
-test-long: check  ## the long loops and matrices as well
+test-long: check .venv/installed-frameworks  ## the long loops, matrices and frameworks as well
 	@.venv/bin/pytest --long $(PYTEST_OPTIONS)
 
 bench: setup-test  ## the measurements that the README cites
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python $$file; done
 
-constraints: setup-test  ## write constraints.txt from what .venv holds
+constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > .venv/constraints.txt
 	@.venv/bin/python -m pip freeze --all --exclude-editable | sed -E -e /^pip==/d -e 's/^(torch==[^+]+)\+.*/\1/' >> .venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt
@@ -52,4 +52,8 @@ constraints: setup-test  ## write constraints.txt from what .venv holds
 
 .venv/installed-test: .venv/installed
 	@$(PIP_INSTALL) -e '.[test]'
+	@touch $@
+
+.venv/installed-frameworks: .venv/installed-test
+	@$(PIP_INSTALL) -e '.[frameworks]'
 	@touch $@
