@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
@@ -43,6 +45,19 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
         query = query.where(Attempt.number == attempt)
     with store.read() as session:
         return [_view(row, number) for row, number in session.execute(query)]
+
+
+def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
+    """Attempt -> what is wrong with it now, in a line: a hang before anything else, then the oldest."""
+    query = (
+        select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
+        .where(FindingRow.fence.in_(fences), FindingRow.gone_at.is_(None))
+        .order_by(FindingRow.kind != "hung", FindingRow.id)
+    )
+    found: dict[int, str] = {}
+    for fence, kind, evidence in session.execute(query):
+        found.setdefault(fence, f"{kind}: {evidence}")
+    return found
 
 
 def _of_part(fence: int, node_rank: int) -> Select[FindingRow]:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from db import points
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
+from db.findings import first_findings
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, State
@@ -183,8 +184,16 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
         .group_by(Part.fence)
     )
     last_heard = {row[0]: row[1] for row in session.execute(heard)}
+    wrong = first_findings(session, fences)
     return [
-        run_view(run, attempt, summaries.get(run.id, []), last_heard.get(attempt.fence), now)
+        run_view(
+            run,
+            attempt,
+            summaries.get(run.id, []),
+            last_heard.get(attempt.fence),
+            wrong.get(attempt.fence),
+            now,
+        )
         for run, attempt in found
     ]
 

@@ -76,12 +76,7 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
             raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
         spec = RunSpec.model_validate(_run(session, run_id).spec)
         _refuse_what_never_fits(session, spec)
-        found = _find_checkpoint(session, run_id, checkpoint)
-        number = last.number + 1
-        _open_attempt(session, run_id, number, found.id if found else None, now)
-        origin = f"from {found.path}" if found else "from the beginning: it has no complete checkpoint"
-        note(session, run_id, number, now, f"resumed {origin}")
-        return number
+        return open_next_attempt(session, run_id, now, checkpoint)
 
 
 def delete(store: Store, run_id: str) -> tuple[list[int], list[int]]:
@@ -94,6 +89,16 @@ def delete(store: Store, run_id: str) -> tuple[list[int], list[int]]:
         checkpoints = list(session.scalars(select(Checkpoint.id).where(Checkpoint.fence.in_(fences))))
         session.execute(delete_rows(Run).where(Run.id == run_id))
         return files, checkpoints
+
+
+def open_next_attempt(session: Session, run_id: str, now: float, checkpoint: str | None) -> int:
+    """From a checkpoint (default: the latest complete one), or from the beginning; returns its number."""
+    found = _find_checkpoint(session, run_id, checkpoint)
+    number = latest_attempt(session, run_id).number + 1
+    _open_attempt(session, run_id, number, found.id if found else None, now)
+    origin = f"from {found.path}" if found else "from the beginning: it has no complete checkpoint"
+    note(session, run_id, number, now, f"resumed {origin}")
+    return number
 
 
 def default_name(spec: RunSpec) -> str:

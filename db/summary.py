@@ -24,7 +24,12 @@ THROUGHPUT_TAGS = (
 
 
 def run_view(
-    run: Run, attempt: Attempt, rows: Sequence[Series], last_heard: float | None, now: float
+    run: Run,
+    attempt: Attempt,
+    rows: Sequence[Series],
+    last_heard: float | None,
+    finding: str | None,
+    now: float,
 ) -> RunView:
     """A run and its latest attempt, with the summaries of that attempt's series."""
     spec = RunSpec.model_validate(run.spec)
@@ -63,6 +68,7 @@ def run_view(
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
         waiting_for=attempt.waiting_for,
+        finding=finding,
         base_lr=spec.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,

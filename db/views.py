@@ -43,6 +43,8 @@ class RunView:
     ended_at: float | None
     stop_requested_at: float | None
     waiting_for: str | None
+    finding: str | None
+    """What is wrong with the latest attempt as it trains, in a line; None when nothing is known."""
     base_lr: float | None
     lr: float | None
     global_batch_size: int | None

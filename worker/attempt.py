@@ -29,16 +29,16 @@ from worker.notes import (
     read_report,
     write_whole,
 )
+from worker.orphans import Orphans
 from worker.preparation import LAUNCH_FILE, CannotStart, Node, free_port, masked, prepare
 from worker.processes import Process
 from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
+from worker.watch import HUNG_FILE, as_hung
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 15.0
 """A supervisor that has not said anything by then is started again."""
 STARTS = 3
-LOST_SUPERVISOR_GRACE_S = 5.0
-"""Its processes got SIGTERM when it died; they may save for so long."""
 LIFE = ("", "starting", "running", "stopping")
 
 
@@ -78,7 +78,7 @@ class Attempt:
         self._child: Child | None = None
         self._starts, self._started_at = 0, 0.0
         self._preparing = False
-        self._lost_since: float | None = None
+        self._orphans = Orphans(assignment.run_id, assignment.attempt)
         self._stop_grace_s: float | None = None
         self._shutting_down = self._signalled = False
         self._end = read_report(folder / END_FILE)
@@ -247,17 +247,7 @@ class Attempt:
             text = f"The machine {socket.gethostname()} restarted while the run was training on it."
             self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
             return
-        run_id, attempt = self.assignment.run_id, self.assignment.attempt
-        left = processes.of_attempt(run_id, attempt)
-        if self._lost_since is None:
-            log.warning("attempt %s lost its supervisor (pid %d)", self.label, self._state["pid"])
-            self._lost_since = now
-            for process in left:
-                processes.send_signal(process, signal.SIGTERM)
-        if now - self._lost_since >= LOST_SUPERVISOR_GRACE_S:
-            processes.kill_all(lambda: processes.of_attempt(run_id, attempt), timeout_s=1.0)
-            left = processes.of_attempt(run_id, attempt)
-        if left:
+        if not self._orphans.end(now):
             return
         if self._state["stop_requested_at"] is not None:
             self._conclude(PartReport(state="stopped", message=self._stop_message("")))
@@ -287,6 +277,7 @@ class Attempt:
             self._choose_endpoint()
             self._report_life()
             more = self._has_data() and self._carry(now, watched)
+            self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._courier().is_done):
                 self._report_end()
             return more
@@ -308,6 +299,16 @@ class Attempt:
     def _carry(self, now: float, watched: bool) -> bool:
         courier = self._courier()
         return courier.carry_rest() if self.is_over else courier.carry(now, watched=watched)
+
+    def _end_when_hung(self) -> None:
+        """As the run's spec has it; what is written down here becomes the sentence of its end."""
+        spec = self.assignment.spec
+        if spec.on_hang == "report" or self.is_over or not self._has_data() or self._stop_grace_s is not None:
+            return
+        if sentence := self._courier().hang:
+            log.warning("attempt %s hangs and is ended: %s", self.label, sentence)
+            write_whole(self.folder / HUNG_FILE, sentence)
+            self.stop(spec.stop_grace_s)
 
     def _has_data(self) -> bool:
         """Something was started, and the server takes what it wrote."""
@@ -371,6 +372,7 @@ class Attempt:
             launch = read_object(self.folder / LAUNCH_FILE)
             node = f"node {self._node.name}"
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
+            end = as_hung(end, self.folder)
         self._client.report(self.part, end)
         self._remember(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")

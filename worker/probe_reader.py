@@ -10,7 +10,7 @@ import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,11 +112,9 @@ class ProbeReader:
             for event in process.events.get("error", ())
         ]
 
-    def ask_stacks(self, pids: Iterable[int] | None = None, wait_s: float = 2.0) -> dict[int, list[Frame]]:
-        """Rank -> its Python lines, the innermost first. Only processes that can answer are asked; for
-        others, and those that do not answer, it is what the probe recorded last."""
-        statuses = self.latest().values()
-        wanted = [each for each in statuses if pids is None or each.pid in set(pids)]
+    def ask_stacks(self, wanted: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[Frame]]:
+        """Rank -> its Python lines, the innermost first; may be called from another thread. Only processes
+        that can answer are asked; for others, and those that do not answer, it is what was recorded last."""
         asked = {each: _ask(self._folder, each.pid) for each in wanted if each.stacks and not each.ended}
         deadline = time.monotonic() + wait_s
         found = {each.rank: list(each.frames) for each in wanted}

@@ -170,11 +170,16 @@ function sentenceOf(run, now) {
   if (run.lost_contact && LIVE.has(run.state)) {
     return [`Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`, 'warn'];
   }
+  if (run.finding && LIVE.has(run.state)) return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
   if (run.message) return [run.message, ''];
   const ranks = run.world_size === 1 ? '1 rank' : `${run.world_size} ranks`;
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
   const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
   return [`${ranks}${nodes}${batch}`, ''];
+}
+
+function sentenceCase(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function stopping(run, now) {

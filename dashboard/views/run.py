@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
-from dashboard.views import navigation, run_dialogs, run_tabs, style
+from dashboard.views import navigation, run_dialogs, run_findings, run_tabs, style
 from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
@@ -60,6 +60,7 @@ def _answer(run_id: str) -> None:
     found = queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
         _actions(run, found)
+    run_findings.now(run)
     if run.state == State.FAILED:
         _failure(run)
 

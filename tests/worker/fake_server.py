@@ -21,6 +21,8 @@ class FakeServer:
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}
         self.series: dict[str, list] = {}
+        self.told: dict[int, list] = {}
+        """Findings, by attempt."""
         self.checkpoints: list[dict] = []
         self.downloads: dict[int, bytes] = {}
         self.calls = 0
@@ -76,10 +78,15 @@ class FakeServer:
         if batch.start != self.points_offsets.get(key, 0):
             raise OffsetMismatch(self.points_offsets.get(key, 0))
         self.points_offsets[key] = batch.end
-        for tag, points in batch.series.items():
+        for tag, points in batch.series.items() if batch.source != "probe" else ():
             self.series.setdefault(tag, []).extend(points)
         self._answer()
         return batch.end
+
+    def findings(self, part, said) -> None:
+        self._arrive()
+        self.told[part.fence] = list(said.findings)
+        self._answer()
 
     def offer_checkpoint(self, part, offer) -> CheckpointPlace:
         self._arrive()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from db.states import CheckpointOffer, PartReport, PointBatch
+from db.states import CheckpointOffer, Findings, PartReport, PointBatch
 from tests.worker.fake_server import FakeServer
 from worker.client import ChecksumMismatch, Part, ServerAway, Superseded
 from worker.mirror import OffsetMismatch
@@ -119,6 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
             for points in batch.series.values():
                 self.server_of.points_at += [(time.time() - point[2], point[0]) for point in points]
             return {"offset": store.points(part, batch)}
+        if what == "findings":
+            store.findings(part, Findings.model_validate_json(body))
+            return {}
         if what == "checkpoints":
             return store.offer_checkpoint(part, CheckpointOffer.model_validate_json(body)).model_dump()
         key = (query["path"], int(query["generation"]))

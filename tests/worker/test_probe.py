@@ -298,7 +298,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
             time.sleep(0.2)
             reader.look()
             statuses = reader.latest()
-        stacks = reader.ask_stacks()
+        stacks = reader.ask_stacks(list(reader.latest().values()))
         assert (stacks[1][0].file, stacks[1][0].line, stacks[1][0].function) == (
             script,
             here,
