@@ -12,7 +12,7 @@ from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.preview import check_target, with_recipe_defaults
 from dashboard.settings import Settings
-from db import nodes, progress, queries, requests, scheduling
+from db import nodes, policies, progress, queries, requests, scheduling
 from db.engine import Store
 from db.spec import Assignment, RunSpec
 from db.states import NodeFacts, NodeLoad
@@ -117,7 +117,8 @@ class Service:
         return wished, any(self.hub.watched(a.run_id) for a in wished)
 
     def part_changed(self, fence: int) -> None:
-        """A worker reported: its node's wishes may differ, devices may be free."""
+        """A worker reported: its node's wishes may differ, devices may be free, a hung run may go on."""
+        policies.carry_on_after_hang(self.store, fence, self.clock())
         self.hub.wishes_changed()
         self.schedule()
         if run_id := self.run_of(fence):
