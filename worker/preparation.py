@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tarfile import is_tarfile
 
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
 from worker.notes import write_whole
 from worker.unpack import BadArchive, unpack
-from worker.walk import is_event_file, remember_existing
+from worker.walk import is_checkpoint_name, is_event_file, remember_existing
 
 LAUNCH_FILE = "launch.json"
 EXISTING_FILE = "worker/existing.json"
@@ -225,11 +226,13 @@ def _bring_checkpoint(assignment: Assignment, folder: Path, download: Download) 
         return None
     target = folder / "resume" / Path(source.name).name
     unpacked = target.with_suffix("") if target.suffix == ARCHIVE_SUFFIX else target
-    if not unpacked.exists():
-        target.parent.mkdir(exist_ok=True)
-        download(source, target)
-        if unpacked != target:
-            _unpack(target, unpacked, source)
+    if unpacked.exists():
+        return str(unpacked)
+    target.parent.mkdir(exist_ok=True)
+    download(source, target)
+    if unpacked == target or (is_checkpoint_name(target.name) and not is_tarfile(target)):
+        return str(target)  # `checkpoint.pth.tar` may well be one file
+    _unpack(target, unpacked, source)
     return str(unpacked)
 
 

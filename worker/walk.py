@@ -50,7 +50,8 @@ def is_event_file(name: str) -> bool:
     return "tfevents" in name
 
 
-CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+CHECKPOINT_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".safetensors")
+"""`.pth.tar` is what many scripts call a file of torch.save, after torch's first format."""
 _TEMPORARY = re.compile(r"\.(tmp|temp|part|partial|incomplete|swp)|[~]$|^tmp", re.IGNORECASE)
 
 

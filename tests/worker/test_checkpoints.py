@@ -77,6 +77,7 @@ def node(tmp_path: Path) -> Node:
     [
         ("step_00000120.pt", zip_bytes()),
         ("a.pth", zip_bytes(comment=b"made by hand")),
+        ("checkpoint.pth.tar", zip_bytes()),
         ("epoch=3-step=120.ckpt", zip_bytes()),
         ("checkpoint-120/model.safetensors", safetensors_bytes()),
         ("pytorch_model.bin", zip_bytes()),

@@ -414,15 +414,16 @@ def stored(node, name, data):
     )
 
 
-def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node):
+@pytest.mark.parametrize("name", ["last.pt", "checkpoint.pth.tar"])
+def test_a_run_resumes_from_a_checkpoint_that_was_fetched_first(node, name):
     script = node.script(
         "import os, sys\nprint(open(sys.argv[1]).read(), os.environ['RANKZERO_RESUME'] == sys.argv[1])\n"
     )
-    source = stored(node, "work/ckpt/last.pt", b"the weights")
+    source = stored(node, f"work/ckpt/{name}", b"the weights")
     node.wish(node.assignment(script, spec={"args": ["{resume}"]}, resume_from=source))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "the weights True\n"
-    assert (node.dir() / "resume/last.pt").exists()
+    assert (node.dir() / "resume" / name).exists()
 
 
 def test_a_run_resumes_from_a_folder_that_came_as_an_archive(node, tmp_path):
