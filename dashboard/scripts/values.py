@@ -1,0 +1,127 @@
+"""Values, texts and types that stand in a source plainly; nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+PLAIN_TYPES = ("int", "float", "str", "bool", "Path")
+LARGEST_EXPONENT = 64
+LONGEST_TEXT = 500
+
+
+def literal(node: ast.expr | None, constants: Mapping[str, Any]) -> tuple[bool, Any]:
+    """(is it known, its value): literals, names of constants, and arithmetic of numbers."""
+    if node is None:
+        return False, None
+    if isinstance(node, ast.Name):
+        return node.id in constants, constants.get(node.id)
+    if isinstance(node, ast.BinOp):
+        return _arithmetic(node, constants)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        return _wrapped(node, constants)
+    if isinstance(node, ast.List | ast.Tuple):
+        items = [literal(item, constants) for item in node.elts]
+        return all(known for known, _ in items), [item for _, item in items]
+    try:
+        return True, ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False, None
+
+
+def value(node: ast.expr | None, constants: Mapping[str, Any]) -> Any:
+    """The value if it is known, else None."""
+    known, found = literal(node, constants)
+    return plain(found) if known else None
+
+
+def plain(found: Any) -> Any:
+    """None, a bool, a number, a text, or a list of those: what a form can show."""
+    if isinstance(found, list | tuple | set | frozenset):
+        return [plain(item) for item in found]
+    return found if found is None or isinstance(found, bool | int | float | str) else None
+
+
+def constants_of(body: list[ast.stmt]) -> dict[str, Any]:
+    """Names assigned at the top of a module to a value that is written there."""
+    found: dict[str, Any] = {}
+    for node in body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target: ast.expr = node.targets[0]
+        elif isinstance(node, ast.AnnAssign):
+            target = node.target
+        else:
+            continue
+        known, constant = literal(node.value, found)
+        if known and isinstance(target, ast.Name):
+            found[target.id] = constant
+    return found
+
+
+def text(node: ast.expr | None, constants: Mapping[str, Any]) -> str | None:
+    """A help text on one line; parts that are only known when the script runs are an ellipsis."""
+    if node is None:
+        return None
+    line = " ".join(_pieces(node, constants).split())
+    return line[:LONGEST_TEXT] if line.strip(" …") else None
+
+
+def type_name(node: ast.expr | None, default: Any) -> str | None:
+    """int, float, str, bool or Path; another name as the script has it; from the default where there is none."""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
+    if name in PLAIN_TYPES:
+        return name
+    if isinstance(default, bool | int | float):  # also with a checking function of the script's own
+        return type(default).__name__
+    return "str" if node is None else name
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """The arguments given by name."""
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def _wrapped(node: ast.Call, constants: Mapping[str, Any]) -> tuple[bool, Any]:
+    """`Path("runs")`, `list(range…)` is not known, `str("x")`, `float("inf")`."""
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    if name in ("Path", "PosixPath", "str", "tuple", "list") and len(node.args) == 1 and not node.keywords:
+        return literal(node.args[0], constants)
+    return False, None
+
+
+def _arithmetic(node: ast.BinOp, constants: Mapping[str, Any]) -> tuple[bool, Any]:
+    left, right = literal(node.left, constants)[1], literal(node.right, constants)[1]
+    if type(left) not in (int, float) or type(right) not in (int, float):
+        return False, None
+    try:
+        return _computed(node.op, left, right)
+    except (ArithmeticError, ValueError):
+        return False, None
+
+
+def _computed(operator: ast.operator, left: Any, right: Any) -> tuple[bool, Any]:
+    if isinstance(operator, ast.Mult):
+        return True, left * right
+    if isinstance(operator, ast.Add):
+        return True, left + right
+    if isinstance(operator, ast.Sub):
+        return True, left - right
+    if isinstance(operator, ast.Div):
+        return True, left / right
+    if isinstance(operator, ast.FloorDiv):
+        return True, left // right
+    if isinstance(operator, ast.Pow) and abs(left) <= 1024 and abs(right) <= LARGEST_EXPONENT:
+        return True, left**right
+    return False, None
+
+
+def _pieces(node: ast.expr, constants: Mapping[str, Any]) -> str:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _pieces(node.left, constants) + _pieces(node.right, constants)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return _pieces(node.left, constants)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_pieces(part, constants) for part in node.values)
+    found = value(node, constants)
+    return "…" if found is None else str(found)

@@ -1,0 +1,380 @@
+"""Options are read from scripts in the styles people write them, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dashboard.scripts.options import Option, written
+from dashboard.scripts.reading import Script, read_script
+from dashboard.scripts.source import Unreadable
+
+
+def script(folder: Path, source: str, **others: str) -> Script:
+    """What a script says that lies in a folder with other files (`config__yaml` is config.yaml)."""
+    (folder / "train.py").write_text(dedent(source))
+    for name, text in others.items():
+        path = folder / name.replace("__", ".").replace("_slash_", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    return read_script(folder, "train.py")
+
+
+def options(folder: Path, source: str, **others: str) -> dict[str, Option]:
+    return {option.name: option for option in script(folder, source, **others).options}
+
+
+def test_argparse_with_groups_switches_lists_and_later_defaults(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        import argparse
+        def parser():
+            p = argparse.ArgumentParser()
+            g = p.add_argument_group("training")
+            g.add_argument("--ema", action=argparse.BooleanOptionalAction, default=True, help="100%% (%(default)s)")
+            g.add_argument("--milestones", nargs="+", type=int, default=[30, 60])
+            g.add_argument("--tag", action="append")
+            x = p.add_mutually_exclusive_group()
+            x.add_argument("--shuffle", type=bool, default=True)
+            x.add_argument("--crop", type=lambda v: int(v), default=2 ** 8)
+            p.add_argument("--version", action="version")
+            p.add_argument("rest", nargs=argparse.REMAINDER)
+            add = p.add_argument
+            add("--width", type=int, default=1, help="a" + f" wide {p} one")
+            p.set_defaults(width=64)
+            return p
+        """,
+    )
+    assert list(found) == ["ema", "milestones", "tag", "shuffle", "crop", "width"]
+    assert (found["ema"].on, found["ema"].off, found["ema"].help) == ("--ema", "--no-ema", "100% (True)")
+    assert (found["milestones"].kind, found["milestones"].default) == ("values", [30, 60])
+    assert written(found["milestones"], ["1", "2"]) == ["--milestones", "1", "2"]
+    assert written(found["tag"], ["a", "b"]) == ["--tag=a", "--tag=b"]
+    assert written(found["shuffle"], False) == ["--shuffle="], "bool('False') would be true"
+    assert found["crop"].default == 256
+    assert (found["width"].default, found["width"].help) == (64, "a wide … one")
+
+
+def test_argparse_subcommands_keep_their_options_apart(tmp_path: Path) -> None:
+    found = script(
+        tmp_path,
+        """
+        p = ArgumentParser()
+        p.add_argument("--debug", action="store_true")
+        sub = p.add_subparsers(dest="what", required=True)
+        t = sub.add_parser("train")
+        t.add_argument("--lr", type=float, default=0.1)
+        e = sub.add_parser("eval")
+        e.add_argument("--lr", type=float, default=0.2)
+        """,
+    ).options
+    assert [(o.name, o.command) for o in found] == [
+        ("debug", None), ("command", None), ("lr", "train"), ("lr", "eval"),
+    ]  # fmt: skip
+    assert found[1].choices == ("train", "eval") and found[1].required
+
+
+def test_a_parser_in_a_module_beside_the_script_is_followed(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        import lib.more
+        from config import get_parser
+        args = get_parser().parse_args()
+        lib.more.add(args)
+        """,
+        config__py="""
+        import argparse
+        def base(p):
+            p.add_argument("--lr", type=float, default=0.1)
+        def get_parser():
+            p = argparse.ArgumentParser()
+            base(p)
+            return p
+        def other():
+            argparse.ArgumentParser().add_argument("--not-this")
+        if __name__ == "__main__":
+            argparse.ArgumentParser().add_argument("--nor-this")
+        """,
+        lib_slash_more__py="""
+        def add(p):
+            p.add_argument("--more")
+        def unused(p):
+            p.add_argument("--unused")
+        """,
+    )
+    assert set(found) == {"lr", "more"}
+
+
+def test_a_module_that_changes_is_read_again_after_a_while(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("dashboard.scripts.reading.REMEMBERED_FOR_S", -1e6)
+    assert set(
+        options(tmp_path, "import config\nconfig.f()", config__py="def f(p): p.add_argument('--a')")
+    ) == {"a"}
+    (tmp_path / "config.py").write_text("def f(p): p.add_argument('--bbb')")
+    assert {option.name for option in read_script(tmp_path, "train.py").options} == {"bbb"}
+
+
+def test_click_options_arguments_and_switches(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        import click
+        @click.command()
+        @click.argument("data", type=click.Path(exists=True))
+        @click.option("-b", "--batch-size", default=64, show_default=True, help="per GPU")
+        @click.option("--opt", "optimizer", type=click.Choice(["sgd", "adam"]), default="sgd")
+        @click.option("--amp/--no-amp", default=True)
+        @click.option("--verbose", is_flag=True)
+        @click.option("--layer", type=click.IntRange(1, 9), multiple=True)
+        @click.option("--size", nargs=2, type=int, required=True)
+        def main(**kw): ...
+        """,
+    )
+    assert list(found) == ["data", "batch_size", "optimizer", "amp", "verbose", "layer", "size"]
+    assert (found["data"].kind, found["data"].type, found["data"].required) == ("positional", "Path", True)
+    assert (found["batch_size"].type, found["batch_size"].default) == ("int", 64)
+    assert (found["optimizer"].flag, found["optimizer"].choices) == ("--opt", ("sgd", "adam"))
+    assert (found["amp"].on, found["amp"].off, found["amp"].default) == ("--amp", "--no-amp", True)
+    assert (found["verbose"].on, found["verbose"].off) == ("--verbose", None)
+    assert (found["layer"].kind, found["layer"].type) == ("repeated", "int")
+    assert (found["size"].kind, found["size"].required) == ("values", True)
+
+
+def test_commands_of_a_click_group_are_chosen_first(tmp_path: Path) -> None:
+    found = script(
+        tmp_path,
+        """
+        import click
+        @click.group()
+        @click.option("--seed", type=int)
+        def cli(seed): ...
+        @cli.command()
+        @click.option("--lr", type=float)
+        def train(lr): ...
+        @cli.command("check")
+        def anything(): ...
+        """,
+    ).options
+    assert [(o.name, o.command, o.choices) for o in found] == [
+        ("command", None, ("train", "check")), ("seed", None, None), ("lr", "train", None),
+    ]  # fmt: skip
+
+
+def test_typer_signatures_old_and_new(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        from enum import Enum
+        from typing import Annotated, Literal, Optional
+        import typer
+        app = typer.Typer()
+        class Precision(str, Enum):
+            full = "fp32"
+            half = "bf16"
+        @app.command()
+        def main(
+            ctx: typer.Context,
+            data: str,
+            lr: Annotated[float, typer.Option("--lr", "-l", help="the rate")] = 3e-4,
+            epochs: int = typer.Option(10, help="passes"),
+            name: str = typer.Option(...),
+            precision: Precision = Precision.half,
+            sampler: Literal["random", "fixed"] = "random",
+            resume: Optional[str] = None,
+            compile_model: bool = False,
+            force: Annotated[bool, typer.Option("--force")] = False,
+            tags: list[str] = typer.Option([]),
+        ): ...
+        """,
+    )
+    assert list(found)[:3] == ["data", "lr", "epochs"]
+    assert found["data"].kind == "positional" and found["data"].required
+    assert (found["lr"].flags, found["lr"].default, found["lr"].help) == (("--lr", "-l"), 3e-4, "the rate")
+    assert (found["epochs"].flag, found["epochs"].default) == ("--epochs", 10)
+    assert found["name"].required
+    assert (found["precision"].choices, found["precision"].default) == (("fp32", "bf16"), "bf16")
+    assert found["sampler"].choices == ("random", "fixed")
+    assert (found["resume"].type, found["resume"].required) == ("str", False)
+    assert (found["compile_model"].on, found["compile_model"].off) == (
+        "--compile-model",
+        "--no-compile-model",
+    )
+    assert (found["force"].on, found["force"].off) == ("--force", None)
+    assert found["tags"].kind == "repeated"
+
+
+def test_dataclasses_of_hf_and_the_trainers_own_arguments(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        from dataclasses import dataclass, field
+        from transformers import HfArgumentParser, TrainingArguments
+        @dataclass
+        class Data:
+            train_file: str
+            max_length: int = field(default=512, metadata={"help": "Longest sequence"})
+            layers: list[int] = field(default_factory=list)
+            pack: bool = True
+        @dataclass
+        class Mine(TrainingArguments):
+            learning_rate: float = 1e-3
+            note: str | None = None
+        data, training = HfArgumentParser((Data, Mine)).parse_args_into_dataclasses()
+        """,
+    )
+    assert found["train_file"].required and not found["layers"].required
+    assert (found["max_length"].default, found["max_length"].help) == (512, "Longest sequence")
+    assert found["layers"].kind == "values"
+    assert written(found["pack"], False) == ["--pack=False"]
+    assert found["per_device_train_batch_size"].default == 8
+    assert found["learning_rate"].default == 1e-3, "a field written again replaces the Trainer's"
+    assert {"note", "output_dir", "resume_from_checkpoint"} <= set(found)
+
+
+def test_tyro_classes_within_classes(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        import dataclasses, tyro
+        @dataclasses.dataclass
+        class Optim:
+            lr: float = 1e-3
+        @dataclasses.dataclass
+        class Args:
+            optim: Optim
+            batch_size: int = 8
+            "Samples per process"
+            amp: bool = False
+        args = tyro.cli(Args)
+        """,
+    )
+    assert [option.flag for option in found.values()] == ["--optim.lr", "--batch-size", "--amp"]
+    assert found["batch_size"].help == "Samples per process"
+    assert found["amp"].off == "--no-amp"
+
+
+def test_fire_takes_the_functions_parameters(tmp_path: Path) -> None:
+    found = options(tmp_path, "import fire\ndef train(data, lr=0.1, *, amp=False): ...\nfire.Fire(train)")
+    assert [(o.flag, o.required) for o in found.values()] == [
+        ("--data", True),
+        ("--lr", False),
+        ("--amp", False),
+    ]
+    assert (found["lr"].type, found["amp"].kind) == ("float", "switch")
+
+
+def test_globals_above_a_configurator(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        out_dir = 'out'
+        gradient_accumulation_steps = 5 * 8 # used to simulate larger batch sizes
+        batch_size = 12 # the micro-batch size
+        learning_rate = 6e-4
+        compile = True
+        device = pick()
+        _private = 1
+        config_keys = [k for k, v in globals().items() if isinstance(v, int)]
+        exec(open('configurator.py').read())
+        later = 3
+        """,
+    )
+    assert list(found) == ["out_dir", "gradient_accumulation_steps", "batch_size", "learning_rate", "compile"]
+    assert (found["gradient_accumulation_steps"].default, found["batch_size"].help) == (
+        40,
+        "the micro-batch size",
+    )
+    assert written(found["compile"], False) == ["--compile=False"]
+    assert written(found["learning_rate"], "{lr}") == ["--learning_rate={lr}"]
+
+
+def test_lightnings_command_line_with_the_scripts_model_and_data(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        from lightning.pytorch.cli import LightningCLI
+        class Net(LightningModule):
+            def __init__(self, width: int = 64, lr: float = 0.02): ...
+        class Data(LightningDataModule):
+            def __init__(self, root: str, batch_size: int = 32): ...
+        LightningCLI(Net, datamodule_class=Data)
+        """,
+    )
+    assert found["subcommand"].choices[0] == "fit"
+    assert found["model.lr"].default == 0.02 and found["data.batch_size"].default == 32
+    assert found["data.root"].required
+    assert "trainer.max_epochs" in found
+
+
+def test_hydra_values_come_from_the_yaml_beside_the_script(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        import hydra
+        @hydra.main(version_base=None, config_path="conf", config_name="config")
+        def main(cfg): ...
+        """,
+        conf_slash_config__yaml="""
+        defaults:
+          - model: small
+          - _self_
+        data: ???
+        batch_size: 32
+        optim: {lr: 0.1, nesterov: true}
+        """,
+        conf_slash_model_slash_small__yaml="width: 64",
+        conf_slash_model_slash_large__yaml="width: 512",
+    )
+    assert (found["model"].choices, found["model"].default) == (("large", "small"), "small")
+    assert written(found["optim.lr"], "0.2") == ["optim.lr=0.2"]
+    assert written(found["optim.nesterov"], False) == ["optim.nesterov=false"]
+    assert found["data"].required and found["model.width"].default == 64
+
+
+def test_absl_flags(tmp_path: Path) -> None:
+    found = options(
+        tmp_path,
+        """
+        from absl import flags
+        flags.DEFINE_integer("batch_size", 32, "per device")
+        flags.DEFINE_enum("size", "s", ["s", "l"], "how large")
+        flags.DEFINE_bool("amp", True, "mixed")
+        """,
+    )
+    assert (found["batch_size"].default, found["batch_size"].help) == (32, "per device")
+    assert found["size"].choices == ("s", "l")
+    assert written(found["amp"], False) == ["--noamp"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"def (:\n", "line 1"),
+        (b"\x7fELF\0\0", "binary"),
+        (b"x = 1\n" * 300_000, "larger than 1 MiB"),
+        (b"x = " + b"-" * 100_000 + b"1", "cannot be read"),
+    ],
+)
+def test_what_is_no_script_is_refused_in_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "train.py").write_bytes(content)
+    with pytest.raises(Unreadable, match=sentence):
+        read_script(tmp_path, "train.py")
+
+
+@pytest.mark.parametrize("entry", ["missing.py", ".", "x" * 5000, "a\0b"])
+def test_what_is_no_file_is_refused(tmp_path: Path, entry: str) -> None:
+    with pytest.raises(Unreadable):
+        read_script(tmp_path, entry)
+
+
+def test_a_module_is_read_as_python_would_start_it(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/settings.py").write_text("def add(p): p.add_argument('--lr')")
+    (tmp_path / "pkg/__main__.py").write_text("from pkg.settings import add\nadd(p)")
+    assert [o.name for o in read_script(tmp_path, module="pkg").options] == ["lr"]
+    with pytest.raises(Unreadable, match=r"no module pkg\.other"):
+        read_script(tmp_path, module="pkg.other")
