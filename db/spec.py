@@ -188,4 +188,6 @@ class Assignment(BaseModel):
     device_kind: Literal["cuda", "cpu"]
     master_addr: str | None = None
     master_port: int | None = None
+    may_start: bool = True
+    """False while nodes have still to say what they train with: no rank starts before they agree."""
     resume_from: ResumeFrom | None = None

@@ -20,6 +20,7 @@ from worker import processes
 from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, end_of
+from worker.meeting import Meeting, has_endpoint
 from worker.notes import (
     END_FILE,
     REPORTED_FILE,
@@ -30,7 +31,7 @@ from worker.notes import (
     write_whole,
 )
 from worker.orphans import Orphans
-from worker.preparation import LAUNCH_FILE, CannotStart, Node, free_port, masked, prepare
+from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, masked, prepare
 from worker.processes import Process
 from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
 from worker.watch import HUNG_FILE, as_hung
@@ -73,6 +74,7 @@ class Attempt:
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
         self._node, self._client, self._spawn, self._background = node, client, spawn, background
+        self._meeting = Meeting(folder, node, client, self.part)
         self._state: dict[str, Any] = {}
         self._state_key: tuple[int, int] | None = None
         self._child: Child | None = None
@@ -163,11 +165,13 @@ class Attempt:
         if self._stop_grace_s is not None:
             if not self._preparing and not self._has_supervisor():
                 self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
-        elif self._preparing or not self._has_endpoint():
+        elif self._preparing or not has_endpoint(self.assignment):
             return
         elif not launch.exists():
             self._preparing = True
             self._background(self._prepare)
+        elif not self.assignment.may_start:
+            return
         elif self._starts == STARTS:
             text = "The program that looks after a run's processes could not be started on this node."
             self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
@@ -184,10 +188,6 @@ class Attempt:
             except BlockingIOError:
                 return True
         return False
-
-    def _has_endpoint(self) -> bool:
-        """Nodes meet where rank 0's node says; it has to say so first."""
-        return self.assignment.spec.nodes == 1 or self.assignment.master_port is not None
 
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
@@ -274,7 +274,8 @@ class Attempt:
             if self._to_confirm:
                 self._report(self._reported_life() or "starting")
                 self._to_confirm = False
-            self._choose_endpoint()
+            if not (self._state or self.is_over or self.is_superseded):
+                self.assignment = self._meeting.speak(self.assignment)
             self._report_life()
             more = self._has_data() and self._carry(now, watched)
             self._end_when_hung()
@@ -320,23 +321,6 @@ class Attempt:
                 self._opened = Courier(self.folder, self.assignment.spec, self._client, self.part, self.label)
             return self._opened
 
-    def _choose_endpoint(self) -> None:
-        """Rank 0's node says where all of them meet, before the others start."""
-        assignment = self.assignment
-        chooses = assignment.spec.nodes > 1 and assignment.node_rank == 0
-        if not chooses or assignment.master_port is not None or self.is_over or self.is_superseded:
-            return
-        note = self.folder / "worker" / "port"
-        try:
-            port = int(note.read_text())
-        except (OSError, ValueError):
-            port = free_port(self._node.address)
-            write_whole(note, str(port))
-        report = PartReport(state="starting", master_addr=self._node.address, master_port=port)
-        self._client.report(self.part, report)
-        endpoint = {"master_addr": self._node.address, "master_port": port}
-        self.assignment = assignment.model_copy(update=endpoint)
-
     def _report_life(self) -> None:
         """starting, running, stopping: in this order, each once, as far as it got."""
         if not self._state or self.is_superseded:
@@ -358,6 +342,7 @@ class Attempt:
             launch = read_object(self.folder / LAUNCH_FILE)
             report.argv, report.cwd = launch.get("argv"), launch.get("cwd")
             report.env = masked(launch.get("env", {}))
+            report.interpreter = read_object(self.folder / INTERPRETER_FILE) or None
         self._client.report(self.part, report)
 
     def _reported_life(self) -> str:

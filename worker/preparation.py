@@ -15,12 +15,15 @@ from tarfile import is_tarfile
 
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
+from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
 from worker.notes import write_whole
 from worker.unpack import BadArchive, unpack
 from worker.walk import is_checkpoint_name, is_event_file, remember_existing
 
 LAUNCH_FILE = "launch.json"
+INTERPRETER_FILE = "worker/interpreter.json"
+"""What the Python that trains has; there as soon as it has been asked."""
 EXISTING_FILE = "worker/existing.json"
 ARCHIVE_SUFFIX = ".tar"
 CODE_LIMIT_BYTES = 512 * 1024 * 1024
@@ -56,6 +59,7 @@ def prepare(assignment: Assignment, folder: Path, node: Node, download: Download
     """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
     spec = assignment.spec
     python = _interpreter(spec, node)
+    write_whole(folder / INTERPRETER_FILE, json.dumps(python.facts))
     work = folder / "work"
     work.mkdir(exist_ok=True)
     _check_workdir(spec, node)
@@ -64,7 +68,7 @@ def prepare(assignment: Assignment, folder: Path, node: Node, download: Download
     _remember_existing(folder, spec)
     resume_path = _bring_checkpoint(assignment, folder, download)
     write_whole(folder / "spec.json", spec.model_dump_json())
-    order = launch_order(assignment, folder, node, python, resume_path)
+    order = launch_order(assignment, folder, node, python.path, resume_path)
     write_whole(folder / LAUNCH_FILE, json.dumps(order))
 
 
@@ -109,7 +113,6 @@ def _plan(
     assignment: Assignment, folder: Path, node: Node, python: str, resume_path: str | None
 ) -> LaunchPlan:
     several = assignment.spec.nodes > 1
-    torchrun = Path(python).with_name("torchrun")
     return plan(
         assignment.spec,
         run_id=assignment.run_id,
@@ -123,20 +126,22 @@ def _plan(
         interface=node.interface if several else None,
         attempt_dir=folder,
         python=python,
-        torchrun=str(torchrun) if os.access(torchrun, os.X_OK) else None,
+        torchrun=torchrun_of(python),
         resume_path=resume_path,
         cpu_threads=node.cpu_threads,
     )
 
 
-def _interpreter(spec: RunSpec, node: Node) -> str:
-    python = str(Path(spec.python or node.python).expanduser())
-    found = shutil.which(python)
-    if found is None:
-        raise CannotStart(
-            Reason.SCRIPT_MISSING,
-            f"The interpreter {python} does not exist on node {node.name} or cannot be executed there.",
-        )
+def _interpreter(spec: RunSpec, node: Node) -> Interpreter:
+    """The Python that trains: the one the spec names, else the node's default; with a torch that can train."""
+    own = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
+    try:
+        found = ask(find(spec.python or node.python), training_environment(os.environ) | own)
+        check(found)
+    except Unusable as error:
+        reason = Reason.SCRIPT_MISSING if error.is_missing else Reason.LAUNCH_FAILED
+        where = f"node {node.name}" + ("" if spec.python else " (whose default it is)")
+        raise CannotStart(reason, error.on(where)) from error
     return found
 
 

@@ -1,0 +1,138 @@
+"""What a node says and waits for before it starts a rank of a run on several nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db.states import Reason
+from tests.worker.test_daemon import RUN, NodeUnderTest
+from tests.worker.test_interpreter import install_torch, site_packages, venv
+from worker import processes
+
+TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
+ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeUnderTest]:
+    under_test = NodeUnderTest(tmp_path)
+    yield under_test
+    for supervisor in under_test.supervisors:
+        supervisor.kill()
+        supervisor.wait()
+    processes.kill_all(lambda: processes.of_attempt(RUN, 1), 10)
+
+
+def wish(node: NodeUnderTest, *, may_start: bool, action: str = "run", **more) -> None:
+    script = node.script("print('started')")
+    spec = TWO_NODES | more
+    node.wish(node.assignment(script, action=action, node_rank=1, spec=spec, may_start=may_start, **ENDPOINT))
+
+
+def interpreters(node: NodeUnderTest) -> list[str | None]:
+    return [report.interpreter["torch"] for _, report in node.server.reports if report.interpreter]
+
+
+def until_prepared(node: NodeUnderTest) -> None:
+    node.until(lambda: (node.dir(node_rank=1) / "launch.json").exists() and interpreters(node))
+
+
+def test_nothing_starts_before_the_nodes_agree(node: NodeUnderTest) -> None:
+    wish(node, may_start=False)
+    until_prepared(node)
+    for _ in range(5):
+        node.turn()
+    assert node.supervisors == [] and node.server.states() == ["starting"]
+    wish(node, may_start=True)
+    assert node.until_settled().state == "succeeded"
+    assert len(node.supervisors) == 1
+
+
+def test_the_interpreter_is_told_once_and_again_with_the_command(node: NodeUnderTest) -> None:
+    wish(node, may_start=False)
+    until_prepared(node)
+    for _ in range(5):
+        node.turn()
+    assert len(interpreters(node)) == 1
+    wish(node, may_start=True)
+    node.until_settled()
+    commands = [report for _, report in node.server.reports if report.argv]
+    assert [report.interpreter["path"] for report in commands] == [sys.executable]
+
+
+def test_a_worker_that_is_replaced_while_it_waits_waits_on(node: NodeUnderTest) -> None:
+    wish(node, may_start=False)
+    until_prepared(node)
+    node.start_worker()
+    for _ in range(5):
+        node.turn()
+    assert node.supervisors == [] and len(interpreters(node)) == 2  # the new one says it again: no harm
+    wish(node, may_start=True)
+    assert node.until_settled().state == "succeeded"
+
+
+def test_a_stop_while_it_waits_ends_it_unstarted(node: NodeUnderTest) -> None:
+    wish(node, may_start=False)
+    until_prepared(node)
+    wish(node, may_start=False, action="stop")
+    end = node.until_settled()
+    assert (end.state, end.message) == ("stopped", "it was stopped before it started")
+    assert node.supervisors == []
+
+
+def test_an_attempt_that_ended_while_it_waited_is_given_up(node: NodeUnderTest) -> None:
+    wish(node, may_start=False)
+    until_prepared(node)
+    node.server.superseded.add(1)
+    node.wish()
+    node.until(lambda: not node.daemon.attempts)
+    assert node.supervisors == [] and node.server.end() is None
+
+
+def test_a_lost_reply_is_asked_for_again(node: NodeUnderTest) -> None:
+    node.server.loses_replies = True
+    node.server.calls = 2
+    wish(node, may_start=False)
+    until_prepared(node)
+    node.until(lambda: len(interpreters(node)) == 2)
+
+
+def test_a_run_on_one_node_waits_for_nobody_and_tells_its_interpreter(node: NodeUnderTest) -> None:
+    node.wish(node.assignment(node.script("pass")))
+    node.until_settled()
+    assert node.server.reports[0][1].interpreter["path"] == sys.executable
+    assert len(interpreters(node)) == 1
+
+
+def test_an_interpreter_without_torch_starts_nothing(node: NodeUnderTest, tmp_path: Path) -> None:
+    environment = venv(tmp_path / "env")
+    node.wish(node.assignment(node.script("pass"), spec={"python": str(environment)}))
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
+    assert end.message == (
+        f"The Python {environment}/bin/python has no torch on node n0: "
+        "install torch in it, or choose another with --python."
+    )
+    assert node.supervisors == []
+
+
+def test_an_interpreter_with_an_old_torch_starts_nothing(node: NodeUnderTest, tmp_path: Path) -> None:
+    environment = venv(tmp_path / "env")
+    install_torch(site_packages(environment), "2.3.1+cu121", "12.1")
+    node.wish(node.assignment(node.script("pass"), spec={"python": f"{environment}/bin/python"}))
+    end = node.until_settled()
+    assert end.reason == Reason.LAUNCH_FAILED and "is 2.3.1+cu121, older than the 2.4" in end.message
+
+
+def test_the_sentence_says_when_it_is_the_nodes_default(node: NodeUnderTest, tmp_path: Path) -> None:
+    node.node = type(node.node)(name="n0", data_dir=node.folder / "data", python="/nowhere/python")
+    node.start_worker()
+    node.wish(node.assignment(node.script("pass")))
+    assert node.until_settled().message == (
+        "The interpreter /nowhere/python does not exist on node n0 (whose default it is): "
+        "choose another with --python."
+    )
