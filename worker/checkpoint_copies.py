@@ -24,7 +24,7 @@ def copy_file(path: Path, part: Path, key: FileKey) -> bool:
         if file_key(os.fstat(source)) != key:
             return False
         with part.open("xb", buffering=0) as copy:
-            _copy_bytes(source, copy.fileno(), key[1])
+            copy_bytes(source, copy.fileno(), key[1])
             same_size = os.fstat(copy.fileno()).st_size == key[1]
         return same_size and file_key(os.fstat(source)) == key
     finally:
@@ -93,7 +93,7 @@ def _add(path: Path, held: int | None, key: FileKey, target: int, at: int) -> bo
     try:
         if file_key(os.fstat(source)) != key:
             return False
-        return _copy_bytes(source, target, key[1], at) == key[1] and file_key(os.fstat(source)) == key
+        return copy_bytes(source, target, key[1], at) == key[1] and file_key(os.fstat(source)) == key
     finally:
         if held is None:
             os.close(source)
@@ -102,21 +102,21 @@ def _add(path: Path, held: int | None, key: FileKey, target: int, at: int) -> bo
 _NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 
 
-def _copy_bytes(source: int, target: int, size: int, offset: int = 0) -> int:
-    """Copies the first `size` bytes to `offset` of the target; returns how many there were."""
+def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int = 0) -> int:
+    """Copies `size` bytes from `since` on to `offset` of the target; returns how many there were."""
     by_kernel, at = hasattr(os, "copy_file_range"), 0
     while at < size:
         piece = min(_PIECE_BYTES, size - at)
         if by_kernel:
             try:
-                copied = os.copy_file_range(source, target, piece, at, offset + at)
+                copied = os.copy_file_range(source, target, piece, since + at, offset + at)
             except OSError as error:
                 if error.errno not in _NOT_BY_KERNEL:
                     raise
                 by_kernel = False
                 continue
         else:
-            copied = os.pwrite(target, os.pread(source, piece, at), offset + at)
+            copied = os.pwrite(target, os.pread(source, piece, since + at), offset + at)
         if not copied:
             break
         at += copied

@@ -1,162 +1,134 @@
-"""A checkpoint's `module.` prefix: seen, and taken off in a copy, while nothing is unpickled."""
+"""Prefixes that a wrapper puts before every name in a checkpoint: seen, and taken off in a copy."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import struct
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
 
+from worker.checkpoint_layout import Region, SafetensorsFile, TorchFile, Unreadable, read_layout
 from worker.checkpoint_pickle import (
+    AT_A_GLANCE,
+    THOROUGH,
     Call,
     Description,
-    Global,
-    Stored,
+    Limits,
+    Mapping,
     Text,
-    describe,
     is_tensor,
 )
-from worker.checkpoint_pickle import Mapping as Described
+from worker.checkpoint_pieces import CannotRewrite, Rewriting, patched
+from worker.unpack import BadArchive, members
+from worker.walk import is_checkpoint_name
 
-PREFIX = "module."
-MAX_PICKLE_BYTES = 256 * 1024 * 1024
-MAX_HEADER_BYTES = 100_000_000
-_COPY_BYTES = 4 * 1024 * 1024
-_ALIGNMENT = 64
-"""Of tensors in torch's files, so that they can be memory-mapped."""
-
-Format = Literal["pt", "safetensors"]
+WRAPPERS = ("module.", "_orig_mod.")
+"""DistributedDataParallel and DataParallel; torch.compile. Each is taken off once: a model may use the words, too."""
+MOST_FILES = 64
+"""So many of a folder's weight files are looked into."""
 
 
-class CannotConvert(Exception):
-    """Why there can be no such copy, in one sentence."""
-
-
-def prefix_of(path: Path) -> str | None:
+def prefix_of(path: Path, limits: Limits = AT_A_GLANCE) -> str | None:
     """`module.` when the names of a model's tensors all begin with it: the DDP wrapper was saved.
 
-    None when they do not, and for what cannot be read; the file's tensors are not touched.
+    None when they do not, and for what cannot be read within the limits; no tensor is touched.
     """
+    give_up_at = time.monotonic() + limits.seconds
     try:
-        if _is_safetensors(path):
-            with path.open("rb") as file:
-                return _prefix(name for name in _header(file)[0] if name != "__metadata__")
-        described = _TorchZip(path).description if zipfile.is_zipfile(path) else _describe_old(path)
-    except (OSError, ValueError, CannotConvert, zipfile.BadZipFile):
-        return None
-    return PREFIX if any(map(_has_prefix, described.state_dicts())) else None
+        with path.open("rb") as file:
+            for region in _weights(Region.of(file.fileno())):
+                left_s = give_up_at - time.monotonic()
+                if left_s < 0:
+                    return None
+                with suppress(ValueError):
+                    if prefix := _prefix_in(read_layout(region, replace(limits, seconds=left_s))):
+                        return prefix
+    except (OSError, ValueError, MemoryError):
+        pass
+    return None
 
 
-def strip_module_prefix(source: Path, target: Path, format: Format = "pt") -> None:
-    """Writes a copy without the prefix: torch's own format with all that is in the file, or the model's tensors
-    alone as safetensors. What carries no prefix keeps its names. Raises CannotConvert, OSError.
-    """
-    try:
-        if _is_safetensors(source):
-            if format != "safetensors":
-                raise CannotConvert("A safetensors file stays one: ask for safetensors.")
-            _strip_safetensors(source, target)
-        elif not zipfile.is_zipfile(source):
-            raise CannotConvert(
-                "It is in torch's format from before 1.6, or no checkpoint: it stays as it is."
-            )
-        elif format == "pt":
-            _strip_zip(_TorchZip(source), target)
-        else:
-            _write_safetensors(_TorchZip(source), target)
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise CannotConvert(f"The checkpoint cannot be read: {error}") from error
+def without_prefix(whole: Region, limits: Limits = THOROUGH) -> Rewriting:
+    """The same with shorter names; what carries no prefix keeps them. Raises CannotRewrite, ValueError, OSError."""
+    if is_archive(whole):
+        return _archive_without_prefix(whole, limits)
+    layout = read_layout(whole, limits)
+    prefix = _prefix_in(layout)
+    if prefix is None:
+        return Rewriting([whole], ["No prefix was found: the names are as they were saved."])
+    return Rewriting(patched(whole, _patches(layout)), [f"Names lost their prefix {prefix}"])
 
 
-# -- names -------------------------------------------------------------------------------------
+def prefix_in(names: Iterable[str]) -> str:
+    """What all names begin with because of wrappers; empty where they do not."""
+    known, found = list(names), ""
+    left = list(WRAPPERS) if known else []
+    while added := [each for each in left if all(name.startswith(found + each) for name in known)]:
+        found += added[0]
+        left.remove(added[0])
+    return found
 
 
-def _prefix(names: Iterable[str]) -> str | None:
-    known = list(names)
-    return PREFIX if known and all(name.startswith(PREFIX) for name in known) else None
-
-
-def _tensors(mapping: Described) -> list[tuple[Text, Call]]:
+def tensors(mapping: Mapping) -> dict[str, Call]:
+    """A state dict's tensors by name."""
     found = ((key, value) for key, value in mapping.entries if isinstance(key, Text) and is_tensor(value))
-    return list(found)
+    return {key.value: value for key, value in found}
 
 
-def _has_prefix(mapping: Described) -> bool:
-    return _prefix(key.value for key, _ in _tensors(mapping)) is not None
+# -- which names -------------------------------------------------------------------------------
 
 
-def _renamed(described: Description) -> dict[int, Text]:
-    """The constants to shorten, by where they begin: names of tensors, and of modules in the metadata."""
-    texts = []
-    for mapping in filter(_has_prefix, described.state_dicts()):
-        owners = [mapping, *([mapping.metadata] if mapping.metadata else [])]
-        texts += [key for owner in owners for key, _ in owner.entries if isinstance(key, Text)]
-    return {text.start: text for text in texts if f"{text.value}.".startswith(PREFIX)}
+def _prefix_in(layout: TorchFile | SafetensorsFile) -> str | None:
+    if isinstance(layout, SafetensorsFile):
+        return prefix_in(layout.names) or None
+    found = (prefix_in(tensors(mapping)) for mapping in layout.description.state_dicts())
+    return next(filter(None, found), None)
 
 
-# -- torch's zip files -------------------------------------------------------------------------
+def _renamed(described: Description) -> Iterator[tuple[Text, str]]:
+    """The constants to shorten, each with its new value: names of tensors, and of modules in the metadata."""
+    for mapping in described.state_dicts():
+        prefix = prefix_in(tensors(mapping))
+        owners = [mapping, *([mapping.metadata] if mapping.metadata else [])] if prefix else []
+        for text in (key for owner in owners for key, _ in owner.entries if isinstance(key, Text)):
+            if f"{text.value}.".startswith(prefix):
+                yield text, text.value[len(prefix) :]
 
 
-class _TorchZip:
-    """What torch.save writes since 1.6: a pickle, and beside it one file for each storage."""
+# -- one file ----------------------------------------------------------------------------------
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with zipfile.ZipFile(path) as archive:
-            self.infos = archive.infolist()
-            pickles = [info for info in self.infos if info.filename.count("/") == 1]
-            found = [info for info in pickles if info.filename.endswith("/data.pkl")]
-            if len(found) != 1 or found[0].file_size > MAX_PICKLE_BYTES:
-                raise ValueError("there is not exactly one data.pkl of a sensible size in it")
-            self.pickle_name = found[0].filename
-            self.pickle = archive.read(found[0])
-        self.top = self.pickle_name.partition("/")[0]
-        self.description = describe(self.pickle)
+Patch = tuple[int, int, bytes]
 
 
-def _strip_zip(source: _TorchZip, target: Path) -> None:
-    """All files as they are, but the pickle with shorter names."""
-    with (
-        zipfile.ZipFile(source.path) as archive,
-        zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as copy,
-    ):
-        for info in source.infos:
-            fresh = zipfile.ZipInfo(info.filename, date_time=(1980, 1, 1, 0, 0, 0))
-            if info.filename == source.pickle_name:
-                data = _without_prefix(source.pickle, source.description)
-                _align(fresh, len(data), copy)
-                copy.writestr(fresh, data)
-                continue
-            _align(fresh, info.file_size, copy)
-            with archive.open(info) as content, copy.open(fresh, "w") as place:
-                shutil.copyfileobj(content, place, _COPY_BYTES)
+def _patches(layout: TorchFile | SafetensorsFile) -> list[Patch]:
+    """What changes in the file; in the formats of today nothing moves, so that it can be memory-mapped as before."""
+    if isinstance(layout, SafetensorsFile):
+        return [(0, layout.begins, _shorter_header(layout))]
+    pickle, size = _shorter_pickle(layout.pickle_bytes, layout.description), len(layout.pickle_bytes)
+    if layout.checksums_at is None:
+        return [(layout.pickle_at, size, pickle)]
+    padded = pickle.ljust(size, b"\0")  # what follows a pickle's end is not read
+    if len(padded) > size:
+        raise CannotRewrite("Its pickle would become longer, which no pickle of torch's does.")
+    checksum = zlib.crc32(padded).to_bytes(4, "little")
+    return [(layout.pickle_at, size, padded), *((at, 4, checksum) for at in layout.checksums_at)]
 
 
-def _align(info: zipfile.ZipInfo, size: int, copy: zipfile.ZipFile) -> None:
-    """Pads the header as torch does, so that the content begins at a multiple of 64."""
-    info.file_size = size
-    begins = copy.fp.tell() if copy.fp else 0
-    is_large = size * 1.05 > zipfile.ZIP64_LIMIT
-    header_bytes = 30 + len(info.filename.encode()) + 4 + (20 if is_large else 0)
-    padding = -(begins + header_bytes) % _ALIGNMENT
-    info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
-
-
-def _without_prefix(data: bytes, described: Description) -> bytes:
+def _shorter_pickle(data: bytes, described: Description) -> bytes:
     """The same operations with shorter constants; frames are left out, because they hold lengths."""
-    shortened = _renamed(described)
-    changes = {start: (text.end, _constant(text.value[len(PREFIX) :])) for start, text in shortened.items()}
+    changes = {text.start: (text.end, _constant(name)) for text, name in _renamed(described)}
     changes |= {start: (end, b"") for start, end in described.frames}
     pieces, at = [], 0
     for start, (end, replacement) in sorted(changes.items()):
         pieces += [data[at:start], replacement]
         at = end
-    return b"".join([*pieces, data[at:]])
+    return b"".join([*pieces, data[at : described.size_bytes]])
 
 
 def _constant(text: str) -> bytes:
@@ -164,136 +136,83 @@ def _constant(text: str) -> bytes:
     return b"X" + struct.pack("<I", len(encoded)) + encoded
 
 
-def _describe_old(path: Path) -> Description:
-    """Before torch 1.6: a magic number, a version, the machine, and then what was saved."""
-    with path.open("rb") as file:
-        first = describe(file)
-        for _ in range(3 if not first.mappings else 0):
-            first = describe(file)
-    return first
+def _shorter_header(layout: SafetensorsFile) -> bytes:
+    prefix = prefix_in(layout.names)
+    header = {name.removeprefix(prefix): about for name, about in layout.header.items()}
+    room = layout.begins - 8
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
+    if len(text) > room:
+        raise CannotRewrite("Its header would become longer, which no header of safetensors' own does.")
+    return room.to_bytes(8, "little") + text.ljust(room)
 
 
-# -- safetensors -------------------------------------------------------------------------------
-
-_TYPES = {
-    "Double": ("F64", 8),
-    "Float": ("F32", 4),
-    "Half": ("F16", 2),
-    "BFloat16": ("BF16", 2),
-    "Long": ("I64", 8),
-    "Int": ("I32", 4),
-    "Short": ("I16", 2),
-    "Char": ("I8", 1),
-    "Byte": ("U8", 1),
-    "Bool": ("BOOL", 1),
-}
+# -- a folder ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """Where a tensor's bytes lie in the zip file."""
-
-    name: str
-    type: str
-    shape: Sequence[int]
-    storage: str
-    begins: int
-    size: int
+def is_archive(whole: Region) -> bool:
+    """Whether it is a folder, on its way as one tar file."""
+    return whole.read_up_to(257, 5) == b"ustar"
 
 
-def _is_safetensors(path: Path) -> bool:
-    return path.suffix == ".safetensors"
+def _members(whole: Region) -> Iterator[tuple[str, Region]]:
+    """The files in a folder's archive, where their bytes lie."""
+    with os.fdopen(os.dup(whole.descriptor), "rb") as file:
+        file.seek(whole.begins)
+        try:
+            for member in members(file):
+                if member.isreg():
+                    yield member.name, whole.part(file.tell() - whole.begins, member.size)
+        except BadArchive as error:
+            raise Unreadable(str(error)) from error
 
 
-def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """The header, and where the tensors begin."""
-    size = int.from_bytes(file.read(8), "little")
-    if size > MAX_HEADER_BYTES:
-        raise ValueError("its header is too long")
-    header = json.loads(file.read(size))
-    if not isinstance(header, dict):
-        raise ValueError("its header is no object")
-    return header, 8 + size
+def _weights(whole: Region) -> Iterator[Region]:
+    """The file itself, or those of a folder's that hold names and tensors."""
+    if not is_archive(whole):
+        yield whole
+        return
+    found = (region for name, region in _members(whole) if is_checkpoint_name(name.rpartition("/")[2]))
+    yield from islice(found, MOST_FILES)
 
 
-def _write_header(file: IO[bytes], header: Mapping[str, Any]) -> None:
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
+def _archive_without_prefix(whole: Region, limits: Limits) -> Rewriting:
+    patches: list[Patch] = []
+    changed, prefix = 0, None
+    for name, region in _members(whole):
+        at = region.begins - whole.begins
+        if name.endswith(".index.json"):
+            patches += [(at, region.size, _shorter_index(region))]
+        elif is_checkpoint_name(name.rpartition("/")[2]):
+            found, inner = _member_patches(name, region, limits)
+            patches += [(at + start, size, data) for start, size, data in inner]
+            changed, prefix = changed + bool(found), prefix or found
+    if prefix is None:
+        return Rewriting([whole], ["No prefix was found: the names are as they were saved."])
+    return Rewriting(patched(whole, patches), [f"Names in {changed} of its files lost their prefix {prefix}"])
 
 
-def _strip_safetensors(source: Path, target: Path) -> None:
-    with source.open("rb") as file, target.open("wb") as copy:
-        header, begins = _header(file)
-        if _prefix(name for name in header if name != "__metadata__"):
-            header = {name.removeprefix(PREFIX): value for name, value in header.items()}
-        _write_header(copy, header)
-        file.seek(begins)
-        shutil.copyfileobj(file, copy, _COPY_BYTES)
-
-
-def _write_safetensors(source: _TorchZip, target: Path) -> None:
-    """The model's tensors: of several state dicts the one with the prefix, else the one with most names."""
-    found = list(source.description.state_dicts())
-    if not found:
-        raise CannotConvert("There is no model in it: no names with tensors.")
-    model = max(found, key=lambda mapping: (_has_prefix(mapping), len(_tensors(mapping))))
-    cut = PREFIX if _has_prefix(model) else ""
-    tensors = [_tensor(key.value.removeprefix(cut), call) for key, call in _tensors(model)]
-    ends = [0]
-    for tensor in tensors:
-        ends.append(ends[-1] + tensor.size)
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    for tensor, offsets in zip(tensors, pairwise(ends), strict=True):
-        header[tensor.name] = {"dtype": tensor.type, "shape": tensor.shape, "data_offsets": offsets}
-    with zipfile.ZipFile(source.path) as archive, target.open("wb") as copy:
-        _write_header(copy, header)
-        for tensor in tensors:
-            _copy_tensor(archive, f"{source.top}/data/{tensor.storage}", tensor, copy)
-
-
-def _copy_tensor(archive: zipfile.ZipFile, name: str, tensor: _Tensor, copy: IO[bytes]) -> None:
+def _member_patches(name: str, region: Region, limits: Limits) -> tuple[str | None, list[Patch]]:
     try:
-        with archive.open(name) as content:
-            content.seek(tensor.begins)
-            for size in _pieces(tensor.size):
-                piece = content.read(size)
-                if len(piece) != size:
-                    raise CannotConvert(f"{tensor.name} goes beyond the end of its storage.")
-                copy.write(piece)
-    except KeyError as error:
-        raise CannotConvert(f"The storage of {tensor.name} is missing.") from error
+        layout = read_layout(region, limits)
+    except ValueError:
+        return None, []  # what cannot be read stays as it is
+    prefix = _prefix_in(layout)
+    patches = _patches(layout) if prefix else []
+    if any(len(data) != size for _, size, data in patches):
+        raise CannotRewrite(
+            f"{name} in it is in torch's format from before 1.6: unpack the folder, and load it."
+        )
+    return prefix, patches
 
 
-def _pieces(size: int) -> Iterator[int]:
-    while size:
-        yield min(size, _COPY_BYTES)
-        size -= min(size, _COPY_BYTES)
-
-
-def _tensor(name: str, call: Call) -> _Tensor:
-    """From the arguments that `torch._utils._rebuild_tensor_v2` would get."""
+def _shorter_index(region: Region) -> bytes:
+    """Which tensor is in which file: as long as before, filled up with spaces."""
+    data = region.read(0, region.size) if region.size <= THOROUGH.pickle_bytes else b""
     try:
-        if call.function.name.startswith("torch._utils _rebuild_parameter"):
-            call = call.arguments[0]
-        stored, offset, shape, strides = call.arguments[:4]
-        if not isinstance(stored, Stored):
-            raise TypeError
-        _, kind, storage, *_ = stored.reference
-        type_name, item_bytes = _TYPES[_type_of(kind)]
-        if not all(isinstance(number, int) and number >= 0 for number in (offset, *shape, *strides)):
-            raise TypeError
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
-        raise CannotConvert(f"{name} is not a plain tensor: ask for torch's own format.") from error
-    count = 1
-    for length, stride in zip(reversed(shape), reversed(strides), strict=False):
-        if length > 1 and stride != count:
-            raise CannotConvert(f"{name} is not contiguous in memory: ask for torch's own format.")
-        count *= length
-    return _Tensor(name, type_name, list(shape), storage.value, offset * item_bytes, count * item_bytes)
-
-
-def _type_of(kind: object) -> str:
-    if not isinstance(kind, Global):
-        raise TypeError("no storage's type")
-    return kind.name.removeprefix("torch ").removesuffix("Storage")
+        index = json.loads(data)
+        prefix = prefix_in(index["weight_map"])
+        index["weight_map"] = {name.removeprefix(prefix): file for name, file in index["weight_map"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CannotRewrite("The list of its weights (.index.json) cannot be read.") from None
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
+    return text.ljust(region.size) if prefix and len(text) <= region.size else data

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import pickletools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
-MAX_OPERATIONS = 50_000_000
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a pickle is read before it counts as unreadable: a hostile one can describe endlessly much."""
+
+    pickle_bytes: int
+    directory_bytes: int
+    """Of a zip file's list of members: some hundred bytes for each tensor."""
+    operations: int
+    seconds: float
+
+
+AT_A_GLANCE = Limits(32 * _MIB, 8 * _MIB, 1_000_000, 3.0)
+"""While a training runs beside it."""
+THOROUGH = Limits(256 * _MIB, 64 * _MIB, 20_000_000, 300.0)
+_CLOCK_EVERY = 1 << 14
 
 
 class BadPickle(ValueError):
     """It is damaged, or does what no pickle of tensors does."""
+
+
+class CutShort(BadPickle):
+    """It breaks off before its end."""
 
 
 @dataclass(eq=False)
@@ -74,10 +96,16 @@ def is_tensor(value: object) -> bool:
 class Description:
     """All of a pickle, as data."""
 
+    root: Any
+    """What unpickling would give."""
     mappings: list[Mapping]
     """In the order they begin."""
+    stored: list[Stored]
+    """What lies outside, in the order it is named."""
     frames: list[tuple[int, int]]
     """Where the frame marks of protocol 4 lie: they hold lengths, and may be left out."""
+    size_bytes: int
+    """Of this pickle; others may follow."""
 
     def state_dicts(self) -> Iterator[Mapping]:
         """The dictionaries that hold tensors by name."""
@@ -86,22 +114,31 @@ class Description:
                 yield mapping
 
 
-def describe(source: IO[bytes] | bytes) -> Description:
-    """Follows one pickle's operations. Raises BadPickle."""
+def describe(data: bytes, limits: Limits = THOROUGH) -> Description:
+    """Follows the operations of the pickle that the bytes begin with. Raises BadPickle."""
     machine = _Machine()
+    give_up_at = time.monotonic() + limits.seconds
+    before: tuple[Any, Any, int] | None = None
     try:
-        before: tuple[Any, Any, int] | None = None
-        for count, (operation, argument, at) in enumerate(pickletools.genops(source)):
-            if count > MAX_OPERATIONS or at is None:
-                raise BadPickle("the pickle is too long")
+        for count, (operation, argument, at) in enumerate(pickletools.genops(data)):
+            is_late = count % _CLOCK_EVERY == 0 and time.monotonic() > give_up_at
+            if count > limits.operations or at is None or is_late:
+                raise BadPickle("its pickle is too long")
             if before is not None:
                 machine.do(*before, at)
             before = (operation, argument, at)
+        root = machine.result()
     except BadPickle:
         raise
+    except MemoryError:
+        raise BadPickle("its pickle asks for too much memory") from None
+    except ValueError as error:  # what genops says of an operation that is no operation, or not all there
+        kind = BadPickle if "unknown" in str(error) else CutShort
+        raise kind(f"its pickle is damaged ({str(error)[:100]})") from error
     except Exception as error:  # genops and broken stacks raise many kinds
-        raise BadPickle(f"not a whole pickle: {error}") from error
-    return Description(machine.mappings, machine.frames)
+        raise BadPickle(f"its pickle is damaged ({str(error)[:100]})") from error
+    size_bytes = before[2] + 1 if before else 0
+    return Description(root, machine.mappings, machine.stored_objects, machine.frames, size_bytes)
 
 
 class _Machine:
@@ -109,6 +146,7 @@ class _Machine:
 
     def __init__(self) -> None:
         self.mappings: list[Mapping] = []
+        self.stored_objects: list[Stored] = []
         self.frames: list[tuple[int, int]] = []
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
@@ -134,6 +172,10 @@ class _Machine:
             special(self)
         else:
             self._any_other(operation)
+
+    def result(self) -> Any:
+        """What is left when the pickle stops."""
+        return self._stack[-1]
 
     def _any_other(self, operation: pickletools.OpcodeInfo) -> None:
         for taken in reversed(operation.stack_before):
@@ -210,7 +252,8 @@ class _Machine:
                     target.metadata = value
 
     def stored(self) -> None:
-        self._stack.append(Stored(self._stack.pop()))
+        self.stored_objects.append(Stored(self._stack.pop()))
+        self._stack.append(self.stored_objects[-1])
 
 
 _SPECIAL: dict[str, Callable[[_Machine], None]] = {

@@ -43,8 +43,8 @@ def unpack(archive: Path, target: Path, *, max_bytes: int, max_members: int = MA
 def _extract(file: IO[bytes], folder: Path, bytes_left: int, members_left: int) -> str:
     """Returns the name of the one folder that everything lies in."""
     tops = set()
-    for member in _members(file):
-        parts = _safe_parts(member.name)
+    for member in members(file):
+        parts = safe_parts(member.name)
         tops.add(parts[0])
         bytes_left, members_left = bytes_left - member.size, members_left - 1
         if bytes_left < 0 or members_left < 0:
@@ -54,16 +54,16 @@ def _extract(file: IO[bytes], folder: Path, bytes_left: int, members_left: int) 
             path.mkdir(parents=True, exist_ok=True)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_new(path, file, member.size)
+            write_new(path, file, member.size)
     if len(tops) != 1 or not (folder / min(tops)).is_dir():
         raise BadArchive(f"The archive must hold exactly one folder; it holds {sorted(tops)[:3]}.")
     return str(min(tops))
 
 
-def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+def members(file: IO[bytes], with_links: bool = False) -> Iterator[tarfile.TarInfo]:
     """Each header in turn, the file standing at its content. Read by hand: what `tarfile` would take for more
-    than names, sizes and contents (links, sparse files, extended headers) has no place here."""
-    long_name = None
+    than names, sizes and contents (sparse files, extended headers) has no place here; links where asked for."""
+    long_name = long_link = None
     while (header := _read(file, _BLOCK)).strip(b"\0"):
         try:
             member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
@@ -71,23 +71,35 @@ def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
             raise BadArchive(f"The archive is damaged at byte {file.tell() - _BLOCK}: {error}") from error
         end = file.tell() + -(-member.size // _BLOCK) * _BLOCK
         if member.type == tarfile.GNUTYPE_LONGNAME and 0 < member.size <= MAX_NAME_BYTES:
-            long_name = _read(file, member.size).rstrip(b"\0").decode("utf-8", "surrogateescape")
-        elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) and member.size >= 0:
+            long_name = _text(_read(file, member.size))
+        elif with_links and member.type == tarfile.GNUTYPE_LONGLINK and 0 < member.size <= MAX_NAME_BYTES:
+            long_link = _text(_read(file, member.size))
+        elif _is_plain(member) or (with_links and member.issym()):
             member.name, long_name = long_name or member.name, None
+            member.linkname, long_link = long_link or member.linkname, None
             yield member
         else:
             raise BadArchive(f"{member.name[:100]!r} is neither a regular file nor a folder.")
         file.seek(end)
 
 
-def _safe_parts(name: str) -> tuple[str, ...]:
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    return member.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) and member.size >= 0
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("utf-8", "surrogateescape")
+
+
+def safe_parts(name: str) -> tuple[str, ...]:
+    """A member's name as parts of a path below a folder. Raises BadArchive."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise BadArchive(f"{name[:100]!r} is no name inside the archive's folder.")
     return parts
 
 
-def _write_new(path: Path, content: IO[bytes], size: int) -> None:
+def write_new(path: Path, content: IO[bytes], size: int) -> None:
     """A name that is there already is refused: nothing is written over or through it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:

@@ -14,10 +14,24 @@ from typing import Any
 
 import pytest
 
-from worker.checkpoint_keys import PREFIX, CannotConvert, prefix_of, strip_module_prefix
+from worker.checkpoint_keys import prefix_of
+from worker.checkpoint_layout import Region
 from worker.checkpoint_pickle import BadPickle, describe
+from worker.checkpoint_pieces import CannotRewrite, Rewriting, write
+from worker.checkpoint_rewrite import rewriting_of
 
 torch = pytest.importorskip("torch")
+PREFIX = "module."
+
+
+def strip_module_prefix(source: Path, target: Path, format: str = "pt", *, strip: bool = True) -> Rewriting:
+    """As the program does it, in this process."""
+    with source.open("rb") as file, target.open("wb") as copy:
+        region = Region.of(file.fileno())
+        rewriting = rewriting_of(region, strip=strip, safetensors=format == "safetensors")
+        write(rewriting.pieces, copy.fileno())
+        assert copy.seek(0, 2) == rewriting.size_bytes
+    return rewriting
 
 
 class Wrapper(torch.nn.Module):
@@ -136,10 +150,18 @@ def read_safetensors_of_some(path: Path) -> dict[str, Any]:
     return read_safetensors(path)
 
 
-def test_what_is_not_contiguous_is_said(tmp_path: Path) -> None:
-    torch.save({"module.t": torch.arange(6.0).reshape(2, 3).t()}, tmp_path / "a.pt")
-    with pytest.raises(CannotConvert, match="t is not contiguous"):
-        strip_module_prefix(tmp_path / "a.pt", tmp_path / "a.safetensors", "safetensors")
+def test_tensors_in_another_order_are_laid_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.checkpoint_pieces.CHUNK_BYTES", 64)
+    state = {
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "channels_last": torch.rand(4, 3, 5, 5).to(memory_format=torch.channels_last),
+        "every_third": torch.arange(30)[::3],
+        "view": torch.arange(24.0).reshape(4, 6)[1:3, 2:5],
+    }
+    torch.save(state, tmp_path / "a.pt")
+    strip_module_prefix(tmp_path / "a.pt", tmp_path / "a.safetensors", "safetensors")
+    found = read_safetensors(tmp_path / "a.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in state.items())
 
 
 def test_a_plain_checkpoint_keeps_its_names(tmp_path: Path) -> None:
@@ -167,12 +189,16 @@ def test_only_names_of_tensors_count(tmp_path: Path, state: object, prefix: str 
     assert prefix_of(tmp_path / "a.pt") == prefix
 
 
-def test_the_old_format_shows_its_prefix_and_is_not_converted(tmp_path: Path) -> None:
-    source = tmp_path / "old.pt"
-    torch.save(Wrapper(plain_model()).state_dict(), source, _use_new_zipfile_serialization=False)
+def test_the_old_format_is_rewritten_too(tmp_path: Path) -> None:
+    source, target = tmp_path / "old.pt", tmp_path / "plain.pt"
+    saved = checkpoint(Wrapper(plain_model()))
+    torch.save(saved, source, _use_new_zipfile_serialization=False)
     assert prefix_of(source) == PREFIX
-    with pytest.raises(CannotConvert, match=r"before 1\.6"):
-        strip_module_prefix(source, tmp_path / "b.pt")
+    strip_module_prefix(source, target)
+    plain_model(seed=1).load_state_dict(torch.load(target, weights_only=True)["model"], strict=True)
+    strip_module_prefix(source, tmp_path / "plain.safetensors", "safetensors")
+    found = read_safetensors(tmp_path / "plain.safetensors")
+    assert all(torch.equal(found[name.removeprefix(PREFIX)], value) for name, value in saved["model"].items())
 
 
 def test_safetensors_lose_the_prefix_too(tmp_path: Path) -> None:
@@ -241,7 +267,7 @@ def test_no_cut_or_damage_of_a_checkpoint_does_more_than_none(tmp_path: Path) ->
     for name in ("a.safetensors", "b.pt", "c.bin"):
         (tmp_path / name).write_bytes(b"\xff" * 100)
         assert prefix_of(tmp_path / name) is None
-        with pytest.raises(CannotConvert):
+        with pytest.raises((CannotRewrite, ValueError)):
             strip_module_prefix(tmp_path / name, tmp_path / "out", "safetensors")
     assert prefix_of(tmp_path / "nothing.pt") is None
 
