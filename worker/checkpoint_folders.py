@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from worker.checkpoint_formats import Completeness, completeness
+from worker.checkpoint_formats import Completeness, completeness, what_is_missing
 from worker.walk import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -67,13 +67,19 @@ class Folder:
 
     def completeness(self) -> Completeness:
         """Whether all that belongs to it is there and whole, as far as its bytes can say."""
-        if any(is_temporary_name(name.rpartition("/")[2]) for name in self.members):
-            return Completeness.INCOMPLETE
+        return Completeness.COMPLETE if self.what_is_missing() is None else Completeness.INCOMPLETE
+
+    def what_is_missing(self) -> str | None:
+        """The rest of a sentence about it; None when it is whole."""
+        names = {name: name.rpartition("/")[2] for name in self.members}
+        if temporary := next((name for name in names if is_temporary_name(names[name])), None):
+            return f"{temporary} in it still has a temporary name"
         if not _IS_ALL_THERE[self.kind](self):
-            return Completeness.INCOMPLETE
-        files = (name for name in self.members if is_checkpoint_name(name.rpartition("/")[2]))
-        whole = all(completeness(self.path / name) is not Completeness.INCOMPLETE for name in files)
-        return Completeness.COMPLETE if whole else Completeness.INCOMPLETE
+            return _LAST[self.kind]
+        for name in filter(lambda name: is_checkpoint_name(names[name]), names):
+            if completeness(self.path / name) is Completeness.INCOMPLETE:
+                return f"of {name} in it, {what_is_missing(self.path / name)}"
+        return None
 
 
 def look(path: Path) -> Folder | None:
@@ -246,6 +252,16 @@ _IS_ALL_THERE = {
     Kind.ACCELERATE: _accelerate_is_all_there,
     Kind.DEEPSPEED: _deepspeed_is_all_there,
     Kind.PRETRAINED: _pretrained_is_all_there,
+}
+
+
+_LAST = {
+    Kind.SHARDED: "its .metadata, which is written last, is missing or older than its shards",
+    Kind.LIGHTNING: "what Lightning writes last (meta.pt or latest) is missing or older than its shards",
+    Kind.TRAINER: "its trainer_state.json, which is written last, or a part of its model is missing",
+    Kind.ACCELERATE: "its random states, which are written last, or a part of its model is missing",
+    Kind.DEEPSPEED: "latest beside it, which is written last, does not name it",
+    Kind.PRETRAINED: "a shard of its model, or the list of them, is missing",
 }
 
 

@@ -10,6 +10,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
+from worker.checkpoint_layout import Region, TorchFile, Unreadable, read_layout
+from worker.checkpoint_pickle import BadPickle, CutShort, Limits
+
 
 class Completeness(Enum):
     """What a file's bytes say about its end."""
@@ -29,6 +32,21 @@ def completeness(path: Path) -> Completeness:
             return _completeness(path.suffix, file, os.fstat(file.fileno()).st_size)
     except OSError:
         return Completeness.INCOMPLETE
+
+
+def what_is_missing(path: Path) -> str:
+    """Of a file that is not whole: the rest of a sentence about it."""
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(16), os.fstat(file.fileno()).st_size
+            if not size:
+                return "it is empty"
+            if path.suffix == ".safetensors":
+                promised = _safetensors_bytes(head[:8], file, size)
+                return f"its header speaks of {promised} bytes" if promised else "its header is cut short"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    return "its end record is missing" if head.startswith(b"PK") else "it breaks off before its end"
 
 
 _STEP = re.compile(
@@ -52,13 +70,31 @@ def _completeness(suffix: str, file: BinaryIO, size: int) -> Completeness:
         return _yes(_safetensors_bytes(head, file, size) == size)
     if head.startswith(b"PK\x03\x04"):
         return _yes(_has_zip_end(file, size))
-    if suffix == ".bin" and not (head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5"):
-        return Completeness.FOREIGN  # tokenized data sets are called .bin too
-    return Completeness.UNKNOWN
+    if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
+        return _old_completeness(file, size)
+    return (
+        Completeness.FOREIGN if suffix == ".bin" else Completeness.UNKNOWN
+    )  # data sets are called .bin, too
 
 
 def _yes(complete: bool) -> Completeness:
     return Completeness.COMPLETE if complete else Completeness.INCOMPLETE
+
+
+_BRIEFLY = Limits(pickle_bytes=8 * 1024 * 1024, directory_bytes=0, operations=200_000, seconds=0.5)
+
+
+def _old_completeness(file: BinaryIO, size: int) -> Completeness:
+    """Torch's older files end with their last storage. A plain pickle may be followed by another one."""
+    try:
+        layout = read_layout(Region.of(file.fileno()), _BRIEFLY)
+    except (CutShort, Unreadable) as error:
+        is_pickle_too_long = isinstance(error, CutShort) and size > _BRIEFLY.pickle_bytes
+        return Completeness.UNKNOWN if is_pickle_too_long else Completeness.INCOMPLETE
+    except BadPickle:
+        return Completeness.UNKNOWN
+    ends_at = layout.ends_at if isinstance(layout, TorchFile) else None
+    return Completeness.COMPLETE if ends_at == size else Completeness.UNKNOWN
 
 
 _ZIP_END = struct.Struct("<4s16xH")
@@ -90,6 +126,7 @@ def _safetensors_bytes(head: bytes, file: BinaryIO, size: int) -> int | None:
     (header_bytes,) = struct.unpack("<Q", head)
     if header_bytes > min(_LONGEST_HEADER, size - 8):
         return None
+    file.seek(8)
     try:
         header = json.loads(file.read(header_bytes))
         ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]

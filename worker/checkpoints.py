@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.checkpoint_copies import copy_file, copy_folder
+from worker.checkpoint_findings import Unfinished
 from worker.checkpoint_folders import Folder, find_checkpoints, may_grow_into_folder
-from worker.checkpoint_formats import Completeness, completeness, step_of
+from worker.checkpoint_formats import Completeness, completeness, step_of, what_is_missing
+from worker.checkpoint_keys import prefix_of
 from worker.walk import FileKey, Listing, data_directory, entry_key, name_on_server
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ class Snapshot:
     written_at: float
     key: FileKey
     """(inode, size, mtime_ns) of the file it was taken from; of a folder see `Folder.key`."""
+    prefix: str | None = None
+    """What its tensors' names begin with without need."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class _Candidate:
 
     def completeness(self) -> Completeness:
         return self.folder.completeness() if self.folder else completeness(self.path)
+
+    def what_is_missing(self) -> str:
+        return (self.folder.what_is_missing() or "") if self.folder else what_is_missing(self.path)
 
     def quiet_s(self, unmarked_s: float) -> float:
         """How long nothing may have been written to it before it is looked into."""
@@ -133,10 +140,14 @@ class CheckpointWatch:
             del self._taken[snapshot.name]
         self.done(snapshot)
 
-    def incomplete(self) -> list[str]:
-        """Names of checkpoints that are there and were never complete: what a kill in mid-save leaves."""
-        found = ((candidate.name, candidate.completeness()) for candidate in self._candidates())
-        return sorted(name for name, whole in found if whole is Completeness.INCOMPLETE)
+    def incomplete(self) -> list[Unfinished]:
+        """Checkpoints that are there and not whole: what a kill in mid-save leaves. See `incomplete_findings`."""
+        found = [each for each in self._candidates() if each.completeness() is Completeness.INCOMPLETE]
+        told = (
+            Unfinished(each.name, each.key[1], each.what_is_missing(), each.name in self._taken)
+            for each in found
+        )
+        return sorted(told, key=lambda unfinished: unfinished.name)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -209,13 +220,21 @@ class CheckpointWatch:
                 )
             return None
         name, key = found.name, found.key
-        snapshot = Snapshot(name, copy, step_of(name), size_bytes, sha256, key[2] / 1e9, key)
+        snapshot = Snapshot(name, copy, step_of(name), size_bytes, sha256, key[2] / 1e9, key, prefix_of(copy))
         with self._lock:
             self._taken[name] = key
-            self._pending.append(snapshot)
+            outdated = self._outdated(name)
+            self._pending = [kept for kept in self._pending if kept not in outdated] + [snapshot]
             self._write_notes()
+        for old in outdated:
+            old.path.unlink(missing_ok=True)
         log.info("checkpoint %s taken (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return snapshot
+
+    def _outdated(self, name: str) -> list[Snapshot]:
+        """Earlier copies that a new one makes needless, so that a script that overwrites one file all the time
+        does not fill the disk while the server is away. The first may be on its way already."""
+        return [waiting for waiting in self._pending if waiting.name == name][1:]
 
     def _sweep(self) -> None:
         """Removes copies that a killed worker left unfinished or unknown."""

@@ -60,12 +60,14 @@ class Handover:
     def _hand_over(
         self, snapshot: Snapshot, adoption: Adoption | None, may_go_on: Callable[[], bool]
     ) -> None:
+        snapshot.path.stat()  # a newer one may have taken its place: then it is not even offered
         offer = CheckpointOffer(
             path=snapshot.name,
             step=snapshot.step,
             size_bytes=snapshot.size_bytes,
             sha256=snapshot.sha256,
             written_at=snapshot.written_at,
+            prefix=snapshot.prefix,
         )
         place = self._client.offer_checkpoint(self._part, offer)
         if not place.complete:

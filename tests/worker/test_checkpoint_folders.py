@@ -350,16 +350,16 @@ def test_a_script_that_rewrites_a_folder_all_the_time_yields_only_consistent_arc
 
     writer = threading.Thread(target=train)
     writer.start()
-    taken: list[Snapshot] = []
+    taken: list[dict[str, bytes]] = []
     deadline = time.monotonic() + 20
     while len(taken) < 4 and time.monotonic() < deadline:
         node.now = time.monotonic() * 100  # scan without pause, and take 1/100 s for quiet
-        taken += node.watch.step(node.now)
+        taken += map(content, node.watch.step(node.now))
     stop.set()
     writer.join()
     assert len(taken) >= 4
-    for snapshot in taken:
-        assert len({data[:8] for data in content(snapshot).values()}) == 1
+    for files in taken:
+        assert len({data[:8] for data in files.values()}) == 1
 
 
 # -- written by torch itself -------------------------------------------------------------------
