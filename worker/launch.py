@@ -13,6 +13,8 @@ RECIPES = ("image_classifier", "language_model")
 PROBE_FOLDER = Path(__file__).parent / "probe"
 """First on each rank's path: its sitecustomize watches the rank, and makes way for any other."""
 _PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|precision|accumulate|seed|run_dir|resume)\}")
+_GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{_PLACEHOLDER.pattern}")
+_BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def plan(
     command = [*_launcher(spec, place), *_program(spec, place)]
     if spec.target in RECIPES:
         command += _recipe_flags(spec, place)
-    command += (_substitute(argument, filled) for argument in spec.args)
+    command += _arguments(spec.args, filled)
     return LaunchPlan(tuple(command), _environment(spec, place, filled), spec.workdir or place.work_dir)
 
 
@@ -195,6 +197,22 @@ def _environment(spec: RunSpec, place: Place, filled: dict[str, str]) -> dict[st
     if code:
         env["PYTHONPATH"] = ":".join(code)
     return env | spec.env
+
+
+def _arguments(given: Sequence[str], filled: dict[str, str]) -> list[str]:
+    """Braces filled in. An option whose value is not set (`--lr={lr}`, `--lr {lr}`) is left out: the script's own
+    counts, as if nobody had named it."""
+    done: list[str] = []
+    for before, argument in zip(["", *given], given, strict=False):
+        whole = _GIVEN_WHOLE.fullmatch(argument)
+        if whole and not _substitute(f"{{{whole[2]}}}", filled):
+            if whole["option"]:
+                continue
+            if _BARE_OPTION.fullmatch(before):
+                done.pop()
+                continue
+        done.append(_substitute(argument, filled))
+    return done
 
 
 def _substitute(argument: str, filled: dict[str, str]) -> str:

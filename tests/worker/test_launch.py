@@ -138,15 +138,22 @@ def test_every_recipe_knows_the_flags_it_is_given(name):
 def test_braces_in_arguments_become_values_and_others_stay():
     spec = RunSpec(
         target="/code/train.py", gpus_per_node=8, lr=0.0001, lr_scaling="linear", batch_size=32,
-        args=["--lr={lr}", "{batch_size}/{epochs}", "{unknown} {} {lr", "--out={run_dir}", "--from={resume}"],
+        args=["--lr={lr}", "{batch_size}/{epochs}", "{unknown} {} {lr", "--out={run_dir}", "{seed}"],
     )  # fmt: skip
     assert argv(spec, attempt_dir="/d")[-5:] == [
         "--lr=0.0008",
         "32/",
         "{unknown} {} {lr",
         "--out=/d/work",
-        "--from=",
+        "",
     ]
+
+
+def test_an_option_whose_value_is_not_set_is_left_out():
+    args = ["--from={resume}", "-b", "{batch_size}", "epochs={epochs}", "--amp", "--seed", "{seed}", "end"]
+    spec = RunSpec(target="/code/train.py", args=args, seed=5)
+    assert argv(spec)[-4:] == ["--amp", "--seed", "5", "end"]
+    assert argv(spec)[-5].endswith("train.py")
 
 
 def test_a_value_that_looks_like_a_brace_is_not_filled_in_again():
