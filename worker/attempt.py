@@ -355,7 +355,7 @@ class Attempt:
         end = self._end
         if end is None:
             launch = read_object(self.folder / LAUNCH_FILE)
-            node = f"node {self._node.name}"
+            node = self._node.name
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
             end = as_hung(end, self.folder)
         self._client.report(self.part, end)
