@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from db import points
+from db import points, starting
 from db.engine import Store
 from db.models import Attempt, Checkpoint, File, Node, Part, Series
 from db.requests import note
-from db.states import TERMINAL_STATES, CheckpointOffer, PartReport, Point, PointBatch, State
+from db.states import TERMINAL_STATES, CheckpointOffer, PartReport, Point, PointBatch, Reason, State
 
 MAX_SERIES = 10_000
 """Names of series one attempt may have; more are dropped with a line in the history."""
@@ -49,10 +49,35 @@ def part_reported(
                 return State(attempt.state)
             raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
         if part.state not in TERMINAL_STATES:
+            might_start = starting.may_start(session, fence)
             _copy_report(part, report, now)
             _keep_endpoint(attempt, part, report)
+            if not might_start:
+                starting.compare(session, attempt, now)
         _combine(session, attempt, now)
         return State(attempt.state)
+
+
+def parts_lost(store: Store, now: float, lost_after_s: float) -> list[str]:
+    """End what nodes lost before anything was started take with them, so that the others need not wait.
+
+    Returns the ids of the runs that changed."""
+    with store.read() as session:
+        if not starting.on_lost_nodes(session, now - lost_after_s):
+            return []
+    changed = []
+    with store.write() as session:
+        for part, attempt, node in starting.on_lost_nodes(session, now - lost_after_s):
+            stopped = attempt.stop_requested_at is not None
+            part.state, part.reported_at = State.STOPPED if stopped else State.FAILED, now
+            part.reason = None if stopped else Reason.NODE_LOST
+            part.message = (
+                f"The node {node} was lost before the run started on it: no word for {lost_after_s:g} s."
+            )
+            session.flush()
+            _combine(session, attempt, now)
+            changed.append(attempt.run_id)
+    return changed
 
 
 def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
@@ -200,6 +225,8 @@ def _combine(session: Session, attempt: Attempt, now: float) -> None:
     before, attempt.state = attempt.state, _state_of(parts)
     if attempt.state == State.RUNNING and attempt.started_at is None:
         attempt.started_at = now
+    if attempt.state != State.STARTING:
+        attempt.waiting_for = None
     if attempt.state in TERMINAL_STATES:
         attempt.ended_at = now
         _explain(attempt, parts)
@@ -222,9 +249,15 @@ def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
     told = [part for part in parts if part.state == attempt.state and part.message]
     if not told:
         return
-    first = min(told, key=lambda part: (part.error or {}).get("at") or math.inf)
+    first = min(told, key=_when_it_failed)
     attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
     attempt.next_step = first.next_step
+
+
+def _when_it_failed(part: Part) -> tuple[bool, float, int]:
+    """By the time of the failing rank itself; ranks that only noticed another one's end come last."""
+    error = part.error or {}
+    return bool(error.get("is_consequence")), error.get("at") or math.inf, part.node_rank
 
 
 def _history_line(attempt: Attempt, nodes: str) -> str:

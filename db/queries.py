@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from db import points
+from db import points, starting
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
@@ -341,6 +341,7 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
+        may_start=starting.may_start(session, attempt.fence),
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
 

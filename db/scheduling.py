@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from db.agreement import waiting_for
 from db.engine import Store
 from db.models import Attempt, Node, Part, Run
 from db.placement import Offer, Placement, Waiting, place
@@ -64,7 +65,7 @@ def _wait(attempt: Attempt, why: str) -> bool:
 
 def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> str:
     attempt.state, attempt.placed_at, attempt.waiting_for = State.STARTING, now, None
-    names = []
+    names, nodes = [], []
     for node_rank, placement in enumerate(placements):
         node = session.get_one(Node, placement.node_id)
         kinds = {device["id"]: device["kind"] for device in node.devices}
@@ -79,5 +80,8 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
             )
         )
         names.append(f"{node.name} ({', '.join(placement.devices)})")
+        nodes.append(node.name)
+    if len(nodes) > 1:
+        attempt.waiting_for = waiting_for(nodes)
     note(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
     return attempt.run_id

@@ -1,0 +1,110 @@
+"""When nodes can train together, and the sentence when they cannot."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db.agreement import MOST_NAMED, Told, disagreement, remark, waiting_for
+
+
+def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/python", **more):
+    return {"path": path, "python": "3.11.8", "torch": torch, "cuda": cuda, "nccl": nccl} | more
+
+
+def told(**interpreters) -> list[Told]:
+    return [Told(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()]
+
+
+def test_the_same_everywhere_agrees():
+    assert disagreement(told(gpu_1=python(), gpu_2=python(path="/opt/env/bin/python"))) is None
+
+
+def test_nodes_with_another_torch_are_named_with_their_interpreters():
+    old = python("2.12.1+cu126", path="/opt/old/bin/python")
+    assert disagreement(told(gpu_1=python(), gpu_2=old, gpu_3=python())) == (
+        "The nodes disagree on torch: gpu-1 and gpu-3 have torch 2.13.0+cu126 (/usr/bin/python), "
+        "gpu-2 has torch 2.12.1+cu126 (/opt/old/bin/python). "
+        "Install the same everywhere, or choose one interpreter for all nodes with --python."
+    )
+
+
+def test_cuda_and_nccl_have_to_agree_too():
+    text = disagreement(
+        told(a=python(), b=python("2.13.0+cu128", "12.8", "2.27.3"), c=python("2.13.0+cpu", None, None))
+    )
+    assert text.startswith(
+        "The nodes disagree on CUDA and NCCL: a has torch 2.13.0+cu126, CUDA 12.6, NCCL 2.21.5 (/usr/bin/python), "
+        "b has torch 2.13.0+cu128, CUDA 12.8, NCCL 2.27.3 (/usr/bin/python), "
+        "c has torch 2.13.0+cpu, CUDA none, NCCL unknown (/usr/bin/python). "
+    )
+
+
+def test_how_a_version_is_written_is_no_difference():
+    conda = python("2.13.0", "12.6.85", "2.21.5.1")
+    assert disagreement(told(a=python(), b=conda, c=python(nccl=None))) is None
+
+
+def test_builds_for_rocm_and_for_the_cpu_differ():
+    rocm, cpu = python("2.9.0+rocm6.4", None, None, rocm="6.4.1"), python("2.9.0+cpu", None, None, rocm=None)
+    assert "disagree on ROCm" in disagreement(told(a=rocm, b=cpu))
+
+
+def test_a_crowd_is_counted():
+    crowd = [Told(f"n{i}", python()) for i in range(64)] + [Told("odd", python("2.4.0"))]
+    text = disagreement(crowd)
+    assert f"n{MOST_NAMED - 1} and {64 - MOST_NAMED} more have" in text and "odd has torch 2.4.0" in text
+    assert len(text) < 400
+
+
+def test_another_python_is_worth_a_remark_only():
+    found = told(a=python(), b=python(python="3.12.1"), c=python(python="3.11.2"))
+    assert disagreement(found) is None
+    assert remark(found) == "the nodes train with different Pythons: 3.11 on a and c, 3.12 on b"
+    assert remark(told(a=python(), b=python(python="3.11.9"))) is None
+
+
+def test_who_is_waited_for():
+    assert waiting_for(["gpu-2"]) == "waits for gpu-2 to say which Python trains there"
+    assert waiting_for(["a", "b", "c"]) == "waits for a, b and c to say which Python trains there"
+
+
+words = (
+    st.none()
+    | st.sampled_from(["2.13.0", "2.13.0+cu126", "2.12.1", "12.6", "12.8.1", "", "git"])
+    | st.text("0123456789.+acu", max_size=12)
+)
+answers = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("torch", "cuda", "nccl", "rocm", "path", "python"), words)
+)
+groups = st.lists(answers, min_size=1, max_size=6)
+
+
+@given(groups, st.randoms())
+def test_the_order_of_the_nodes_does_not_matter(found, chance):
+    nodes = [Told(f"n{i}", facts) for i, facts in enumerate(found)]
+    mixed = list(nodes)
+    chance.shuffle(mixed)
+    assert (disagreement(nodes) is None) == (disagreement(mixed) is None)
+    assert (remark(nodes) is None) == (remark(mixed) is None)
+
+
+@given(groups, st.integers(0, 5))
+def test_one_more_node_like_another_changes_nothing(found, which):
+    nodes = [Told(f"n{i}", facts) for i, facts in enumerate(found)]
+    twin = Told("twin", nodes[which % len(nodes)].interpreter)
+    assert (disagreement(nodes) is None) == (disagreement([*nodes, twin]) is None)
+
+
+@given(answers, st.integers(1, 5))
+def test_nodes_that_say_the_same_agree(facts, count):
+    same = [Told(f"n{i}", facts) for i in range(count)]
+    assert disagreement(same) is None and remark(same) is None
+
+
+@given(groups)
+def test_a_disagreement_names_every_node_and_ends_with_what_to_do(found):
+    text = disagreement([Told(f"<n{i}>", facts) for i, facts in enumerate(found)])
+    if text is not None:
+        assert all(f"<n{i}>" in text for i in range(len(found)))
+        assert text.endswith("with --python.")
