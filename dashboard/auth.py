@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dashboard.access import Credentials
 from dashboard.login import local_path, login_page, signed_in
 from dashboard.refusals import error_body
+from dashboard.tensorboard_pass import PREFIX, Passes
 
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
@@ -25,6 +26,8 @@ PUBLIC = frozenset(
 """All that answers without a credential; a test compares this list with every route there is."""
 REGISTER = "/api/worker/register"
 LONGEST_TOKEN_BYTES = 512
+UPLOADS = "/api/uploads"
+"""Takes bytes; a browser sends those across sites only when the other side agrees, which we never do."""
 STREAMLIT_UPLOADS = "/_stcore/upload_file"
 """Streamlit's own route takes multipart bodies and checks its own cross-site token besides."""
 
@@ -34,11 +37,13 @@ class Principal:
     """Who is asking, and by which credential."""
 
     kind: Literal["user", "join", "node", "nobody"]
-    via: Literal["bearer", "cookie", "none"]
+    via: Literal["bearer", "cookie", "pass", "none"]
     node_id: str | None = None
 
 
 NOBODY = Principal("nobody", "none")
+PASS_HOLDER = Principal("user", "pass")
+"""A part of TensorBoard's page: it may reach its own run's TensorBoard."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ class Guard:
                 "This dashboard does not answer to that host name. Use localhost or an IP address, "
                 "or add the name to RANKZERO_ALLOWED_HOSTS.",
             )
+        if self._has_pass(scope):
+            return PASS_HOLDER
         exchange = self._exchange_token(scope)
         if exchange is not None:
             return exchange
@@ -97,6 +104,11 @@ class Guard:
             is_public = scope["type"] == "http" and (scope["method"], scope["path"]) in PUBLIC
             return NOBODY if is_public else UNKNOWN
         return _forbidden(principal, scope, headers) or principal
+
+    def _has_pass(self, scope: Scope) -> bool:
+        path = scope["path"]
+        is_part = scope["type"] == "http" and path.startswith(PREFIX)
+        return is_part and Passes(self.credentials).admits(path, self.now())
 
     def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
         """The address printed at start carries `?token=`: take it out of the address bar, into a cookie."""
@@ -180,6 +192,8 @@ def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:
         return None if same_origin else Refusal(403, "The WebSocket was opened by another site's page.")
     if site not in (None, "same-origin") or not (same_origin or (origin is None and site == "same-origin")):
         return Refusal(403, "The request came from another site's page.")
+    if scope["path"] == UPLOADS and headers.get("content-type") == "application/octet-stream":
+        return None
     if not scope["path"].startswith(STREAMLIT_UPLOADS) and not _is_json_or_empty(headers):
         return Refusal(415, "The body must be JSON (Content-Type: application/json).")
     return None

@@ -104,6 +104,8 @@ def _limit(path: str, method: str) -> int | None:
         if path.endswith("/points"):
             return 16 * MIB
         return 4 * MIB + 64 * KIB if path.endswith("/files") else 2 * MIB
-    if path.startswith("/_stcore/upload_file"):
+    if path == "/api/uploads" or (method == "PUT" and path.startswith("/api/snapshots/")):
+        return None  # the routes themselves stop at the limit of a snapshot
+    if path.startswith(("/_stcore/upload_file", "/tensorboard/")):
         return 2 * MIB
     return 4 * MIB if path in ("/api/runs", "/api/preview") else 64 * KIB

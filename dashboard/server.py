@@ -34,6 +34,7 @@ from dashboard.api import (
     runs,
     system,
     worker,
+    tensorboard,
     worker_files,
 )
 from dashboard.api.context import Threads
@@ -44,13 +45,14 @@ from dashboard.service import Service
 from dashboard.settings import Settings
 from dashboard.streamlit_app import pages
 from db.engine import StoreUnusable
+from dashboard.tensorboard import TensorBoards
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
-ROUTERS = (runs, metrics, logs, checkpoints, nodes, system, live, worker, worker_files, docs)
+ROUTERS = (runs, snapshots, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
 
 
 class AlreadyRunning(Exception):
@@ -72,6 +74,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     )
     app.state.service, app.state.threads = shared, Threads()
     refusals.install(app)
+    app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
@@ -159,12 +162,13 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
         service.use(shared)
         ticking = asyncio.create_task(_tick(shared))
         try:
-            if enter_ui is None:
-                yield
-            else:
-                async with enter_ui(app):
+            async with app.state.tensorboards.kept():
+                if enter_ui is None:
                     yield
         finally:
+                else:
+                    async with enter_ui(app):
+                        yield
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking

@@ -63,14 +63,15 @@ def time_spent(run: dict[str, Any], now: float) -> float | None:
 
 def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """Show one run whole."""
-    found = server_at(data).get(run_path(run))
+    server = server_at(data)
+    found = server.get(run_path(run))
     if as_json:
         print_json(found)
     else:
-        print_run(found)
+        print_run(found, server.address.url)
 
 
-def print_run(run: dict[str, Any]) -> None:
+def print_run(run: dict[str, Any], url: str) -> None:
     """A run's facts, one a line."""
     now = time.time()
     print_facts(
@@ -87,6 +88,7 @@ def print_run(run: dict[str, Any]) -> None:
             ("created", formats.ago(run["created_at"], now)),
             ("started", run["started_at"] and formats.ago(run["started_at"], now)),
             ("took" if run["ended_at"] else "so far", formats.duration(time_spent(run, now))),
+            ("tensorboard", f"{url}/tensorboard/{run['id']}/"),
         ]
     )
     for line in str((run.get("error") or {}).get("traceback") or "").splitlines():

@@ -79,6 +79,10 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
             help=f"{as_text(latest.name)}, {size(latest.size_bytes)}", key="download_latest",
         )  # fmt: skip
+    st.link_button(
+        "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
+        help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
+    )  # fmt: skip
     if st.button("Launch again with changes", icon=":material/replay:", key="again"):
         navigation.open_launch(like_run=run.id)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):

@@ -59,7 +59,10 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
     live = {r.path for r in found if isinstance(r, sockets)}
     assert not any(isinstance(r, Mount) for r in found)
     return (
-        {filled(p if p.startswith(("/api", "/assets", "/login")) else prefix + p) for p in http},
+        {
+            filled(p if p.startswith(("/api", "/assets", "/login", "/tensorboard")) else prefix + p)
+            for p in http
+        },
         {filled(p if p.startswith("/api") else prefix + p) for p in live},
     )
 
@@ -68,6 +71,7 @@ def test_no_route_answers_without_a_token(shared: Running, tmp_path: Path) -> No
     http, sockets = paths(shared, tmp_path)
     assert {"/api/runs", "/api/worker/register", "/api/health", "/api/openapi.json", "/login"} <= http
     assert "/api/worker/attempts/1/parts/0/points" in http
+    assert "/tensorboard/abcdefghij/" in http
     assert sockets == {"/api/live"}
     streamlit = {"/", "/run", "/_stcore/health", "/_stcore/upload_file/a/b", "/media/x", "/static/js/x.js"}
     anonymous = shared.anonymous()

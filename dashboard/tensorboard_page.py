@@ -1,0 +1,153 @@
+"""TensorBoard's page made fit for a sandbox, and the pages shown while there is none."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from html import escape
+
+from starlette.responses import HTMLResponse
+
+_STAND_INS = """(() => {
+  const kept = new Map([["_tb_global_settings", JSON.stringify({autoReload: true})]]);
+  const storage = {
+    getItem: (key) => kept.get(String(key)) ?? null,
+    setItem: (key, value) => { kept.set(String(key), String(value)); },
+    removeItem: (key) => { kept.delete(String(key)); },
+    clear: () => kept.clear(),
+    key: (number) => [...kept.keys()][number] ?? null,
+    get length() { return kept.size; },
+  };
+  for (const name of ["localStorage", "sessionStorage"]) {
+    Object.defineProperty(window, name, {configurable: true, value: storage});
+  }
+  Object.defineProperty(document, "cookie", {configurable: true, get: () => "", set: () => {}});
+
+  const page = new URL(".", location.href), base = new URL(document.baseURI);
+  const withPass = (address) => {
+    const url = new URL(address, base);
+    const ours = url.origin === page.origin && url.pathname.startsWith(page.pathname);
+    if (ours && !url.pathname.startsWith(base.pathname)) {
+      url.pathname = base.pathname + url.pathname.slice(page.pathname.length);
+    }
+    return url.href;
+  };
+  const open = XMLHttpRequest.prototype.open;
+  XMLHttpRequest.prototype.open = function (method, address, ...rest) {
+    return open.call(this, method, withPass(address), ...rest);
+  };
+  const fetch = window.fetch;
+  window.fetch = (resource, ...rest) =>
+    fetch(resource instanceof Request ? resource : withPass(resource), ...rest);
+  const RealWorker = window.Worker;
+  window.Worker = function (address, options) {
+    const source = `importScripts(${JSON.stringify(withPass(address))})`;
+    return new RealWorker(URL.createObjectURL(new Blob([source], {type: "text/javascript"})), options);
+  };
+})();"""
+"""A sandboxed page has no storage, no cookies and no worker from an address: TensorBoard gets stand-ins. Addresses
+that it makes of the page's own get the pass. Of its settings, loading new data by itself is on from the start."""
+_STYLE = """:root{color-scheme:light dark;--text:#1b1f24;--soft:#5b6470;--page:#f6f7f9;--accent:#3b5bdb}
+@media(prefers-color-scheme:dark){:root{--text:#e7eaee;--soft:#9aa4b1;--page:#12151a;--accent:#7c93f5}}
+body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--page);color:var(--text);
+font:16px/1.5 system-ui,sans-serif}
+main{width:min(34rem,calc(100vw - 4rem))}h1{font-size:1.25rem;margin:0 0 .5rem}
+p{margin:0 0 1rem;color:var(--soft);overflow-wrap:anywhere}a{color:var(--accent)}
+"""
+ASK_AGAIN_S = 5
+CORS = {
+    "Access-Control-Allow-Origin": "null",
+    "Access-Control-Allow-Credentials": "true",
+    "Access-Control-Allow-Methods": "GET, HEAD, POST",
+    "Access-Control-Max-Age": "600",
+}
+"""A sandboxed page has the origin `null`; TensorBoard asks for credentials, of which it has none."""
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        f"script-src 'self' '{_hash(_STAND_INS)}'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "worker-src blob:",
+        "base-uri 'self'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "sandbox allow-scripts allow-downloads",
+    )
+)
+"""The sandbox without allow-same-origin is what counts: nothing in the page can use the session of who looks at it."""
+PAGE_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "unsafe-none",  # a sandboxed page may not ask for more
+}
+PART_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "unsafe-none",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    **CORS,
+}
+NOTE_POLICY = f"default-src 'none'; style-src '{_hash(_STYLE)}'; base-uri 'none'; frame-ancestors 'none'"
+
+
+def sandboxed(page: str, base: str) -> HTMLResponse:
+    """TensorBoard's own page, whose parts are below `base`."""
+    added = f'<head><base href="{escape(base)}"><script>{_STAND_INS}</script>'
+    page = page.replace("<head>", added, 1).replace("url(/font-roboto/", "url(font-roboto/")
+    return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
+def nothing_yet(run_id: str, name: str) -> HTMLResponse:
+    """A run without event files; the page opens TensorBoard by itself when there are."""
+    return _note(
+        run_id,
+        "No event files yet",
+        f"“{name}” has written nothing that TensorBoard could show. It opens here by itself as soon as the "
+        "script's SummaryWriter, or its framework's TensorBoard logger, has written its first event.",
+        status=200,
+        again_s=ASK_AGAIN_S,
+    )
+
+
+def starting(run_id: str, name: str) -> HTMLResponse:
+    """It takes a moment, longer on a machine that trains."""
+    return _note(run_id, "Starting TensorBoard…", f"It reads the event files of “{name}”.", 200, again_s=1)
+
+
+def not_started(run_id: str, words: str) -> HTMLResponse:
+    """It ended before it answered."""
+    return _note(
+        run_id,
+        "TensorBoard did not start",
+        f"Its last words: {words}. Try `pip install tensorboard` in the dashboard's environment, and "
+        "`rankzero doctor`.",
+        status=503,
+    )
+
+
+def no_such_run() -> HTMLResponse:
+    """Deleted, or never there."""
+    return _note("", "There is no such run", "It may have been deleted.", status=404)
+
+
+def _note(run_id: str, title: str, text: str, status: int, again_s: int | None = None) -> HTMLResponse:
+    again = "" if again_s is None else f'<meta http-equiv="refresh" content="{again_s}">'
+    back = f'<a href="/run?id={escape(run_id)}">Back to the run</a>' if run_id else '<a href="/">All runs</a>'
+    page = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">{again}
+<title>{escape(title)} · Rankzero</title><style>{_STYLE}</style></head>
+<body><main><h1>{escape(title)}</h1><p>{escape(text)}</p><p>{back}</p></main></body></html>"""
+    return HTMLResponse(
+        page, status, headers={"Content-Security-Policy": NOTE_POLICY, "Cache-Control": "no-store"}
+    )
