@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard import arguments
+from dashboard import arguments, cautions
 from dashboard.arguments import Option
 from db.requests import Refused
 from db.spec import RunSpec
@@ -54,7 +54,7 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView]) -> Preview:
     plans = [launch.plan(spec, node_rank=rank, device_kind=kind) for rank in shown]
     return Preview(
         lr=spec.scaled_lr,
-        global_batch_size=spec.global_batch_size,
+        global_batch_size=cautions.with_script_batch(spec).global_batch_size,
         world_size=spec.world_size,
         commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
         warnings=list(_warnings(spec, nodes)),
@@ -68,8 +68,7 @@ def recipes() -> list[Recipe]:
 
 def recipe_options(name: str) -> list[Option]:
     """The options of a recipe: its own, then those all recipes share."""
-    script = launch.recipe_path(name)
-    return arguments.read_options(script) + arguments.read_options(script.with_name("settings.py"))
+    return arguments.read_options(launch.recipe_path(name))
 
 
 def with_recipe_defaults(spec: RunSpec) -> RunSpec:
@@ -77,7 +76,7 @@ def with_recipe_defaults(spec: RunSpec) -> RunSpec:
 
     The learning rate is only written down where a scaling rule needs it."""
     if spec.target not in launch.recipe_names():
-        return spec
+        return cautions.with_script_rate(spec)
     options = recipe_options(spec.target)
     batch_size, lr = arguments.default_of(options, "batch_size"), arguments.default_of(options, "lr")
     chosen = {
@@ -131,7 +130,8 @@ def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
     return not nodes or any(node.hostname == socket.gethostname() for node in nodes)
 
 
-def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
+def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
+    """Whether the known nodes can hold the run, now or ever."""
     found = []
     per_node = spec.gpus_per_node or 1
     able = [node for node in nodes if node.slots >= per_node]
@@ -143,14 +143,11 @@ def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
         )
     elif len(free) < spec.nodes:
         found.append(f"The run needs {need}; {len(free)} have them free now. It will wait in the queue.")
-    if spec.strategy == "dp" and per_node > 1:
-        found.append("DataParallel is one process that drives all GPUs; ddp is faster even on one node.")
-    if spec.lr_scaling != "none" and spec.lr is None:
-        found.append(
-            "The scaling rule needs a learning rate: the script's own is not known and stays as it is."
-        )
-    if spec.lr_scaling != "none" and spec.world_size > 1 and not spec.warmup_steps:
-        found.append("A scaled learning rate usually needs warm-up: set warm-up steps.")
+    return found
+
+
+def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
+    found = [*capacity(spec, nodes), *cautions.cautions(spec)]
     if len(nodes) and spec.nodes > MOST_COMMANDS:
         found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
     try:

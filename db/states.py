@@ -47,6 +47,10 @@ class Reason(StrEnum):
     """A rank or the launcher was ended by a signal that nobody here sent."""
     OUT_OF_MEMORY = "out of memory"
     """The kernel or the GPU had no more memory."""
+    TIMED_OUT = "timed out"
+    """Ranks waited for one that never arrived until a collective operation's time was over."""
+    PORT_IN_USE = "port in use"
+    """A port that the run wants to listen on is taken by another program."""
     DISK_FULL = "disk full"
     """The node had no space left."""
     SCRIPT_MISSING = "script missing"
@@ -77,6 +81,8 @@ class RankError(BaseModel):
     traceback: str | None = None
     at: float | None = None
     """Seconds since the epoch by the failing node's clock."""
+    is_consequence: bool = False
+    """The rank only noticed that another one was gone or late."""
 
 
 class PartReport(BaseModel):

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from db.spec import RunSpec
 from db.states import PartReport
+from worker.causes.files import Workplace
 from worker.diagnose import EndFacts, explain_end
 
 TAIL_BYTES = 64 * 1024
@@ -27,8 +29,13 @@ def end_of(
         killed_by_us=bool(state["killed"]) and state["stop_requested_at"] is not None,
         launch_error=state["launch_error"],
         launcher_err=_tail(folder / "logs" / "launcher.err"),
-        rank_errs=_rank_errs(folder / "logs"),
+        world_size=_world_size(folder / "spec.json"),
+        rank_errs=_tails(folder / "logs", "err"),
+        rank_outs=_tails(folder / "logs", "out"),
         error_file=_tail(folder / "error.json") or None,
+        out_of_memory_kills=state.get("out_of_memory_kills", 0),
+        memory_limit_bytes=state.get("memory_limit_bytes"),
+        workplace=Workplace(order.get("cwd", ""), in_place=order.get("cwd") != str(folder / "work")),
     )
     verdict = explain_end(facts)
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
@@ -38,16 +45,25 @@ def end_of(
         exit_code=state["exit_code"],
         reason=verdict.reason,
         message=message,
+        next_step=verdict.next_step,
         error=verdict.error,
     )
 
 
-def _rank_errs(logs: Path) -> dict[int, str]:
+def _tails(logs: Path, stream: str) -> dict[int, str]:
+    """The end of one stream of every rank."""
     found = {}
-    for path in logs.glob("rank*.err"):
+    for path in logs.glob(f"rank*.{stream}"):
         if match := re.fullmatch(r"rank(\d+)", path.stem):
             found[int(match[1])] = _tail(path)
     return found
+
+
+def _world_size(path: Path) -> int | None:
+    try:
+        return RunSpec.model_validate_json(path.read_bytes()).world_size
+    except (OSError, ValueError):
+        return None
 
 
 def _tail(path: Path) -> str:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worker import processes
+from worker import memory_kills, processes
 from worker.processes import Process
 
 STARTING_POLL_S = 0.1
@@ -75,8 +75,10 @@ class Supervisor:
             "pid": os.getpid(), "start_ticks": own.start_ticks if own else 0, "boot_id": processes.boot_id(),
             "state": "starting", "ranks": {}, "launcher_pid": None, "launch_error": None,
             "started_at": time.time(), "running_at": None, "stop_requested_at": None, "ended_at": None,
-            "exit_code": None, "signal": None, "killed": [],
+            "exit_code": None, "signal": None, "killed": [], "out_of_memory_kills": 0,
+            "memory_limit_bytes": memory_kills.limit_bytes(),
         }  # fmt: skip
+        self._memory_kills_before = memory_kills.count() or 0
 
     def run(self) -> None:
         """Start the launcher, wait for it, end what it leaves, and say so on disk."""
@@ -182,7 +184,9 @@ class Supervisor:
         if self._launcher is None:
             return
         code = self._launcher.returncode
-        self._change(exit_code=code, signal=signal.Signals(-code).name if code < 0 else None)
+        kills = max(0, (memory_kills.count() or 0) - self._memory_kills_before)
+        name = signal.Signals(-code).name if code < 0 else None
+        self._change(exit_code=code, signal=name, out_of_memory_kills=kills)
 
     def _end_leftovers(self) -> None:
         """A launcher that ended may leave ranks behind: ask them, then kill them, until none is left."""

@@ -210,6 +210,22 @@ def test_when_one_part_fails_the_others_are_told_to_stop(store):
     assert view(first, run_id).message == "rank 3 on b was killed"
 
 
+def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store):
+    """torchrun tells whole seconds, and clocks differ: the earlier time may be the victim's."""
+    ids = [nodes.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
+    first, second = (Cluster(store, node_id) for node_id in ids)
+    run_id = first.launch(nodes=2, gpus_per_node=2)
+    fence = first.wished()[0].fence
+    first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=4567)
+    second.wished()
+    lost = {"rank": 0, "at": 4.0, "is_consequence": True}
+    first.report(fence, "failed", 0, message="rank 0 on a: connection closed", error=lost, next_step="Look.")
+    cause = {"rank": 3, "at": 5.0}
+    second.report(fence, "failed", 1, message="rank 3 on b: KeyError", error=cause, next_step="Mend it.")
+    found = view(first, run_id)
+    assert (found.message, found.next_step) == ("rank 3 on b: KeyError", "Mend it.")
+
+
 def test_the_run_list_searches_plain_text(cluster):
     run_id = cluster.launch(name="100%_sure (a+)+$")
     cluster.launch(name="other")

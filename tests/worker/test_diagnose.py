@@ -193,8 +193,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "ModuleNotFoundError: No module named 'flash_attention_9'",
             (-6, "SIGABRT"),
             Reason.SCRIPT_ERROR,
-            ": ModuleNotFoundError: No module named 'flash_attention_9', train.py line 41. Install it in the Python that "
-            "trains, or choose another",
+            ": ModuleNotFoundError: No module named 'flash_attention_9', train.py line 41",
         ),
         (
             "file.write(data)",
@@ -217,15 +216,14 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "GiB of which 1.02 GiB is free. Process 4242 has 78.12 GiB memory in use.",
             (-6, "SIGABRT"),
             Reason.OUT_OF_MEMORY,
-            ": CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41. A smaller "
-            "batch size needs less",
+            ": CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
         ),
         (
             "x.cuda()",
             "RuntimeError: CUDA error: out of memory",
             (1, ""),
             Reason.OUT_OF_MEMORY,
-            ": CUDA out of memory, train.py line 41. A smaller batch size needs less",
+            ": CUDA out of memory, train.py line 41",
         ),
         (
             "torch.empty(1 << 34)",
@@ -233,7 +231,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)",
             (1, ""),
             Reason.OUT_OF_MEMORY,
-            ": not enough memory: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
+            ": not enough memory, 64.00 GiB wanted: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
             "allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory), train.py "
             "line 41",
         ),
@@ -266,7 +264,7 @@ def test_exceptions_people_meet(
         (3, "", "", Reason.EXIT_CODE, ": exit code 3, no traceback"),
         (
             2, "", "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lr 1\n", Reason.EXIT_CODE,
-            ": exit code 2, no traceback; last line: train.py: error: unrecognized arguments: --lr 1",
+            ": bad argument (exit code 2): train.py: error: unrecognized arguments: --lr 1",
         ),
         (
             2, "", "/usr/bin/python3: can't open file '/home/ana/nothere.py': [Errno 2] No such file or directory\n",
@@ -319,9 +317,8 @@ BAD_ARGUMENT = LAUNCHER_FRAMES.replace(
     ("facts", "reason", "message"),
     [
         (
-            EndFacts(exit_code=1, node="gpu-1", launcher_err=ADDRESS_IN_USE), Reason.LAUNCH_FAILED,
-            "torchrun could not start on gpu-1: port 29777 is in use by another program. Start the run again, it gets "
-            "another port",
+            EndFacts(exit_code=1, node="gpu-1", launcher_err=ADDRESS_IN_USE), Reason.PORT_IN_USE,
+            "torchrun could not start on gpu-1: port 29777 is in use by another program",
         ),
         (
             EndFacts(exit_code=1, node="gpu-1", launcher_err=BAD_ARGUMENT), Reason.LAUNCH_FAILED,
@@ -330,8 +327,7 @@ BAD_ARGUMENT = LAUNCHER_FRAMES.replace(
         (
             EndFacts(exit_code=1, node="gpu-1", launcher_err="/usr/bin/python3: No module named torch\n"),
             Reason.LAUNCH_FAILED,
-            "torchrun could not start on gpu-1: the Python that trains has no torch. Install it there, or choose "
-            "another Python",
+            "torchrun could not start on gpu-1: the Python that trains has no torch",
         ),
         (
             EndFacts(exit_code=-9, signal="SIGKILL", node="gpu-1", rank_errs={0: "", 1: ""}), Reason.KILLED,

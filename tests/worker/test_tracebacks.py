@@ -89,8 +89,7 @@ PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [
 @pytest.mark.parametrize(
     ("stderr", "message"),
     [
-        (CHAINED, "RuntimeError: config is incomplete, train.py line 26"),
-        (SPAWNED, "ValueError: in the child, train.py line 3"),
+        (CHAINED, "RuntimeError: config is incomplete, train.py line 26, caused by KeyError: 'lr'"),
         (IN_A_DATA_LOADER, "KeyError: 'label', data.py line 4"),
         (GROUP, "ExceptionGroup: two (2 sub-exceptions), train.py line 3"),
         (
@@ -98,7 +97,10 @@ PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [
             'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight"., train.py '
             "line 12",
         ),
-        (CHAINED + AND_A_DESTRUCTOR + PROGRESS, "RuntimeError: config is incomplete, train.py line 26"),
+        (
+            CHAINED + AND_A_DESTRUCTOR + PROGRESS,
+            "RuntimeError: config is incomplete, train.py line 26, caused by KeyError: 'lr'",
+        ),
         (PROGRESS + "need nothing_at_all\n", "exit code 1, no traceback; last line: need nothing_at_all"),
         (PROGRESS, "exit code 1, no traceback; last line: done"),
         ("", "exit code 1, no traceback"),

@@ -1,0 +1,126 @@
+"""Pure: the tracebacks in a text, as Python, loguru and rich (also typer, Lightning) print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+MESSAGE_LINES = 40
+"""Of an exception's text this much is read; what follows is somebody else's output."""
+
+
+class Frame(NamedTuple):
+    """One call of a traceback."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """One traceback with the exception below it."""
+
+    first: int
+    """The number of its first line, and of the first one after its exception's first line."""
+    end: int
+    before: str
+    """The last line above it with anything on it."""
+    frames: list[Frame] = field(default_factory=list)
+    message: str = ""
+    """Type and text, as far as they reach."""
+    is_group: bool = False
+
+
+def blocks(lines: list[str]) -> Iterator[Block]:
+    """Every traceback in lines that have neither colours nor prefixes."""
+    for number, line in enumerate(lines):
+        block = None
+        if header := _HEADER.match(line):
+            block = _python_block(lines, number, is_group="Group" in header[0])
+        elif _RICH_HEADER.match(line):
+            block = _rich_block(lines, number)
+        if block is not None:
+            yield block
+
+
+def without_box(line: str) -> str:
+    """The line without what rich draws around it."""
+    return _BOX.sub("", line).strip()
+
+
+_HEADER = re.compile(r"^(?:Original |Exception Group )?Traceback \(most recent call last\):$")
+_RICH_HEADER = re.compile(r"^[╭+][─-]+ Traceback \(most recent call last\) [─-]+[╮+]$")
+_RICH_END = re.compile(r"^[╰+][─-]+[╯+]$")
+_BOX = re.compile(r"^[│|] ?| ?[│|]$|[╭╰╮╯][─ \w-]*|─{3,}")
+_FRAME = re.compile(r'^(?:> )?\s*File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_RICH_FRAME = re.compile(r"^(?P<file>[/<~.\w].*?):(?P<line>\d+) in ?(?P<function>.*)$")
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::.*)?$")
+_NEXT = re.compile(
+    r"^(?:The above exception was|During handling of the above|terminate called|\[[WEIF]\d{4}|[WEIF]\d{4} "
+    r"|Exception ignored|Fatal Python error|=+$|--- Logging error)"
+)
+"""What cannot belong to an exception's text any more."""
+
+
+def _python_block(lines: list[str], first: int, is_group: bool) -> Block | None:
+    """Indented lines are frames; the first one that is not is the exception."""
+    frames: list[Frame] = []
+    for number in range(first + 1, len(lines)):
+        line = lines[number]
+        if frame := _FRAME.match(line):
+            frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
+        elif line and not line.startswith(" "):
+            if not _EXCEPTION.match(line):
+                return None
+            message = "\n".join(_message(lines, number))
+            return Block(first, number + 1, _before(lines, first), frames, message, is_group)
+    return None
+
+
+def _message(lines: list[str], number: int) -> list[str]:
+    found = lines[number : number + 1]
+    for line in lines[number + 1 : number + MESSAGE_LINES]:
+        if _HEADER.match(line) or _RICH_HEADER.match(line) or _NEXT.match(line):
+            break
+        found.append(line)
+    return found
+
+
+def _before(lines: list[str], first: int) -> str:
+    return next((line for line in reversed(lines[max(0, first - 2) : first]) if line.strip()), "")
+
+
+def _rich_block(lines: list[str], first: int) -> Block | None:
+    """A box of frames, each with some source below it, and the exception under the box."""
+    frames: list[Frame] = []
+    begun = ""
+    for number in range(first + 1, len(lines)):
+        line = lines[number]
+        if _RICH_END.match(line):
+            message = _unwrapped(lines[number + 1 : number + 1 + MESSAGE_LINES], len(line))
+            if not _EXCEPTION.match(message.partition("\n")[0]):
+                return None
+            return Block(first, number + 2, _before(lines, first), frames, message)
+        if not line.startswith(("│", "|")):
+            return None
+        content = line[1:-1].strip()
+        if found := _RICH_FRAME.match(begun + content):
+            frames.append(Frame(found["file"], int(found["line"]), found["function"]))
+            begun = ""
+        else:  # a path longer than the box goes on in the next line
+            begun = content if content.startswith("/") and " " not in content else ""
+    return None
+
+
+def _unwrapped(lines: list[str], width: int) -> str:
+    """The exception's text: a line is joined to the next one whose first word had no room in it."""
+    text = last = next(iter(lines), "")
+    for line in lines[1:]:
+        first_word = line.partition(" ")[0]
+        if not first_word or _NEXT.match(line) or len(last) + 1 + len(first_word) <= width:
+            break
+        text, last = f"{text} {line}", line
+    return text
