@@ -32,6 +32,7 @@ from dashboard.api import (
     metrics,
     nodes,
     runs,
+    script,
     system,
     worker,
     tensorboard,
@@ -52,7 +53,7 @@ TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
-ROUTERS = (runs, snapshots, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
+ROUTERS = (runs, script, snapshots, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
 
 
 class AlreadyRunning(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dashboard.scripts.options import Option
@@ -53,6 +53,8 @@ class Guess:
     """What fits it: single and dp are one process that torchrun does not start."""
     is_certain: bool = True
     line: int | None = None
+    devices: int | None = None
+    """The processes per node that the script itself insists on."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -61,7 +63,7 @@ def guess(program: Program, options: list[Option]) -> Guess:
     seen = _Seen(program, options)
     found = seen.spawns() or seen.lacks_local_rank() or seen.joins() or seen.data_parallel() or seen.plain()
     warnings = [*found.warnings, *_sets_variables(program, found), *_logs_nothing(program)]
-    return Guess(found.launcher, found.reason, found.strategy, found.is_certain, found.line, warnings)
+    return replace(found, warnings=warnings)
 
 
 class _Seen:
@@ -108,7 +110,7 @@ class _Seen:
         for source, call in _calls(self._program):
             if _is_trainer(source, call):
                 reason = f"Lightning's Trainer ({_where(source, call)}) joins the ranks that torchrun starts."
-                return Guess("torchrun", reason, line=call.lineno, warnings=_fixed_devices(source, call))
+                return Guess("torchrun", reason, line=call.lineno, devices=_fixed_devices(source, call))
         for variable in RANK_VARIABLES:
             if variable in self._reads:
                 source, line = self._reads[variable]
@@ -236,13 +238,9 @@ def _strategy(call: ast.Call) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _fixed_devices(source: Source, call: ast.Call) -> list[str]:
+def _fixed_devices(source: Source, call: ast.Call) -> int | None:
     devices = value(keywords(call).get("devices"), source.constants)
-    if not isinstance(devices, int) or devices < 1:
-        return []
-    return [
-        f"Its Trainer says devices={devices} ({_where(source, call)}): the processes per node must be as many."
-    ]
+    return devices if isinstance(devices, int) and devices > 0 else None
 
 
 def _own_address(source: Source, call: ast.Call) -> list[str]:

@@ -83,6 +83,11 @@ def taker(field: str, options: Sequence[Option]) -> Option | None:
     return None
 
 
+def is_whole_batch(proposals: Sequence[Proposal]) -> bool:
+    """Whether the script's batch is that of all GPUs together."""
+    return any(proposal.field == "batch_size" and not proposal.is_ticked for proposal in proposals)
+
+
 def is_for_all_ranks(option: Option, program: Program | None) -> str | None:
     """Why a number is that of all ranks together, or None where nothing says so."""
     if option.help and _ALL_GPUS.search(option.help):

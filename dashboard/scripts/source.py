@@ -21,6 +21,15 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 class Unreadable(Exception):
     """A file that cannot be read as a script; the text is a sentence for people."""
 
+    is_of_content = False
+    """Whether the file is there, and what it holds is the trouble."""
+
+
+class NoProgram(Unreadable):
+    """A file that is there and no Python program that could be read."""
+
+    is_of_content = True
+
 
 @dataclass(frozen=True)
 class Source:
@@ -221,12 +230,12 @@ def _text(path: Path) -> str:
         raise Unreadable(f"{path.name} is not a file that can be read here.")
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise Unreadable(f"{path.name} is larger than 1 MiB: no training script that could be read.")
+            raise NoProgram(f"{path.name} is larger than 1 MiB: no training script that could be read.")
         content = path.read_bytes()
     except OSError as error:
         raise Unreadable(f"{path.name} cannot be read here: {error.strerror}.") from error
     if b"\0" in content:
-        raise Unreadable(f"{path.name} is no Python program: it holds binary data.")
+        raise NoProgram(f"{path.name} is no Python program: it holds binary data.")
     return content.decode("utf-8-sig", errors="replace")
 
 
@@ -234,6 +243,6 @@ def _parsed(text: str, name: str) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as error:
-        raise Unreadable(f"{name} cannot be read as Python: line {error.lineno}: {error.msg}.") from error
+        raise NoProgram(f"{name} cannot be read as Python: line {error.lineno}: {error.msg}.") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(f"{name} cannot be read as Python.") from error
+        raise NoProgram(f"{name} cannot be read as Python.") from error
