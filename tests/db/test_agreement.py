@@ -69,11 +69,8 @@ def test_who_is_waited_for():
     assert waiting_for(["a", "b", "c"]) == "waits for a, b and c to say which Python trains there"
 
 
-words = (
-    st.none()
-    | st.sampled_from(["2.13.0", "2.13.0+cu126", "2.12.1", "12.6", "12.8.1", "", "git"])
-    | st.text("0123456789.+acu", max_size=12)
-)
+VERSIONS = ["2.13.0", "2.13.0+cu126", "2.12.1", "12.6", "12.8.1", "", "git"]
+words = st.none() | st.sampled_from(VERSIONS) | st.text("0123456789.+acu", max_size=12)
 answers = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(("torch", "cuda", "nccl", "rocm", "path", "python"), words)
 )
