@@ -260,12 +260,6 @@ def _when_it_failed(part: Part) -> tuple[bool, float, int]:
     return bool(error.get("is_consequence")), error.get("at") or math.inf, part.node_rank
 
 
-def _when_it_failed(part: Part) -> tuple[bool, float, int]:
-    """By the time of the failing rank itself; ranks that only noticed another one's end come last."""
-    error = part.error or {}
-    return bool(error.get("is_consequence")), error.get("at") or math.inf, part.node_rank
-
-
 def _history_line(attempt: Attempt, nodes: str) -> str:
     lines = {State.STARTING: f"starting on {nodes}", State.RUNNING: "running: all ranks exist"}
     line = lines.get(State(attempt.state), attempt.state)
