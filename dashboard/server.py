@@ -53,7 +53,7 @@ TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
-ROUTERS = (runs, script, snapshots, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
+ROUTERS = (runs, script, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
 
 
 class AlreadyRunning(Exception):
@@ -166,10 +166,10 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
             async with app.state.tensorboards.kept():
                 if enter_ui is None:
                     yield
-        finally:
                 else:
                     async with enter_ui(app):
                         yield
+        finally:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
