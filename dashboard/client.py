@@ -111,6 +111,24 @@ class Server:
         """The answer to a deletion."""
         return self._ask("DELETE", path)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer to a fact told."""
+        return self._ask("PUT", path, json=body)
+
+    def put_file(self, path: str, file: Path) -> Any:
+        """Send a file's bytes, read as they go out."""
+        with file.open("rb") as content:
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
+            return self._ask("PUT", path, content=content, headers=headers)
+
+    def has(self, path: str) -> bool:
+        """Is there anything at that address?"""
+        with self._told_plainly():
+            response = self._http.head(path)
+        if response.status_code not in (200, 404):
+            raise self._refusal(response)
+        return response.status_code == 200
+
     @contextmanager
     def stream(
         self,

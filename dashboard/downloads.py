@@ -40,7 +40,30 @@ class CheckpointResponse(FileResponse):
             path,
             headers=headers,
             media_type="application/octet-stream",
-            filename=download_name(checkpoint.path),
+            filename=download_name(name),
+            stat_result=status,
+        )
+
+
+class SnapshotResponse(FileResponse):
+    """A snapshot of code; its address is its SHA-256, so it never changes."""
+
+    @classmethod
+    def of(cls, request: Request, path: Path, sha256: str) -> Self | Response:
+        """The answer to GET or HEAD."""
+        etag = f'"{sha256}"'
+        headers = {"ETag": etag, "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            raise Rejection(410, f"The snapshot {sha256[:12]} is gone from the server.") from None
+        return cls(
+            path,
+            headers=headers,
+            media_type="application/x-tar",
+            filename=f"{sha256[:12]}.tar",
             stat_result=status,
         )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dashboard import arguments, cautions
 from dashboard.arguments import Option
+from dashboard.snapshots.bringing import CodeWish, check
+from dashboard.snapshots.git_address import is_git_address
+from dashboard.snapshots.refusal import CodeRefused
 from db.requests import Refused
 from db.spec import RunSpec
 from db.views import NodeView
@@ -46,9 +49,11 @@ class Recipe:
     options: list[Option]
 
 
-def preview(spec: RunSpec, nodes: Sequence[NodeView]) -> Preview:
-    """Plan a run without starting it; more than the nodes offer is only warned of."""
-    spec = with_recipe_defaults(with_devices_counted(spec, nodes))
+def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) -> Preview:
+    """Plan a run without starting it; more than the nodes offer is only warned of.
+
+    `is_brought`: whoever asks has the code and brings it, so it is not looked for here."""
+    spec = with_recipe_defaults(with_devices_counted(_with_entry(spec), nodes))
     kind = next((device.kind for node in nodes for device in node.devices), "cpu")
     shown = range(min(spec.nodes, MOST_COMMANDS))
     plans = [launch.plan(spec, node_rank=rank, device_kind=kind) for rank in shown]
@@ -57,7 +62,7 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView]) -> Preview:
         global_batch_size=cautions.with_script_batch(spec).global_batch_size,
         world_size=spec.world_size,
         commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
-        warnings=list(_warnings(spec, nodes)),
+        warnings=_warnings(spec, nodes, is_brought),
     )
 
 
@@ -97,22 +102,54 @@ def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
 
 
 def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
-    """Refuse a recipe that does not exist, and a script that is missing where we can look. Raises Refused."""
+    """Refuse a target that cannot be, as far as a look is cheap: nothing is cloned or packed. Raises Refused."""
     if spec.target in launch.recipe_names():
-        if spec.entry or spec.module:
-            raise Refused("target", "target: a recipe takes no entry or module; name a folder instead.")
-        return
-    if "/" not in spec.target and not spec.target.endswith(".py"):
+        if spec.entry or spec.module or spec.snapshot:
+            raise Refused("target", "target: a recipe takes no entry, module or snapshot; name a folder.")
+    elif spec.snapshot is None:
+        _check_path_or_address(spec, nodes)
+
+
+def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
+    is_address = is_git_address(spec.target)
+    if not is_address and "/" not in spec.target and not spec.target.endswith(".py"):
         known = ", ".join(launch.recipe_names())
         raise Refused(
             "target",
             f"target: there is no recipe {spec.target!r} (known: {known}); "
             "a script is named by its absolute path.",
         )
-    if not spec.target.startswith("/"):
-        raise Refused("target", f"target must be an absolute path on the node, got {spec.target!r}.")
-    if _shares_this_disk(nodes):
-        _check_on_disk(spec)
+    if not is_address and not spec.target.startswith("/"):
+        raise Refused("target", f"target must be an absolute path, got {spec.target!r}.")
+    if spec.workdir and is_address:
+        raise Refused("workdir", "workdir: a git address has no place to run in; leave out the workdir.")
+    if spec.workdir:
+        if _shares_this_disk(nodes):
+            _check_on_disk(spec)
+        return
+    if not is_address and not _exists(spec.target):
+        raise Refused(
+            "target",
+            f"target: {spec.target!r} does not exist on the dashboard's machine. Launch it with `rankzero "
+            "launch` where it is, or run it in place on the nodes with a workdir.",
+        )
+    try:
+        check(CodeWish(spec.target, spec.entry, spec.module, spec.ref))
+    except CodeRefused as refused:
+        raise Refused(refused.field, str(refused)) from refused
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _with_entry(spec: RunSpec) -> RunSpec:
+    """A script is started where its snapshot will lie."""
+    is_script = spec.target not in launch.recipe_names() and not (spec.entry or spec.module or spec.workdir)
+    return spec.model_copy(update={"entry": PurePosixPath(spec.target).name}) if is_script else spec
 
 
 def _check_on_disk(spec: RunSpec) -> None:
@@ -146,12 +183,13 @@ def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     return found
 
 
-def _warnings(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
+def _warnings(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool) -> list[str]:
     found = [*capacity(spec, nodes), *cautions.cautions(spec)]
     if len(nodes) and spec.nodes > MOST_COMMANDS:
         found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
     try:
-        check_target(spec, nodes)
+        if not is_brought:
+            check_target(spec, nodes)
     except Refused as refused:
         found.append(str(refused))
     return found

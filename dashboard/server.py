@@ -33,6 +33,7 @@ from dashboard.api import (
     nodes,
     runs,
     script,
+    snapshots,
     system,
     worker,
     tensorboard,
@@ -53,7 +54,21 @@ TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
-ROUTERS = (runs, script, metrics, logs, checkpoints, nodes, system, live, tensorboard, worker, worker_files, docs)
+ROUTERS = (
+    runs,
+    script,
+    snapshots,
+    metrics,
+    logs,
+    checkpoints,
+    nodes,
+    system,
+    live,
+    tensorboard,
+    worker,
+    worker_files,
+    docs,
+)
 
 
 class AlreadyRunning(Exception):

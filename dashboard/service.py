@@ -11,7 +11,9 @@ from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.preview import check_target, with_recipe_defaults
-from dashboard.settings import Settings
+from dashboard.rewrites import Rewrites
+from dashboard.settings import MIB, Settings
+from dashboard.snapshots.keeping import Snapshots
 from db import nodes, policies, progress, queries, requests, scheduling
 from db.engine import Store
 from db.spec import Assignment, RunSpec
@@ -37,6 +39,9 @@ class Service:
         self.lease = Lease(self.clock(), queries.last_word(store) or 0.0)
         self.hub = Hub()
         self.files = Files(settings.data / "files", settings.reserve_bytes)
+        limit_bytes = int(settings.snapshot_limit_mb * MIB)
+        self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock)
+        self.rewrites = Rewrites(self.files)
         self.credentials = Credentials.load_or_create(settings.data)
         self.registry = NodeRegistry(store, self.clock)
         self.uploads: dict[int, object] = {}
@@ -61,7 +66,8 @@ class Service:
     def submit(self, spec: RunSpec) -> RunView:
         """Queue a run. Raises db.requests.Refused."""
         check_target(spec, self.nodes())
-        run_id = requests.submit(self.store, with_recipe_defaults(spec), self.clock())
+        with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
+            run_id = requests.submit(self.store, complete, self.clock())
         log.info("run %s submitted (%s)", run_id, spec.target)
         self.schedule()
         return self.run(run_id)
@@ -82,6 +88,7 @@ class Service:
         files, checkpoints = requests.delete(self.store, run_id)
         self.files.remove(files, checkpoints)
         self.hub.publish(run_id, {"type": "deleted"})
+        self.snapshots.forget_unused()
         log.info("run %s deleted", run_id)
         return run
 

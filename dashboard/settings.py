@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     max_checkpoint_bytes: Annotated[
         int, Field(gt=0, description="The largest checkpoint that is accepted, in bytes.")
     ] = 1024 * 1024 * MIB
+    snapshot_limit_mb: Annotated[
+        float, Field(gt=0, description="The largest snapshot of a run's code, in MiB.")
+    ] = 100.0
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

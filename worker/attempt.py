@@ -192,7 +192,7 @@ class Attempt:
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
         try:
-            prepare(self.assignment, self.folder, self._node, self._download)
+            prepare(self.assignment, self.folder, self._node, self._download, self._fetch_code)
         except CannotStart as error:
             if self._stop_grace_s is None:
                 self._conclude(PartReport(state="failed", reason=error.reason, message=str(error)))
@@ -203,19 +203,27 @@ class Attempt:
             self._preparing = False
 
     def _download(self, source: ResumeFrom, target: Path) -> None:
+        what = f"the checkpoint {source.name}"
+        self._bring(what, lambda: self._client.download(source, target), Reason.RESUME_FAILED)
+
+    def _fetch_code(self, sha256: str, target: Path) -> None:
+        what = f"the code (snapshot {sha256[:12]})"
+        self._bring(what, lambda: self._client.download_snapshot(sha256, target), Reason.LAUNCH_FAILED)
+
+    def _bring(self, what: str, download: Callable[[], None], reason: Reason) -> None:
+        """Fetch something the start needs, however long the server is away."""
         pause_s = 0.5
         while self._stop_grace_s is None:
             try:
-                self._client.download(source, target)
-                return
+                return download()
             except ServerAway as error:
-                log.info("attempt %s: %s is still on its way: %s", self.label, source.name, error)
+                log.info("attempt %s: %s is still on its way: %s", self.label, what, error)
             except Refused as error:
-                text = f"The checkpoint {source.name} could not be fetched: {error}"
-                raise CannotStart(Reason.RESUME_FAILED, text) from error
+                text = f"{what[0].upper()}{what[1:]} could not be fetched: {error}"
+                raise CannotStart(reason, text) from error
             time.sleep(pause_s)
             pause_s = min(5.0, pause_s * 2)
-        raise CannotStart(Reason.RESUME_FAILED, "It was stopped while its checkpoint was being fetched.")
+        raise CannotStart(reason, f"It was stopped while {what} was being fetched.")
 
     def _is_supervised(self) -> bool:
         return self._state["boot_id"] == processes.boot_id() and processes.is_alive(

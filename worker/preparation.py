@@ -7,28 +7,26 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tarfile import is_tarfile
 
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
+from worker import snapshots
 from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
 from worker.notes import write_whole
+from worker.snapshots import Fetch
 from worker.unpack import BadArchive, unpack
-from worker.walk import is_checkpoint_name, is_event_file, remember_existing
+from worker.walk import is_checkpoint_name, remember_existing
 
 LAUNCH_FILE = "launch.json"
 INTERPRETER_FILE = "worker/interpreter.json"
 """What the Python that trains has; there as soon as it has been asked."""
 EXISTING_FILE = "worker/existing.json"
 ARCHIVE_SUFFIX = ".tar"
-CODE_LIMIT_BYTES = 512 * 1024 * 1024
-CODE_LIMIT_FILES = 20_000
-NOT_CODE = {".git", ".hg", ".svn", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache"}
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
 
 Download = Callable[[ResumeFrom, Path], None]
@@ -55,15 +53,15 @@ class Node:
     cpu_threads: int = 1
 
 
-def prepare(assignment: Assignment, folder: Path, node: Node, download: Download) -> None:
+def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:
     """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
     spec = assignment.spec
     python = _interpreter(spec, node)
     write_whole(folder / INTERPRETER_FILE, json.dumps(python.facts))
     work = folder / "work"
-    work.mkdir(exist_ok=True)
     _check_workdir(spec, node)
-    _bring_code(spec, work, node)
+    _bring_code(spec, work, node, fetch)
+    work.mkdir(exist_ok=True)
     _make_links(spec, work)
     _remember_existing(folder, spec)
     resume_path = _bring_checkpoint(assignment, folder, download)
@@ -153,23 +151,28 @@ def _check_workdir(spec: RunSpec, node: Node) -> None:
         )
 
 
-def _bring_code(spec: RunSpec, work: Path, node: Node) -> None:
+def _bring_code(spec: RunSpec, work: Path, node: Node, fetch: Fetch) -> None:
+    if spec.snapshot:
+        _unpack_snapshot(spec.snapshot, work, node, fetch)
+        _must_exist(not spec.entry or (work / spec.entry).is_file(), f"{spec.entry} of the snapshot", node)
+        return
     if spec.target in recipe_names():
         _must_exist(recipe_path(spec.target).is_file(), f"The recipe {spec.target}", node)
         return
     target = Path(spec.target)
     if not (spec.entry or spec.module):
+        _must_exist(target.exists(), f"The script {target}", node)
         if target.is_dir():
             raise CannotStart(
                 Reason.SCRIPT_MISSING, f"{target} is a folder: name the script in it (entry) or a module."
             )
-        _must_exist(target.is_file(), f"The script {target}", node)
         return
     _must_exist(target.is_dir(), f"The folder {target}", node)
+    if not spec.workdir:
+        text = f"The code of {target} was not kept with the run: launch it again, or run it in place (--workdir)."
+        raise CannotStart(Reason.SCRIPT_MISSING, text)
     if spec.entry:
         _must_exist((target / spec.entry).is_file(), f"The script {target / spec.entry}", node)
-    if not spec.workdir:
-        _copy_code(target, work)
 
 
 def _must_exist(exists: bool, what: str, node: Node) -> None:
@@ -177,29 +180,13 @@ def _must_exist(exists: bool, what: str, node: Node) -> None:
         raise CannotStart(Reason.SCRIPT_MISSING, f"{what} does not exist on node {node.name}.")
 
 
-def _copy_code(source: Path, work: Path) -> None:
-    """A run keeps the code it started with; event files in the folder belong to other runs."""
-    files = size = 0
-
-    def leave_out(folder: str, names: list[str]) -> Iterable[str]:
-        nonlocal files, size
-        skipped = {name for name in names if name in NOT_CODE or is_event_file(name)}
-        for name in set(names) - skipped:
-            files += 1
-            with suppress(OSError):
-                size += (Path(folder) / name).lstat().st_size
-        if files > CODE_LIMIT_FILES or size > CODE_LIMIT_BYTES:
-            raise CannotStart(
-                Reason.LAUNCH_FAILED,
-                f"{source} is too large to copy for each run (over {CODE_LIMIT_FILES} files or "
-                f"{CODE_LIMIT_BYTES // 1024**2} MiB): run it in place with --workdir, or --link its data.",
-            )
-        return skipped
-
+def _unpack_snapshot(sha256: str, work: Path, node: Node, fetch: Fetch) -> None:
+    """A run works in a copy of its own of the code it was launched with."""
     try:
-        shutil.copytree(source, work, symlinks=True, ignore=leave_out, dirs_exist_ok=True)
-    except (shutil.Error, OSError) as error:
-        raise CannotStart(Reason.LAUNCH_FAILED, f"{source} could not be copied: {error}") from error
+        snapshots.bring(sha256, node.data_dir / "node" / "snapshots", work, fetch)
+    except BadArchive as error:
+        text = f"The code (snapshot {sha256[:12]}) could not be unpacked: {error}"
+        raise CannotStart(Reason.LAUNCH_FAILED, text) from error
 
 
 def _make_links(spec: RunSpec, work: Path) -> None:
@@ -207,12 +194,19 @@ def _make_links(spec: RunSpec, work: Path) -> None:
         if not Path(path).exists():
             raise CannotStart(Reason.SCRIPT_MISSING, f"{path}, to be linked as {name}, does not exist.")
         link = work / name
-        if link.is_symlink():
-            link.unlink()
         try:
+            _clear(link)
             link.symlink_to(path)
         except OSError as error:
             raise CannotStart(Reason.LAUNCH_FAILED, f"The link {name} could not be made: {error}") from error
+
+
+def _clear(place: Path) -> None:
+    """A link goes before what the code brings under its name: most often an empty folder for the data."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _remember_existing(folder: Path, spec: RunSpec) -> None:

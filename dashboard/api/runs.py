@@ -43,9 +43,13 @@ def launch(service: TheService, request: Request, spec: RunSpec) -> Response:
 
 
 @router.post("/preview")
-def preview(service: TheService, spec: RunSpec) -> Response:
-    """What a run would be: its figures and the command of every node."""
-    return answer(previews.preview(spec, service.nodes()))
+def preview(
+    service: TheService,
+    spec: RunSpec,
+    brought: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
+) -> Response:
+    """What a run would be: its figures and the command of every node. Nothing is cloned or packed."""
+    return answer(previews.preview(spec, service.nodes(), brought))
 
 
 @router.get("/runs/{run_id}")

@@ -26,8 +26,9 @@ async def health() -> Response:
 
 @router.get("/info")
 def info(service: TheService) -> Response:
-    """Version, and the training loops that ship with their options."""
-    return answer({"version": version("rankzero"), "recipes": preview.recipes()})
+    """Version, the training loops that ship with their options, and the largest snapshot of code."""
+    about = {"version": version("rankzero"), "recipes": preview.recipes()}
+    return answer(about | {"snapshot_limit_bytes": service.snapshots.limit_bytes})
 
 
 @router.post("/backup")

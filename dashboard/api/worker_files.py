@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from dashboard.api.context import TheNode, TheService, TheThreads, Threads
 from dashboard.documents import answer
-from dashboard.downloads import CheckpointResponse
+from dashboard.downloads import CheckpointResponse, SnapshotResponse
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 from db import progress, queries
@@ -122,6 +122,17 @@ async def send_checkpoint(
     if found is None or checkpoint_id not in {a.resume_from.checkpoint_id for a in wanted if a.resume_from}:
         raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")
     return CheckpointResponse.of(request, service.files.checkpoint(checkpoint_id), found[0])
+
+
+@router.get("/snapshots/{sha256}")
+async def send_snapshot(
+    request: Request, service: TheService, threads: TheThreads, node_id: TheNode, sha256: str
+) -> Response:
+    """The code of a run that the node is to start."""
+    wanted = await threads.run(queries.assignments, service.store, node_id)
+    if sha256 not in {assignment.spec.snapshot for assignment in wanted}:
+        raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
+    return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
 
 
 class _Upload:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,18 @@ from typing import Any
 import typer
 
 from dashboard.client import CommandFailed, Server
+from dashboard.commands import code
 from dashboard.commands import launch_options as options
 from dashboard.commands.following import wait_until_ended
 from dashboard.commands.options import Data, Json, server_at
 from dashboard.commands.printing import print_json, printable, say, warn
+from dashboard.snapshots.git_address import is_git_address
 from worker.launch import recipe_names
 
 AS_GIVEN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision "
-    "accumulate strategy launcher seed entry module resume"
+    "accumulate strategy launcher seed entry module ref resume"
 ).split()
-GIT_URL = re.compile(r"[a-z][a-z0-9+.-]*://|[\w.-]+@[\w.-]+:|.*\.git$", re.IGNORECASE)
 
 
 def launch(
@@ -62,15 +62,13 @@ def launch(
     server = server_at(data)
     spec = spec_of(context.params, server.address.is_local)
     if dry_run:
-        show_preview(server.post("/api/preview", spec), as_json)
+        show_preview(code.preview(server, spec), as_json)
     else:
-        submit(server, spec, wait, as_json)
+        submit(server, code.with_code(server, spec), wait, as_json)
 
 
 def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
     """The RunSpec of what was given on the command line, by the names of `launch`'s parameters."""
-    if given["ref"] is not None:
-        raise CommandFailed("ref: only a git URL has one, and those cannot be launched yet.", 2)
     has_start = bool(given["entry"] or given["module"])
     python, workdir = given["python"], given["workdir"]
     links = pairs(given["link"], "links")
@@ -87,18 +85,15 @@ def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
 
 
 def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
-    """A recipe's name as it is, anything else as an absolute path that exists where we can look."""
+    """A recipe's name or a git address as it is, else an absolute path that exists where we can look."""
     if target in recipe_names():
         return target
-    if GIT_URL.match(target):
-        raise CommandFailed(
-            "target: git URLs cannot be launched yet; clone it and name the folder with --entry or --module.",
-            2,
-        )
+    if is_git_address(target):
+        return target
     path = absolute(target)
     if not os.path.exists(path):  # noqa: PTH110  (a NUL or a very long name is just not there)
         if os.path.isabs(target) and not is_local:  # noqa: PTH117
-            return target  # a path on the nodes, which are other machines
+            return target  # a path on the dashboard's machine, or in place on the nodes
         known = ", ".join(recipe_names())
         raise CommandFailed(
             f"target: {path} does not exist, and no recipe has that name (known: {known}).", 2

@@ -21,7 +21,7 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="A recipe's name, a script, or a folder with --entry or --module.",
+        help="A recipe's name, a script, or a folder or git URL with --entry or --module.",
         autocompletion=complete_target,
         show_default=False,
     ),
@@ -57,10 +57,10 @@ Starter = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
 Python = Annotated[str | None, typer.Option(help="Interpreter that trains.", show_default="the node's")]
 Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")]
-Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder.")]
-Module = Annotated[str | None, typer.Option(help="Module to start in a folder.")]
-Ref = Annotated[str | None, typer.Option(help="Commit or branch of a git URL.", hidden=True)]
-Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place instead of in a copy.")]
+Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]
+Module = Annotated[str | None, typer.Option(help="Module to start in a folder or repository.")]
+Ref = Annotated[str | None, typer.Option(help="Branch, tag or commit of a git URL.", show_default="its HEAD")]
+Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place; the code is not kept then.")]
 Link = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=PATH", help="Data folder to show in the working directory; repeatable."),

@@ -43,7 +43,7 @@ def test_a_recipes_own_batch_size_and_rate_make_the_figures_known(dashboard: Run
         ({"batchsize": 3}, "batchsize", "batchsize is not a known field."),
         ({"target": None}, "target", "target must be text, got None."),
         ({"target": "no_such_recipe"}, "target", "target: there is no recipe 'no_such_recipe'"),
-        ({"target": "train.py"}, "target", "target must be an absolute path on the node, got 'train.py'."),
+        ({"target": "train.py"}, "target", "target must be an absolute path, got 'train.py'."),
         ({"env": {"LD_PRELOAD": "x"}}, "env", "LD_PRELOAD is set by Rankzero and the node, not by a run."),
         ({"args": ["a\0b"]}, "args", "must not contain a NUL character"),
         ({"gpus_per_node": 3}, "gpus_per_node", "the run needs 1 node with 3 slots"),
@@ -81,15 +81,17 @@ def test_a_body_that_is_no_spec_is_refused(shared: Running, body: str | bytes) -
 def test_a_missing_script_is_refused_where_we_can_look(dashboard: Running, tmp_path: Path) -> None:
     answer = dashboard.http.post("/api/runs", json={"target": str(tmp_path / "train.py")})
     assert answer.status_code == 422
-    assert answer.json()["detail"]["message"].endswith("does not exist.")
+    assert "does not exist on the dashboard's machine" in answer.json()["detail"]["message"]
     folder = dashboard.http.post("/api/runs", json={"target": str(tmp_path)})
     assert folder.json()["detail"]["field"] == "entry"
     other = dashboard.http.post("/api/runs", json={"target": str(tmp_path), "entry": "main.py"})
     assert "no file 'main.py'" in other.json()["detail"]["message"]
 
 
-def test_a_script_on_other_machines_is_not_looked_for_here(dashboard: Running, node: FakeNode) -> None:
-    dashboard.launch(target="/only/there/train.py")
+def test_a_script_in_place_on_other_machines_is_not_looked_for_here(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch(target="/only/there/train.py", workdir="/only/there")
 
 
 def test_a_dry_run_of_more_than_there_is_only_warns(dashboard: Running) -> None:

@@ -77,11 +77,17 @@ def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     check_target(RunSpec(target=str(tmp_path / "train.py")), [here])
     check_target(RunSpec(target=str(tmp_path), entry="train.py"), [here])
-    check_target(RunSpec(target=str(tmp_path), module="package.train"), [here])
-    check_target(RunSpec(target="/nowhere/train.py"), [node()])
+    check_target(RunSpec(target=str(tmp_path), module="train"), [here])
+    check_target(RunSpec(target="/nowhere/train.py", workdir="/nowhere"), [node()])
+    check_target(RunSpec(target="https://example.org/a/b.git", entry="train.py"), [here])
+    check_target(RunSpec(target="/wherever", entry="train.py", snapshot="0" * 64), [here])
     for wrong in (
         RunSpec(target="/nowhere/train.py"),
+        RunSpec(target="/nowhere/train.py", workdir="/nowhere"),
         RunSpec(target=str(tmp_path)),
+        RunSpec(target=str(tmp_path), module="package.train"),
+        RunSpec(target="ext::sh -c id", entry="train.py"),
+        RunSpec(target="https://example.org/a/b.git", entry="train.py", workdir="/x"),
         RunSpec(target=str(tmp_path), entry="other.py"),
         RunSpec(target="relative/train.py"),
         RunSpec(target="unknown_recipe"),

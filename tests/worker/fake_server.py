@@ -25,6 +25,7 @@ class FakeServer:
         """Findings, by attempt."""
         self.checkpoints: list[dict] = []
         self.downloads: dict[int, bytes] = {}
+        self.snapshots: dict[str, bytes] = {}
         self.calls = 0
 
     # What tests ask.
@@ -128,6 +129,12 @@ class FakeServer:
         if data is None:
             raise Refused("there is no such checkpoint")
         target.write_bytes(data)
+
+    def download_snapshot(self, sha256, target) -> None:
+        self._arrive()
+        if sha256 not in self.snapshots:
+            raise Refused("there is no such snapshot")
+        target.write_bytes(self.snapshots[sha256])
 
     def _arrive(self) -> None:
         self.calls += 1

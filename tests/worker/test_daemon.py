@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.snapshots.packing import pack
+from dashboard.snapshots.selection import select
 from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from tests.worker.fake_server import FakeServer
@@ -452,19 +454,55 @@ def test_a_checkpoint_that_cannot_be_fetched_fails_the_resume(node):
     assert (end.state, end.reason) == ("failed", Reason.RESUME_FAILED)
 
 
-def test_a_folder_is_copied_so_that_a_run_keeps_its_code(node, tmp_path):
+def kept(node, folder):
+    """The hash of a folder's code, as the server keeps it."""
+    packed = pack(select(folder), node.folder / f"{folder.name}.tar", 10**9)
+    node.server.snapshots[packed.sha256] = packed.path.read_bytes()
+    return packed.sha256
+
+
+def code_of(tmp_path):
     code = tmp_path / "code"
-    (code / ".git").mkdir(parents=True)
+    (code / "data").mkdir(parents=True)
+    (code / "data" / ".gitkeep").touch()
     (code / "settings.py").write_text("VALUE = 3\n")
     (code / "events.out.tfevents.1700000000.old").write_text("of another run")
     with zipfile.ZipFile(code / "pretrained.pt", "w") as archive:
         archive.writestr("data", "weights")
-    (code / "train.py").write_text("import settings, os\nprint(settings.VALUE, *sorted(os.listdir()))\n")
-    node.wish(node.assignment(str(code), spec={"entry": "train.py", "links": {"data": "/tmp"}}))
+    (code / "train.py").write_text(
+        "import settings, os\nprint(settings.VALUE, *sorted(os.listdir()), os.path.islink('data'))\n"
+    )
+    return code
+
+
+def test_a_run_works_in_its_own_copy_of_the_code_it_was_launched_with(node, tmp_path):
+    code = code_of(tmp_path)
+    spec = {"entry": "train.py", "links": {"data": "/tmp"}, "snapshot": kept(node, code)}
+    (code / "settings.py").write_text("VALUE = 4\n")  # changed after the launch
+    node.wish(node.assignment(str(code), spec=spec))
     node.until_settled()
     shown = node.server.text("logs/rank0.out").replace("__pycache__ ", "")
-    assert shown == "3 data pretrained.pt settings.py train.py\n"
+    assert shown == "3 data pretrained.pt settings.py train.py True\n"
     assert node.server.checkpoints == []  # what the code brings along is not the run's own
+    assert (tmp_path / "code/data/.gitkeep").exists()
+
+
+def test_a_second_attempt_finds_the_code_on_the_node(node, tmp_path):
+    code = code_of(tmp_path)
+    spec = {"entry": "train.py", "snapshot": kept(node, code)}
+    node.wish(node.assignment(str(code), spec=spec))
+    node.until_settled()
+    node.server.snapshots.clear()
+    node.wish(node.assignment(str(code), spec=spec, fence=2, attempt=2))
+    node.until(lambda: node.server.end(2))
+    assert node.server.end(2).state == "succeeded"
+
+
+def test_code_that_cannot_be_had_fails_the_run_in_a_sentence(node):
+    node.wish(node.assignment("/code", spec={"entry": "train.py", "snapshot": "0" * 64}))
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
+    assert end.message == "The code (snapshot 000000000000) could not be fetched: there is no such snapshot"
 
 
 def test_a_run_in_place_shows_only_what_it_made_itself(node, tmp_path):

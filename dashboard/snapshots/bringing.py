@@ -1,0 +1,260 @@
+"""From what somebody names (a script, a folder, a git address) to a packed snapshot and the facts about it.
+
+The command line calls this on the machine where it runs, the dashboard for its form."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
+from dashboard.snapshots.git_source import GitLimits, clone
+from dashboard.snapshots.origin import LeftBehind, Origin
+from dashboard.snapshots.packing import Packed, check_size, pack, too_many_files
+from dashboard.snapshots.programs import git
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import (
+    MOST_LOOKED_AT,
+    Selection,
+    TooManyFiles,
+    script_alone,
+    select,
+)
+from dashboard.snapshots.starting_point import check_module, check_python, entry_in
+from dashboard.views.formats import plural, size
+
+MIB = 1024 * 1024
+SMALL_BYTES = 20 * MIB
+SMALL_FILES = 500
+"""So much of a folder comes along with its script, without a git checkout to say what is code."""
+MOST_NOTES = 3
+
+
+@dataclass(frozen=True)
+class CodeWish:
+    """What somebody named."""
+
+    target: str
+    entry: str | None = None
+    module: str | None = None
+    ref: str | None = None
+    links: frozenset[str] = field(default_factory=frozenset)
+    """Names that are linked into the working directory anyway."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a snapshot would hold, before anything is read or written."""
+
+    selection: Selection
+    entry: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A snapshot, ready to be kept."""
+
+    packed: Packed
+    target: str
+    entry: str | None
+    origin: Origin
+
+
+def bring(wish: CodeWish, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> Brought:
+    """Choose, and pack into the file `archive`. Raises CodeRefused."""
+    with chosen(wish, limits or GitLimits()) as choice:
+        packed = pack(choice.selection, archive, limit_bytes)
+        return Brought(packed, wish.target, choice.entry, choice.origin)
+
+
+def check(wish: CodeWish) -> None:
+    """Only whether it can be right: nothing is cloned and no folder is listed. Raises CodeRefused."""
+    if is_git_address(wish.target):
+        _check_git(wish)
+    else:
+        path = _named(wish)
+        _starting_point(path, wish) if path.is_dir() else _of_itself(path, wish)
+
+
+def survey(wish: CodeWish, limit_bytes: int) -> Chosen | None:
+    """What would be kept, as far as looking is cheap: git addresses are only read. Raises CodeRefused."""
+    if is_git_address(wish.target):
+        _check_git(wish)
+        return None
+    choice = _of_path(wish)
+    check_size(choice.selection, limit_bytes)
+    return choice
+
+
+@contextmanager
+def chosen(wish: CodeWish, limits: GitLimits) -> Iterator[Chosen]:
+    """The choice; a clone lives as long as it is looked at. Raises CodeRefused."""
+    if not is_git_address(wish.target):
+        yield _of_path(wish)
+        return
+    url, ref = _check_git(wish)
+    with tempfile.TemporaryDirectory(prefix="rankzero-") as temporary:
+        checkout = clone(url, ref, Path(temporary).resolve() / repository_name(url), limits)
+        origin = Origin(kind="git", url=url, ref=ref, commit=checkout.commit)
+        yield _of_folder(checkout.folder, wish, origin, shown=url)
+
+
+def of_upload(folder: Path, name: str, wish: CodeWish) -> Chosen:
+    """Of what was uploaded and unpacked into a folder; nothing in it is asked of git."""
+    return _of_folder(folder, wish, Origin(kind="upload", path=name), shown=name, ask_git=False)
+
+
+def _check_git(wish: CodeWish) -> tuple[str, str | None]:
+    url, ref = check_address(wish.target), check_ref(wish.ref)
+    if not (wish.entry or wish.module):
+        raise CodeRefused("entry", f"{url} is a repository; name the file or module to start in it.")
+    return url, ref
+
+
+def _named(wish: CodeWish) -> Path:
+    """The script or folder, which is there."""
+    path = Path(wish.target)
+    if wish.ref:
+        raise CodeRefused("ref", "only a git address has one; a folder is taken as it lies there.")
+    try:
+        exists = path.exists()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        exists = False
+    if not exists:
+        raise CodeRefused("target", f"{wish.target[:300]!r} does not exist.")
+    if not path.is_dir() and not path.is_file():
+        raise CodeRefused("target", f"{path} is neither a file nor a folder.")
+    if path.is_dir() and not (wish.entry or wish.module):
+        raise CodeRefused("entry", f"{path} is a folder; name the file or module to start in it.")
+    return path
+
+
+def _of_path(wish: CodeWish) -> Chosen:
+    path = _named(wish)
+    kind: Literal["folder", "script"] = "folder" if path.is_dir() else "script"
+    origin = Origin(kind=kind, path=str(path), host=socket.gethostname())
+    if kind == "folder":
+        return _of_folder(path.resolve(), wish, origin, shown=str(path))
+    return _of_script(path, wish, origin)
+
+
+def _of_itself(named: Path, wish: CodeWish) -> tuple[Path, str | None]:
+    """A script as Python starts it, and what is to be said about it."""
+    script = named.resolve()  # Python, too, looks for modules beside the file that a link leads to
+    if wish.module:
+        raise CodeRefused("module", f"{named} is a script; name the folder that the module is in.")
+    if wish.entry and wish.entry != script.name:
+        raise CodeRefused("entry", f"{named} is a script itself; name its folder to start {wish.entry!r}.")
+    return script, check_python(script, "target")
+
+
+def _starting_point(folder: Path, wish: CodeWish) -> tuple[str | None, str | None]:
+    """The entry inside the folder, if there is one, and what is to be said about it."""
+    if wish.module:
+        check_module(folder, wish.module)
+    if not wish.entry:
+        return None, None
+    entry = entry_in(folder, wish.entry)
+    return entry, check_python(folder / entry, "entry")
+
+
+def _of_script(named: Path, wish: CodeWish, origin: Origin) -> Chosen:
+    """Its folder where that is a checkout or small, else the script alone."""
+    script, note = _of_itself(named, wish)
+    notes = [note] if note else []
+    selection = _small_or_checkout(script)
+    if selection is None:
+        selection = script_alone(script)
+        notes.append(
+            f"Only {script.name} itself is kept: {script.parent} is no git checkout and larger than "
+            f"{plural(SMALL_FILES, 'file')} or {size(SMALL_BYTES)}. Launch the folder with "
+            f"--entry {script.name} to keep all of it."
+        )
+    return _choice(selection.with_file(script.name), script.name, origin, notes, wish)
+
+
+def _small_or_checkout(script: Path) -> Selection | None:
+    folder = script.parent
+    crowded = (Path("/"), Path.home().resolve(), Path(tempfile.gettempdir()).resolve())
+    if folder in crowded and not (folder / ".git").exists():
+        return None  # everybody's, or everything of somebody
+    try:
+        selection = select(folder, most_walked=SMALL_FILES)
+    except TooManyFiles:
+        return None
+    is_small = selection.files <= SMALL_FILES and selection.size_bytes <= SMALL_BYTES
+    return selection if selection.is_git or is_small else None
+
+
+def _of_folder(folder: Path, wish: CodeWish, origin: Origin, shown: str, ask_git: bool = True) -> Chosen:
+    try:
+        entry, note = _starting_point(folder, wish)
+    except CodeRefused as refused:  # where a clone or an upload lies for a moment means nothing to anybody
+        said = str(refused).removeprefix(f"{refused.field}: ")
+        raise CodeRefused(refused.field, said.replace(str(folder), shown)) from None
+    try:
+        selection = select(folder, ask_git=ask_git)
+    except TooManyFiles:
+        raise too_many_files(folder, MOST_LOOKED_AT) from None
+    if entry:
+        selection = selection.with_file(entry)
+    return _choice(selection, entry, origin, [note] if note else [], wish)
+
+
+def _choice(
+    selection: Selection, entry: str | None, origin: Origin, notes: list[str], wish: CodeWish
+) -> Chosen:
+    facts: dict[str, object] = {}
+    if selection.is_git and origin.kind != "git":
+        facts, note = _git_facts(selection.folder, entry)
+        notes += [note] if note else []
+    missed = [each for each in selection.left_out if each.name.rstrip("/") not in wish.links]
+    if origin.kind != "git":
+        notes += _notes_on(selection.folder, missed)
+    left_out = list(selection.left_out)
+    return Chosen(selection, entry, origin.model_copy(update={**facts, "left_out": left_out, "notes": notes}))
+
+
+def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str | None]:
+    """Commit, branch, whether something is uncommitted; a sentence when there is more of the checkout."""
+    commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    branch = git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
+    status = git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
+    facts: dict[str, object] = {
+        "commit": commit.out.decode().strip() or None,
+        "branch": branch.out.decode(errors="replace").strip()[:250] or None,
+        "dirty": bool(status.out.strip()),
+    }
+    prefix = git(folder, "rev-parse", "--show-prefix").out.decode(errors="replace").strip()
+    if not prefix:
+        return facts, None
+    start = f" with --entry {prefix}{entry}" if entry else ""
+    top = folder
+    for _ in Path(prefix).parts:
+        top = top.parent
+    return facts, f"Only {prefix} of the checkout is kept; launch {top}{start} to bring all of it."
+
+
+def _notes_on(folder: Path, missed: list[LeftBehind]) -> list[str]:
+    found = [_note_on(folder, each) for each in missed[:MOST_NOTES]]
+    rest = len(missed) - len(found)
+    return [*found, f"{plural(rest, 'more name is', 'more names are')} left out."] if rest > 0 else found
+
+
+def _note_on(folder: Path, left: LeftBehind) -> str:
+    name = left.name.rstrip("/")
+    if left.why == "unreadable":
+        return f"{name} cannot be read and is not in the snapshot."
+    about = f"{left.name} ({'over ' if left.at_least else ''}{size(left.size_bytes)}) is ignored by git"
+    if left.why == "outside":
+        about = f"{left.name} is a link out of the folder"
+    way = "run in place with --workdir if the training needs it"
+    if "/" not in name:
+        way = f"--link {name}={folder / name} puts it there"
+    return f"{about} and not in the snapshot; {way}."

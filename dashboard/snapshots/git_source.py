@@ -1,0 +1,124 @@
+"""One commit of a git repository, brought into an empty folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard.snapshots import walking
+from dashboard.snapshots.programs import GitTooLarge, GitTooSlow, Outcome, git, has_git
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.views.formats import size
+
+MIB = 1024 * 1024
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_UNKNOWN_REF = ("couldn't find remote ref", "unadvertised object", "not our ref", "no such ref")
+
+
+@dataclass(frozen=True)
+class GitLimits:
+    """What cloning may do and use."""
+
+    protocols: tuple[str, ...] = ("https", "ssh")
+    limit_s: float = 120.0
+    limit_bytes: int = 1024 * MIB
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A commit in a folder."""
+
+    folder: Path
+    commit: str
+
+
+def clone(url: str, ref: str | None, folder: Path, limits: GitLimits) -> Checkout:
+    """Fetch and check out a ref (default: the remote's HEAD) into `folder`. Raises CodeRefused."""
+    if not has_git():
+        raise CodeRefused("target", "git is not installed on the machine that clones; install it there.")
+    folder.mkdir(parents=True)
+    talk = _Talk(folder, url, limits)
+    talk.local("init", "--quiet", "--template=")
+    commit = talk.fetch(ref)
+    talk.local("checkout", "--quiet", "--detach", commit)
+    return Checkout(folder, commit)
+
+
+class _Talk:
+    """The git commands of one clone."""
+
+    def __init__(self, folder: Path, url: str, limits: GitLimits) -> None:
+        self._folder, self._url, self._limits = folder, url, limits
+
+    def fetch(self, ref: str | None) -> str:
+        """Only the wanted commit; where the server gives no bare commits, everything that could hold it."""
+        outcome = self._remote("--depth=1", "--no-tags", "--", self._url, ref or "HEAD")
+        if outcome.code == 0:
+            return self._commit("FETCH_HEAD")
+        if ref and _COMMIT.fullmatch(ref):
+            everything = self._remote(
+                "--no-tags", "--", self._url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
+            )
+            found = self._run(
+                lambda: git(self._folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+            )
+            if everything.code == 0 and found.code == 0:
+                return found.out.decode().strip()
+            outcome = everything if everything.code else outcome
+        raise self._refusal(outcome, ref)
+
+    def local(self, *arguments: str) -> None:
+        """Something that asks nobody."""
+        limit_s = self._limits.limit_s
+        outcome = self._run(lambda: git(self._folder, *arguments, limit_s=limit_s))
+        if outcome.code != 0:
+            raise CodeRefused("target", f"git could not check out {self._url}: {outcome.complaint}.")
+
+    def _remote(self, *arguments: str) -> Outcome:
+        protocols = self._limits.protocols
+        allowed = [part for name in protocols for part in ("-c", f"protocol.{name}.allow=always")]
+        options = ["-c", "protocol.allow=never", *allowed, "-c", "http.followRedirects=false"]
+        options += [
+            "-c",
+            "fetch.recurseSubmodules=false",
+            "-c",
+            "transfer.fsckObjects=true",
+            "-c",
+            "gc.auto=0",
+        ]
+        return self._run(
+            lambda: git(
+                self._folder, "fetch", "--quiet", *arguments, options=options, protocols=":".join(protocols),
+                limit_s=self._limits.limit_s, is_too_large=self._is_too_large,
+            )
+        )  # fmt: skip
+
+    def _run(self, command: Callable[[], Outcome]) -> Outcome:
+        try:
+            return command()
+        except GitTooSlow:
+            limit = f"{self._limits.limit_s:.0f} s"
+            raise CodeRefused("target", f"git did not get {self._url} within {limit}; try again.") from None
+        except GitTooLarge:
+            raise CodeRefused(
+                "target",
+                f"{self._url} is larger than {size(self._limits.limit_bytes)}; clone it yourself and name the folder.",
+            ) from None
+
+    def _is_too_large(self) -> bool:
+        return walking.size_of(self._folder, 100_000)[0] > self._limits.limit_bytes
+
+    def _commit(self, name: str) -> str:
+        outcome = self._run(lambda: git(self._folder, "rev-parse", "--verify", f"{name}^{{commit}}"))
+        if outcome.code != 0:
+            raise CodeRefused("ref", f"what {self._url} has there is no commit.")
+        return outcome.out.decode().strip()
+
+    def _refusal(self, outcome: Outcome, ref: str | None) -> CodeRefused:
+        if ref and any(words in outcome.err for words in _UNKNOWN_REF):
+            return CodeRefused("ref", f"{self._url} has no branch, tag or commit {ref!r}.")
+        if ref is None and "find remote ref HEAD" in outcome.err:
+            return CodeRefused("target", f"{self._url} is empty: it has no commit yet.")
+        return CodeRefused("target", f"git could not fetch {self._url}: {outcome.complaint.rstrip('.')}.")

@@ -1,0 +1,92 @@
+"""A selection becomes one archive, byte for byte the same wherever and whenever it is packed."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import Item, Selection
+from dashboard.views.formats import size
+
+MIB = 1024 * 1024
+MOST_FILES = 10_000
+WAYS_OUT = (
+    "Name what is not code in .gitignore and link it with --link NAME=PATH, "
+    "or run in place with --workdir PATH."
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An archive, named by what it holds."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    files: int
+
+
+def check_size(selection: Selection, limit_bytes: int) -> None:
+    """Raises CodeRefused when the selection is larger than a snapshot may be."""
+    if selection.size_bytes <= limit_bytes and selection.files <= MOST_FILES:
+        return
+    are = f"{selection.files} files, {size(selection.size_bytes)}"
+    raise CodeRefused(
+        "target",
+        f"{selection.folder} is too large to be kept with the run: {are}, of which {_largest(selection)}; "
+        f"the limit is {MOST_FILES} files and {size(limit_bytes)}. {WAYS_OUT}",
+    )
+
+
+def too_many_files(folder: Path, most: int) -> CodeRefused:
+    """The refusal of a folder that was not even listed to its end."""
+    return CodeRefused(
+        "target",
+        f"{folder} is too large to be kept with the run: it holds more than {most} files; "
+        f"the limit is {MOST_FILES}. {WAYS_OUT}",
+    )
+
+
+def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
+    """Write the archive to `target`. Raises CodeRefused when it is too large or cannot be read."""
+    check_size(selection, limit_bytes)
+    with tarfile.open(
+        target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for item in selection.items:
+            _add(archive, item)
+    with target.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Packed(target, sha256, target.stat().st_size, selection.files)
+
+
+def _add(archive: tarfile.TarFile, item: Item) -> None:
+    entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between two machines
+    if item.kind == "folder":
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(entry)
+    elif item.kind == "link":
+        entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, item.link
+        archive.addfile(entry)
+    else:
+        entry.size, entry.mode = item.size_bytes, 0o755 if item.is_executable else 0o644
+        try:
+            with item.path.open("rb") as file:
+                archive.addfile(entry, file)
+        except OSError as error:
+            why = error.strerror or "it changed while it was being read; launch again"
+            raise CodeRefused("target", f"{item.path} cannot be kept: {why}.") from error
+
+
+def _largest(selection: Selection) -> str:
+    """The three largest files, or entries of the folder where many small ones add up."""
+    sizes: Counter[str] = Counter()
+    for item in selection.items:
+        top, slash, _ = item.name.partition("/")
+        sizes[top + slash] += item.size_bytes
+    found = [f"{name} {size(size_bytes)}" for name, size_bytes in sizes.most_common(3)]
+    return ", ".join(found)

@@ -1,0 +1,100 @@
+"""What a run starts in its code: a file or a module that is there, inside, and Python."""
+
+from __future__ import annotations
+
+import ast
+import os
+import warnings
+from pathlib import Path, PurePosixPath
+
+from dashboard.snapshots.refusal import CodeRefused
+
+LOOKED_AT_BYTES = 1024 * 1024
+_SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
+
+
+def entry_in(folder: Path, entry: str) -> str:
+    """The entry as a name inside the folder. Raises CodeRefused."""
+    path = Path(entry)
+    name = os.path.normpath(
+        path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path
+    )
+    if name.startswith("..") or os.path.isabs(name):  # noqa: PTH117
+        raise CodeRefused("entry", f"{entry!r} lies outside of {folder}; it must be a file inside it.")
+    found = folder / name
+    if not _is_file(found):
+        raise CodeRefused("entry", f"there is no file {name!r} in {folder}.")
+    if not found.resolve().is_relative_to(folder.resolve()):
+        raise CodeRefused("entry", f"{name} is a link that leaves {folder}; it must be a file inside it.")
+    return PurePosixPath(name).as_posix()
+
+
+def check_module(folder: Path, module: str) -> None:
+    """A module must be a file of the folder. Raises CodeRefused."""
+    path = module.replace(".", "/")
+    candidates = (f"{path}.py", f"{path}/__main__.py")
+    if any(_is_file(folder / name) for name in candidates):
+        return
+    below = [each for each in ("src", "lib") if any(_is_file(folder / each / name) for name in candidates)]
+    hint = f" It is below {below[0]}/: name {folder / below[0]} as the folder." if below else ""
+    raise CodeRefused("module", f"there is neither {candidates[0]} nor {candidates[1]} in {folder}.{hint}")
+
+
+def check_python(path: Path, field: str) -> str | None:
+    """Refuse what is no Python at all; a sentence about what does not compile here. Raises CodeRefused."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LOOKED_AT_BYTES + 1)
+    except OSError as error:
+        raise CodeRefused(field, f"{path} cannot be read: {error.strerror}.") from error
+    return python_trouble(path.name, content, field)
+
+
+def python_trouble(name: str, content: bytes, field: str) -> str | None:
+    """The same of a file's beginning."""
+    if b"\0" in content:
+        raise CodeRefused(field, f"{name} is no Python script: it is a binary file.")
+    if name.endswith(".ipynb"):
+        raise CodeRefused(
+            field, f"{name} is a notebook; `jupyter nbconvert --to script` makes a script of it."
+        )
+    shell = _other_interpreter(content)
+    if shell:
+        raise CodeRefused(field, f"{name} is no Python script: its first line names {shell}.")
+    if len(content) > LOOKED_AT_BYTES:
+        return None
+    error = _syntax_error(content)
+    if error is None:
+        return None
+    where = f"line {error.lineno}: " if error.lineno else ""
+    if not name.endswith(".py"):
+        raise CodeRefused(field, f"{name} is no Python script ({where}{error.msg}).")
+    return f"{name} does not compile with the Python here ({where}{error.msg})."
+
+
+def _syntax_error(content: bytes) -> SyntaxError | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(content)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError):
+        return None  # too deep for us; the training interpreter decides
+    return None
+
+
+def _other_interpreter(content: bytes) -> str | None:
+    first = content.partition(b"\n")[0]
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].decode(errors="replace").split()
+    programs = [word.rpartition("/")[2] for word in words]
+    return next((name for name in programs if name in _SHELLS), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False

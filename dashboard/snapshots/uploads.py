@@ -1,0 +1,132 @@
+"""What a browser uploads, a script or an archive of a project, unpacked with a limit on everything."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from dashboard.snapshots.packing import MOST_FILES, too_many_files
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import Selection, TooManyFiles, select
+from dashboard.snapshots.starting_point import check_python
+from dashboard.views.formats import size
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+LONGEST_NAME = 200
+MOST_DEPTH = 32
+_PIECE_BYTES = 1024 * 1024
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RuntimeError,
+           NotImplementedError)  # fmt: skip
+Members = Iterator[tuple[str, IO[bytes]]]
+
+
+def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str | None, Selection]:
+    """Into a new folder; returns the script's name (None of an archive) and what is kept. Raises CodeRefused."""
+    plain = PurePosixPath(name.replace("\\", "/")).name
+    folder.mkdir()
+    if plain.endswith(".py") and len(plain) <= LONGEST_NAME and plain.isprintable():
+        file.replace(folder / plain)
+        check_python(folder / plain, "target")
+        return plain, select(folder, ask_git=False)
+    if not plain.endswith(ARCHIVES):
+        known = ", ".join((".py", *ARCHIVES))
+        raise CodeRefused(
+            "target", f"{plain[:60]!r} is neither a script nor an archive; upload one of {known}."
+        )
+    _unpack_archive(file, plain, folder, limit_bytes)
+    try:
+        selection = select(_only_folder(folder), ask_git=False)
+    except TooManyFiles:
+        raise too_many_files(folder, MOST_FILES) from None
+    if not selection.files:
+        raise CodeRefused("target", f"{plain[:60]} holds no files.")
+    return None, selection
+
+
+def scripts(selection: Selection, own: str | None) -> list[str]:
+    """What could be started, the most likely first: few parts in the name, `train` or `main` in it."""
+    if own is not None:
+        return [own]
+    found = [item.name for item in selection.items if item.kind == "file" and item.name.endswith(".py")]
+    found = [name for name in found if not name.endswith(("__init__.py", "setup.py"))]
+    return sorted(found, key=_likeliness)[:100]
+
+
+def _likeliness(name: str) -> tuple[int, int, str]:
+    stem = PurePosixPath(name).stem
+    return name.count("/"), 0 if stem.startswith("train") else 1 if stem == "main" else 2, name
+
+
+def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> None:
+    limit_bytes = bytes_left
+    with _members(file, name) as members:
+        try:
+            for count, (member, content) in enumerate(members, start=1):
+                if count > MOST_FILES:
+                    raise too_many_files(Path(name), MOST_FILES)
+                bytes_left -= _write(folder, member, content, bytes_left)
+                if bytes_left < 0:
+                    raise CodeRefused("target", f"{name} holds more than {size(limit_bytes)}, the limit.")
+        except _BROKEN as error:
+            raise CodeRefused(
+                "target", f"{name} cannot be unpacked ({error or type(error).__name__})."
+            ) from error
+
+
+@contextmanager
+def _members(file: Path, name: str) -> Iterator[Members]:
+    """Regular files only, one after the other; links and everything else stay in the archive."""
+    with ExitStack() as open_until_end:
+        try:
+            if name.endswith(".zip"):
+                members = _of_zip(open_until_end.enter_context(zipfile.ZipFile(file)))
+            else:
+                mode = "r|" if name.endswith(".tar") else "r|gz"
+                members = _of_tar(open_until_end.enter_context(tarfile.open(file, mode)))  # type: ignore[call-overload]
+        except _BROKEN as error:
+            raise CodeRefused("target", f"{name} is no such archive ({error}).") from error
+        yield members
+
+
+def _of_zip(archive: zipfile.ZipFile) -> Members:
+    for entry in archive.infolist():
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if not entry.is_dir() and kind in (0, stat.S_IFREG):
+            with archive.open(entry) as content:
+                yield entry.filename, content
+
+
+def _of_tar(archive: tarfile.TarFile) -> Members:
+    for entry in archive:
+        content = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+        if content is not None:
+            yield entry.name, content
+
+
+def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
+    """One file, no more of it than may come; a name that leads out is refused."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in name or len(parts) > MOST_DEPTH:
+        raise CodeRefused("target", f"the archive holds {name[:100]!r}, which is no name inside a folder.")
+    path = folder.joinpath(*parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with path.open("xb") as file:
+        while written <= bytes_left and (piece := content.read(_PIECE_BYTES)):
+            written += file.write(piece)
+    return written
+
+
+def _only_folder(folder: Path) -> Path:
+    """Most archives hold one folder with everything in it."""
+    while True:
+        inside = [path for path in folder.iterdir() if path.name != "__MACOSX"]
+        if len(inside) != 1 or not inside[0].is_dir():
+            return folder
+        folder = inside[0]

@@ -1,0 +1,140 @@
+"""A folder looked through without git, by the rules of the .gitignore files in it and above it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from dashboard.snapshots.naming import is_never_kept, is_stranger
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One .gitignore. Its names begin where it lies: below the folder that is walked, or above it."""
+
+    spec: GitIgnoreSpec
+    inside: str = ""
+    above: str = ""
+
+    def verdict(self, name: str) -> bool | None:
+        """Ignored or not; None when this file says nothing about it."""
+        return self.spec.check_file(self.above + name.removeprefix(self.inside)).include
+
+
+LONGEST_IGNORE_BYTES = 1024 * 1024
+
+
+@dataclass
+class Walked:
+    """What was found."""
+
+    names: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+
+
+def walk(folder: Path, most_files: int) -> Walked | None:
+    """Names of all files, links and empty folders that are not ignored; None when there are too many."""
+    found = Walked()
+    pending: list[tuple[str, tuple[Rules, ...]]] = [("", _rules_from_above(folder))]
+    while pending:
+        inside, rules = pending.pop()
+        entries = _entries(folder / inside)
+        names = {entry.name for entry in entries}
+        if inside and is_stranger(names):
+            continue
+        rules = _with_rules_here(folder, inside, names, rules)
+        kept = [entry for entry in entries if not _is_left_out(entry, inside, rules, found.ignored)]
+        if inside and not entries:
+            found.names.append(inside)
+        for entry in kept:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((f"{inside}{entry.name}/", rules))
+            else:
+                found.names.append(inside + entry.name)
+        if len(found.names) + len(pending) > most_files:
+            return None
+    found.names.sort()
+    return found
+
+
+def size_of(path: Path, most_entries: int) -> tuple[int, bool]:
+    """Bytes of a file or folder, and whether counting stopped before its end."""
+    total = 0
+    pending = [path]
+    while pending:
+        here = pending.pop()
+        if not here.is_dir() or here.is_symlink():
+            total += _size(here)
+            continue
+        for entry in _entries(here):
+            most_entries -= 1
+            if most_entries < 0:
+                return total, True
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(Path(entry.path))
+            else:
+                total += _size(Path(entry.path))
+    return total, False
+
+
+def _is_left_out(entry: os.DirEntry[str], inside: str, rules: tuple[Rules, ...], ignored: list[str]) -> bool:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    if is_never_kept(entry.name) or (is_folder and entry.name.startswith(".")):
+        return True
+    name = f"{inside}{entry.name}{'/' if is_folder else ''}"
+    if _is_ignored(name, rules):
+        ignored.append(name)
+        return True
+    return False
+
+
+def _is_ignored(name: str, rules: tuple[Rules, ...]) -> bool:
+    """The innermost file that says anything about the name is right."""
+    verdicts = (each.verdict(name) for each in reversed(rules))
+    return next((verdict for verdict in verdicts if verdict is not None), False)
+
+
+def _with_rules_here(
+    folder: Path, inside: str, names: Iterable[str], rules: tuple[Rules, ...]
+) -> tuple[Rules, ...]:
+    spec = _spec(folder / inside / ".gitignore") if ".gitignore" in names else None
+    return rules if spec is None else (*rules, Rules(spec, inside=inside))
+
+
+def _rules_from_above(folder: Path) -> tuple[Rules, ...]:
+    """Those of the checkout the folder lies in."""
+    above = [folder, *folder.parents]
+    top = next((i for i, each in enumerate(above) if (each / ".git").exists()), 0)
+    found = []
+    for each in reversed(above[1 : top + 1]):
+        spec = _spec(each / ".gitignore")
+        if spec is not None:
+            found.append(Rules(spec, above=f"{folder.relative_to(each).as_posix()}/"))
+    return tuple(found)
+
+
+def _spec(path: Path) -> GitIgnoreSpec | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return GitIgnoreSpec.from_lines(file.read(LONGEST_IGNORE_BYTES).splitlines())
+    except (OSError, ValueError):
+        return None
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,55 @@
+"""Which code is kept for which runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from db.engine import Store
+from db.models import Run, Snapshot
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """A snapshot of code, without its bytes."""
+
+    sha256: str
+    size_bytes: int
+    files: int
+    origin: dict[str, Any]
+    created_at: float
+
+
+def keep(
+    store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float
+) -> None:
+    """Enter a snapshot whose bytes are there; the same content again only tells its newest origin."""
+    with store.write() as session:
+        row = session.get(Snapshot, sha256)
+        if row is None:
+            row = Snapshot(sha256=sha256, size_bytes=size_bytes, files=files, origin={}, created_at=now)
+            session.add(row)
+        if origin is not None:
+            row.origin = origin
+
+
+def find(store: Store, sha256: str) -> SnapshotView | None:
+    """A snapshot that is kept, or None."""
+    with store.read() as session:
+        row = session.get(Snapshot, sha256)
+        if row is None:
+            return None
+        return SnapshotView(row.sha256, row.size_bytes, row.files, dict(row.origin), row.created_at)
+
+
+def forget_unused(store: Store, besides: Collection[str]) -> list[str]:
+    """Forget what no run names any more, except what is about to be; returns what was forgotten."""
+    with store.write() as session:
+        named = Run.spec["snapshot"].as_string()
+        used = set(session.scalars(select(named).where(named.is_not(None)).distinct()))
+        unused = set(session.scalars(select(Snapshot.sha256))) - used - set(besides)
+        session.execute(delete(Snapshot).where(Snapshot.sha256.in_(unused)))
+        return sorted(unused)
