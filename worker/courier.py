@@ -24,6 +24,7 @@ from worker.watch import Watch
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 5.0
 JUDGED_EVERY_S = 5.0
+JUDGED_ASKING_EVERY_S = 1.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
@@ -68,7 +69,7 @@ class Courier:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
         more = self._carry_points(now, watched) | self._carry_files(now, watched)
         more = self._carry_printed(now, watched) | self._carry_probe(now, watched) | more
-        if now - self._judged_at >= JUDGED_EVERY_S:
+        if now - self._judged_at >= (JUDGED_ASKING_EVERY_S if self._watch.is_asking else JUDGED_EVERY_S):
             self._judged_at = now
             self._tell(self._watch.judge())
         return more

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from db.states import Finding, Point
 
@@ -28,6 +28,8 @@ Number = Annotated[float, Field(allow_inf_nan=True)]
 
 class Loss(BaseModel):
     """One loss, as far as it must be remembered."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     count: int = 0
     first: list[Number] = []
@@ -63,6 +65,8 @@ class Loss(BaseModel):
 
 class LossWatch(BaseModel):
     """The losses of one part of an attempt; a JSON document, so that a restarted worker goes on."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     is_fresh: bool = True
     """The attempt trains from the beginning; one that goes on from a checkpoint may well be flat."""
@@ -122,7 +126,7 @@ def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
         if loss.last_number is not None
         else " It never was a number."
     )
-    others = f" So are {len(broken) - 1} other losses." if len(broken) > 1 else ""
+    others = f" Others too: {', '.join(tag for tag, _ in broken if tag != name)}." if len(broken) > 1 else ""
     return Finding(
         kind="loss is not a number",
         evidence=f"{name} is {what} since step {loss.broken_since}.{before}{others}",

@@ -56,6 +56,11 @@ class Watch:
         """In a sentence, while it hangs."""
         return self._hang.evidence if self._hang else None
 
+    @property
+    def is_asking(self) -> bool:
+        """It seems to hang, and the ranks were asked where they stand: judge again soon."""
+        return self._stacks.is_asking
+
     def _all(self) -> list[Finding]:
         mistakes = [
             Finding(kind=each.kind, evidence=each.evidence, meaning=each.meaning, mend=each.mend)
@@ -101,8 +106,7 @@ class StackQuestion:
 
     def answer(self, now: float, statuses: Sequence[RankStatus]) -> dict[int, list[Frame]] | None:
         """The newest answer, None while the first one is awaited; asks again every minute."""
-        is_waiting = self._thread is not None and self._thread.is_alive()
-        if not is_waiting and (self._frames is None or now - self._asked_at >= ASK_AGAIN_S):
+        if not self.is_asking and (self._frames is None or now - self._asked_at >= ASK_AGAIN_S):
             self._asked_at = now
             self._thread = threading.Thread(target=self._ask, args=(statuses,), name="stacks", daemon=True)
             self._thread.start()
@@ -110,8 +114,13 @@ class StackQuestion:
 
     def forget(self) -> None:
         """They step again: what they said is old."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self.is_asking:
             self._frames, self._thread = None, None
+
+    @property
+    def is_asking(self) -> bool:
+        """No answer yet."""
+        return self._thread is not None and self._thread.is_alive()
 
     def _ask(self, statuses: Sequence[RankStatus]) -> None:
         self._frames = self._probe.ask_stacks(statuses)

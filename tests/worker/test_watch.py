@@ -1,0 +1,116 @@
+"""One attempt judged: by what the probe wrote, what the losses say, and a clock of the test's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from db.spec import RunSpec
+from db.states import PartReport, Reason
+from worker.probe_reader import FOLDER, ProbeReader
+from worker.watch import HUNG_FILE, LOSSES_FILE, Watch, as_hung
+
+NAN = float("nan")
+STACK = [["/home/me/train.py", 41, "train"], ["/home/me/train.py", 60, "main"]]
+
+
+class Probed:
+    """Two ranks as their probes wrote them, and the watch over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.now = folder, 1000.0
+        (folder / FOLDER).mkdir()
+        self.watch = self.open()
+
+    def open(self, **spec) -> Watch:
+        reader = ProbeReader(self.folder / FOLDER)
+        return Watch(self.folder, RunSpec(target="t.py", **spec), reader, clock=lambda: self.now)
+
+    def line(self, rank: int, step: int, doing: str = "stepping", **more) -> None:
+        said = {"t": self.now, "pid": 10**8 + rank, "rank": rank, "world_size": 2, "step": step, "in": doing}
+        if step:
+            said |= {"last_step_at": self.now, "step_time_s": 0.5}
+        with (self.folder / FOLDER / f"{said['pid']}.jsonl").open("a") as file:
+            file.write(json.dumps(said | more) + "\n")
+
+    def kinds(self) -> list[str]:
+        """As judged; a hang is told at the look after the ranks were asked."""
+        self.watch.judge()
+        while self.watch.is_asking:
+            pass
+        return [finding.kind for finding in self.watch.judge()]
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Probed:
+    return Probed(tmp_path)
+
+
+def stand_still(probed: Probed, seconds: float, doing: str = "computing") -> None:
+    for rank in (0, 1):
+        probed.line(rank, 12)
+    at = probed.now
+    probed.now += seconds
+    probed.line(0, 12, "waiting", last_step_at=at)
+    probed.line(1, 12, doing, last_step_at=at, stack=STACK)
+
+
+def test_a_rank_that_stands_still_is_named_with_its_line(probed: Probed):
+    stand_still(probed, 61)
+    assert probed.kinds() == ["hung"]
+    assert probed.watch.hang is not None
+    assert "Rank 1 is behind: at train.py line 41 in train, after step 12." in probed.watch.hang
+
+
+def test_when_they_step_again_it_is_no_longer_so(probed: Probed):
+    stand_still(probed, 61)
+    assert probed.kinds() == ["hung"]
+    probed.line(0, 13)
+    probed.line(1, 13)
+    assert probed.kinds() == []
+    assert probed.watch.hang is None
+
+
+def test_patience_is_the_specs(probed: Probed):
+    stand_still(probed, 30)
+    assert probed.kinds() == []
+    probed.watch = probed.open(hang_after_s=20)
+    assert probed.kinds() == ["hung"]
+
+
+@pytest.mark.parametrize("doing", ["saving", "validating", "compiling"])
+def test_who_saves_validates_or_compiles_is_not_hung(probed: Probed, doing: str):
+    stand_still(probed, 600, doing)
+    assert probed.kinds() == []
+
+
+def test_losses_are_judged_and_remembered_by_the_next_worker(probed: Probed):
+    probed.watch.take_points({"train/loss": [(1, 2.0, 0.0), (2, NAN, 0.0), (3, NAN, 0.0)]}, "events")
+    assert probed.kinds() == ["loss is not a number"]
+    assert (probed.folder / LOSSES_FILE).exists()
+    probed.watch = probed.open()
+    assert probed.kinds() == ["loss is not a number"]
+
+
+def test_a_hang_the_run_was_ended_for_stays_in_the_end(probed: Probed):
+    stand_still(probed, 61)
+    probed.kinds()
+    for rank in (0, 1):
+        probed.line(rank, 12, events=[{"kind": "exit"}])
+    assert [finding.kind for finding in probed.watch.judge_end()] == ["hung"]
+
+
+def test_the_end_of_an_attempt_we_ended_for_hanging_is_a_failure(tmp_path: Path):
+    stopped = PartReport(state="stopped", exit_code=-15)
+    assert as_hung(stopped, tmp_path) == stopped
+    (tmp_path / HUNG_FILE).parent.mkdir()
+    (tmp_path / HUNG_FILE).write_text("No rank has made a step for 61 s.")
+    end = as_hung(stopped, tmp_path)
+    assert (end.state, end.reason, end.message) == (
+        "failed",
+        Reason.HUNG,
+        "No rank has made a step for 61 s.",
+    )
+    assert as_hung(PartReport(state="succeeded"), tmp_path).state == "succeeded"
