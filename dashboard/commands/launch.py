@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from dashboard.client import CommandFailed, Server
-from dashboard.commands import code
+from dashboard.commands import code, interpreter
 from dashboard.commands import launch_options as options
 from dashboard.commands.following import wait_until_ended
 from dashboard.commands.options import Data, Json, server_at
@@ -21,7 +21,7 @@ from worker.launch import recipe_names
 
 AS_GIVEN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision "
-    "accumulate strategy launcher seed entry module ref resume"
+    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang"
 ).split()
 
 
@@ -52,6 +52,9 @@ def launch(
     workdir: options.Workdir = None,
     link: options.Link = None,
     resume: options.Resume = None,
+    probe: options.Probe = None,
+    hang_after_s: options.HangAfter = None,
+    on_hang: options.OnHanging = None,
     wait: options.Wait = False,
     wait_for_nodes: options.WaitForNodes = False,
     dry_run: options.DryRun = False,
@@ -61,6 +64,7 @@ def launch(
     """Launch a training: `rankzero launch train.py --gpus-per-node 2 -- --width 512`."""
     server = server_at(data)
     spec = spec_of(context.params, server.address.is_local)
+    spec = interpreter.with_project_python(server, spec, is_launch=not dry_run)
     if dry_run:
         show_preview(code.preview(server, spec), as_json)
     else:
@@ -70,13 +74,13 @@ def launch(
 def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
     """The RunSpec of what was given on the command line, by the names of `launch`'s parameters."""
     has_start = bool(given["entry"] or given["module"])
-    python, workdir = given["python"], given["workdir"]
+    workdir = given["workdir"]
     links = pairs(given["link"], "links")
     spec = {name: given[name] for name in AS_GIVEN} | {
         "target": resolve_target(given["target"], has_start, is_local),
         "args": given["args"] or None,
         "wait_for_nodes": given["wait_for_nodes"] or None,
-        "python": absolute(python) if python and os.sep in python else python,
+        "python": interpreter.named(given["python"]),
         "workdir": absolute(workdir) if workdir else workdir,
         "env": pairs(given["env"], "env") or None,
         "links": {key: absolute(path) for key, path in links.items()} or None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from db.spec import Launcher, LrScaling, Precision, Strategy
+from db.spec import Launcher, LrScaling, OnHang, Precision, Strategy
 from worker.launch import recipe_names
 
 
@@ -67,6 +67,19 @@ Link = Annotated[
 ]
 Resume = Annotated[
     str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")
+]
+Probe = Annotated[
+    bool | None, typer.Option("--probe/--no-probe", help="Watch every rank from inside.", show_default="on")
+]
+HangAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--hang-after", metavar="S", help="Seconds without a step that are a hang.", show_default="60"
+    ),
+]
+OnHanging = Annotated[
+    OnHang | None,
+    typer.Option("--on-hang", help="What a hang leads to; resume: the next attempt.", show_default="report"),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
 WaitForNodes = Annotated[
