@@ -6,6 +6,7 @@ It runs apart from the dashboard, behind everything else and within limits, and 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ def main() -> None:
     options = _options()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     _stand_back(options.seconds)
+    gc.disable()  # a description has no cycles worth looking for, and millions of parts
     print(json.dumps(answer(options)), flush=True)
 
 
