@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -24,18 +25,22 @@ class CheckpointResponse(FileResponse):
         """The answer to GET or HEAD."""
         if not checkpoint.complete:
             raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
-        etag = f'"{checkpoint.sha256}"'
-        headers = {
-            "ETag": etag,
-            "X-Checksum-Sha256": checkpoint.sha256,
-            "Cache-Control": "private, no-cache",
-        }
+        return cls.of_file(request, path, checkpoint.sha256, checkpoint.path)
+
+    @classmethod
+    def of_file(
+        cls, request: Request, path: Path, sha256: str, name: str, more: Mapping[str, str] | None = None
+    ) -> Self | Response:
+        """The same for its bytes in any form; `more` are further headers."""
+        etag = f'"{sha256}"'
+        headers = {"ETag": etag, "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
+        headers |= more or {}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         try:
             status = path.stat()
         except FileNotFoundError:
-            raise Rejection(410, f"The file of checkpoint {checkpoint.id} is gone from the server.") from None
+            raise Rejection(410, "The checkpoint's file is gone from the server.") from None
         return cls(
             path,
             headers=headers,

@@ -37,9 +37,10 @@ class Files:
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.incoming = root / "incoming"
+        self.rewritten = root / "rewritten"
         self._reserve_bytes = reserve_bytes
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
-        for directory in (root, self.checkpoints, self.incoming):
+        for directory in (root, self.checkpoints, self.incoming, self.rewritten):
             make_private_directory(directory)
         self._proof = secrets.token_hex(16)
         write_private(self.incoming / "proof", self._proof)
@@ -125,6 +126,8 @@ class Files:
         for checkpoint_id in checkpoint_ids:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)
             self.arriving(checkpoint_id).unlink(missing_ok=True)
+            for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
+                other_form.unlink(missing_ok=True)
 
     def _adoptable(self, name: str) -> Path:
         if not _ADOPTABLE.fullmatch(name) or name == "proof" or name.endswith(".part"):

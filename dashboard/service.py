@@ -61,6 +61,7 @@ class Service:
     def close(self) -> None:
         """Let go of the store."""
         self.hub.close()
+        self.rewrites.close()
         self.store.close()
 
     def submit(self, spec: RunSpec) -> RunView:
@@ -168,6 +169,7 @@ class Service:
     def tick(self) -> None:
         """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
         self.lease.tick(self.clock())
+        self.rewrites.sweep()
         self.schedule()
         now = self.now_for_contact()
         silent = set()

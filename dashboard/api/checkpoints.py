@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
+from typing import Literal
+
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,9 +15,15 @@ from dashboard.api.context import TheService
 from dashboard.documents import answer
 from dashboard.downloads import CheckpointResponse
 from dashboard.refusals import Rejection
+from dashboard.rewrites import Form, Rewritten
+from dashboard.service import Service
 from db import queries
+from db.models import Checkpoint
 
 router = APIRouter(prefix="/api", tags=["checkpoints"])
+WAIT_S = 20.0
+"""A rewrite that takes longer is asked for again: no proxy must break the connection meanwhile."""
+LONGEST_NOTE = 4000
 
 
 @router.get("/runs/{run_id}/checkpoints")
@@ -24,9 +35,42 @@ def list_checkpoints(service: TheService, run_id: str) -> Response:
 
 @router.get("/checkpoints/{checkpoint_id}/file")
 @router.head("/checkpoints/{checkpoint_id}/file", include_in_schema=False)
-def download(request: Request, service: TheService, checkpoint_id: int) -> Response:
-    """The file itself: Range, ETag and If-Range are understood."""
-    found = queries.checkpoint_file(service.store, checkpoint_id)
+async def download(
+    request: Request,
+    service: TheService,
+    checkpoint_id: int,
+    prefix: Literal["keep", "strip"] = "keep",
+    format: Literal["saved", "safetensors"] = "saved",
+) -> Response:
+    """The file: Range, ETag and If-Range are understood.
+
+    `prefix=strip` takes a wrapper's `module.` off the names, `format=safetensors` gives the state dict alone; such
+    a file is written first. That takes a while for large ones: 503 with Retry-After says to ask again.
+    """
+    found = await run_in_threadpool(queries.checkpoint_file, service.store, checkpoint_id)
     if found is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
-    return CheckpointResponse.of(request, service.files.checkpoint(checkpoint_id), found[0])
+    form = Form(strip=prefix == "strip", safetensors=format == "safetensors")
+    original = CheckpointResponse.of(request, service.files.checkpoint(checkpoint_id), found[0])
+    if form.is_as_saved:
+        return original
+    return _response(request, found[0], form, await _rewritten(service, found[0], form))
+
+
+async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Rewritten:
+    future: Future[Rewritten] = await run_in_threadpool(service.rewrites.wish, checkpoint, form)
+    until = asyncio.get_running_loop().time() + WAIT_S
+    while not future.done():
+        if asyncio.get_running_loop().time() > until:
+            refusal = Rejection(503, "The checkpoint is being rewritten; ask again in a few seconds.")
+            refusal.headers = {"Retry-After": "5"}
+            raise refusal
+        await asyncio.sleep(0.05)
+    return future.result()
+
+
+def _response(request: Request, checkpoint: Checkpoint, form: Form, rewritten: Rewritten) -> Response:
+    shown = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
+    headers = {"X-Rankzero-Note": shown.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
+    name = form.file_name(checkpoint.path)
+    return CheckpointResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)

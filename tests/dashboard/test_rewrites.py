@@ -1,0 +1,269 @@
+"""Checkpoints in another form: written apart, served like the original, kept for a while, never unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import struct
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard import rewrites
+from dashboard.rewrites import Form
+from tests.dashboard.running import FakeNode, Running, wait_for
+
+torch = pytest.importorskip("torch")
+
+
+def saved(value: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer, **options)
+    return buffer.getvalue()
+
+
+WRAPPED = {"model": {"module.w": torch.arange(6.0).reshape(2, 3), "module.b": torch.ones(2)}, "step": 7}
+
+
+class Stored:
+    """A checkpoint on the server."""
+
+    def __init__(
+        self, dashboard: Running, node: FakeNode, content: bytes, path: str = "work/last.pt"
+    ) -> None:
+        self.dashboard = dashboard
+        self.run_id = dashboard.launch()
+        self.part = node.part()
+        self.id = node.store_checkpoint(self.part, content, path)
+
+    def get(self, query: str, **headers: str) -> Any:
+        return self.dashboard.http.get(f"/api/checkpoints/{self.id}/file?{query}", headers=headers)
+
+    @property
+    def others(self) -> list[str]:
+        """What lies there in other forms."""
+        return sorted(path.name for path in self.dashboard.service.files.rewritten.iterdir())
+
+
+@pytest.fixture
+def wrapped(dashboard: Running, node: FakeNode) -> Stored:
+    return Stored(dashboard, node, saved(WRAPPED), "work/checkpoints/step_10.pt")
+
+
+def test_a_checkpoint_without_its_prefix_loads_into_the_plain_model(wrapped: Stored) -> None:
+    answer = wrapped.get("prefix=strip")
+    assert answer.status_code == 200
+    loaded = torch.load(io.BytesIO(answer.content), weights_only=True)
+    assert torch.equal(loaded["model"]["w"], WRAPPED["model"]["module.w"]) and loaded["step"] == 7
+    assert list(loaded["model"]) == ["w", "b"]
+    sha256 = hashlib.sha256(answer.content).hexdigest()
+    assert answer.headers["x-checksum-sha256"] == sha256 and answer.headers["etag"] == f'"{sha256}"'
+    assert answer.headers["content-disposition"] == 'attachment; filename="step_10.no-prefix.pt"'
+    assert answer.headers["x-rankzero-note"] == "Names lost their prefix module."
+
+
+def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> None:
+    answer = wrapped.get("prefix=strip&format=safetensors")
+    (size,) = struct.unpack_from("<Q", answer.content)
+    assert json.loads(answer.content[8 : 8 + size])["w"]["shape"] == [2, 3]
+    assert answer.headers["content-disposition"] == 'attachment; filename="step_10.no-prefix.safetensors"'
+    assert answer.headers["x-rankzero-note"] == (
+        "2 tensors of 'model' are in it, their names lost the prefix module. "
+        "Left out, because safetensors holds tensors alone: step."
+    )
+
+
+def test_it_is_written_once_and_served_in_parts(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = wrapped.get("prefix=strip")
+    monkeypatch.setattr(wrapped.dashboard.service.rewrites, "_rewrite", None)  # a second time would fail
+    head = wrapped.dashboard.http.head(f"/api/checkpoints/{wrapped.id}/file?prefix=strip")
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
+    part = wrapped.get("prefix=strip", Range="bytes=100-199")
+    assert (part.status_code, part.content) == (206, whole.content[100:200])
+    assert wrapped.get("prefix=strip", **{"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert len(wrapped.others) == 2
+
+
+def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeNode) -> None:
+    content = saved({"w": torch.ones(3)})
+    plain = Stored(dashboard, node, content)
+    answer = plain.get("prefix=strip")
+    assert answer.content == content
+    assert answer.headers["x-rankzero-note"].startswith("No prefix was found")
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "words"),
+    [
+        (b"no checkpoint at all", "prefix=strip", "neither torch's nor safetensors"),
+        (saved([1, 2]), "format=safetensors", "What was saved is no dictionary"),
+        (saved({"note": "x"}), "format=safetensors", "There is no state dict in it"),
+        (
+            saved({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}}),
+            "format=safetensors",
+            "It holds several state dicts (a, b), and none is called model",
+        ),
+        (
+            saved({"s": torch.ones(2, 2).to_sparse(), "w": torch.ones(1)}),
+            "format=safetensors",
+            "s is no plain",
+        ),
+        (
+            saved({"c": torch.ones(1, dtype=torch.complex64)}),
+            "format=safetensors",
+            "c is no tensor of a kind",
+        ),
+    ],
+)
+def test_what_cannot_be_rewritten_is_told_in_a_sentence(
+    dashboard: Running, node: FakeNode, content: bytes, query: str, words: str
+) -> None:
+    stored = Stored(dashboard, node, content)
+    for _ in range(2):  # the second time from what is remembered
+        answer = stored.get(query)
+        assert answer.status_code == 422
+        assert words in answer.json()["detail"]["message"]
+
+
+def test_wrong_options_name_their_field(wrapped: Stored) -> None:
+    answer = wrapped.get("prefix=module.")
+    assert (answer.status_code, answer.json()["detail"]["field"]) == (422, "prefix")
+    assert wrapped.get("format=onnx").status_code == 422
+
+
+def test_what_was_written_goes_with_the_checkpoint(
+    wrapped: Stored, node: FakeNode, dashboard: Running
+) -> None:
+    wrapped.get("prefix=strip")
+    wrapped.get("format=safetensors")
+    assert len(wrapped.others) == 4
+    node.report(wrapped.part, "succeeded")
+    assert dashboard.http.delete(f"/api/runs/{wrapped.run_id}").status_code == 200
+    assert wrapped.others == []
+
+
+def test_what_was_written_goes_when_nobody_asks_for_it(wrapped: Stored) -> None:
+    wrapped.get("prefix=strip")
+    kept = wrapped.dashboard.service.rewrites
+    for path in kept._folder.iterdir():
+        long_ago = time.time() - rewrites.KEEP_S - 1
+        os.utime(path, (long_ago, long_ago))
+    kept._swept_at = float("-inf")
+    wait_for(lambda: kept.sweep() or wrapped.others == [], "the sweep")
+    assert wrapped.get("prefix=strip").status_code == 200
+
+
+def test_a_full_disk_refuses_before_anything_is_written(
+    wrapped: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrapped.dashboard.service.files, "free_bytes", lambda: 100)
+    answer = wrapped.get("prefix=strip")
+    assert answer.status_code == 507
+    assert "100 bytes free beyond its reserve" in answer.json()["detail"]["message"]
+    assert wrapped.others == []
+    monkeypatch.undo()
+    assert wrapped.get("prefix=strip").status_code == 200
+
+
+def test_a_long_rewrite_is_asked_for_again(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.api.checkpoints.WAIT_S", 0.0)
+    answer = wrapped.get("prefix=strip")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    wait_for(lambda: wrapped.get("prefix=strip").status_code == 200, "the file")
+
+
+def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrites, "LEAST_S", 0)
+    answer = wrapped.get("prefix=strip")
+    assert answer.status_code == 422
+    assert "could not be rewritten within 0 s" in answer.json()["detail"]["message"]
+    assert wrapped.others == []
+
+
+def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
+    service = wrapped.dashboard.service
+    from db import queries
+
+    found = queries.checkpoint_file(service.store, wrapped.id)
+    assert found is not None
+    future = service.rewrites.wish(found[0], Form(strip=True))
+    service.rewrites.close()
+    assert future.done()
+
+
+class Bomb:
+    """What a hostile checkpoint does when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def bomb_of_dictionaries() -> bytes:
+    """Few bytes that describe very many objects."""
+    return b"\x80\x02" + b"}" * 8_000_000 + b"."
+
+
+def zip_of(data: bytes, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", **options) as archive:
+        archive.writestr("a/data.pkl", data)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        zip_of(b"\0" * 50_000_000, compression=zipfile.ZIP_DEFLATED),
+        bomb_of_dictionaries(),
+        zip_of(bomb_of_dictionaries()),
+        struct.pack("<Q", 2**40) + b"{" * 1000,
+        struct.pack("<Q", 1000) + b"[" * 1000,
+        struct.pack("<Q", 100_000) + b'{"a":' * 20_000,
+        pickle.dumps({"module.w": 1}, 0),
+    ],
+    ids=[
+        "zip bomb",
+        "pickle bomb",
+        "pickle bomb in a zip",
+        "long header",
+        "no header",
+        "deep header",
+        "text",
+    ],
+)
+def test_hostile_files_cost_a_sentence(dashboard: Running, node: FakeNode, content: bytes) -> None:
+    stored = Stored(dashboard, node, content)
+    query = "format=safetensors&prefix=strip"
+    answer = wait_for(lambda: (got := stored.get(query)).status_code != 503 and got, "a sentence", 120)
+    assert answer.status_code == 422, answer.text
+    assert stored.others in (
+        [],
+        [f"{stored.id}-{hashlib.sha256(content).hexdigest()[:16]}--strip--safetensors.json"],
+    )
+
+
+def test_nothing_in_a_hostile_checkpoint_is_run(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    trace = tmp_path / "was-here"
+    stored = Stored(dashboard, node, saved({"module.w": torch.ones(2), "x": Bomb(trace)}))
+    assert stored.get("prefix=strip").status_code == 200
+    assert (
+        "Left out, because safetensors holds tensors alone: x."
+        in (stored.get("format=safetensors").headers["x-rankzero-note"])
+    )
+    assert not trace.exists()
+
+
+def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) -> None:
+    stored = Stored(dashboard, node, saved({"model": {"w": torch.ones(1)}, "a\r\nSet-Cookie: ü=1": 1}))
+    answer = stored.get("format=safetensors")
+    assert "a??Set-Cookie: \\xfc=1" in answer.headers["x-rankzero-note"]
+    assert "set-cookie" not in answer.headers
