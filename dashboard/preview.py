@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dashboard import arguments, cautions
+from dashboard import arguments, cautions, interpreters
 from dashboard.arguments import Option
 from dashboard.snapshots.bringing import CodeWish, check
 from dashboard.snapshots.git_address import is_git_address
@@ -54,9 +54,14 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
 
     `is_brought`: whoever asks has the code and brings it, so it is not looked for here."""
     spec = with_recipe_defaults(with_devices_counted(_with_entry(spec), nodes))
+    spec = interpreters.with_project_python(spec, nodes)
+    python, torchrun = interpreters.programs(spec.python)
     kind = next((device.kind for node in nodes for device in node.devices), "cpu")
     shown = range(min(spec.nodes, MOST_COMMANDS))
-    plans = [launch.plan(spec, node_rank=rank, device_kind=kind) for rank in shown]
+    plans = [
+        launch.plan(spec, node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
+        for rank in shown
+    ]
     return Preview(
         lr=spec.scaled_lr,
         global_batch_size=cautions.with_script_batch(spec).global_batch_size,
@@ -185,6 +190,8 @@ def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
 
 def _warnings(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool) -> list[str]:
     found = [*capacity(spec, nodes), *cautions.cautions(spec)]
+    if remark := interpreters.remark(spec):
+        found.append(f"It {remark}; --python chooses another.")
     if len(nodes) and spec.nodes > MOST_COMMANDS:
         found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from dashboard import interpreters
 from dashboard.access import Credentials, make_private_directory
 from dashboard.clock import Clock, Lease
 from dashboard.documents import document, json_text
@@ -66,9 +67,11 @@ class Service:
 
     def submit(self, spec: RunSpec) -> RunView:
         """Queue a run. Raises db.requests.Refused."""
-        check_target(spec, self.nodes())
+        known = self.nodes()
+        check_target(spec, known)
+        spec = interpreters.with_project_python(spec, known)
         with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
-            run_id = requests.submit(self.store, complete, self.clock())
+            run_id = requests.submit(self.store, complete, self.clock(), interpreters.remark(spec))
         log.info("run %s submitted (%s)", run_id, spec.target)
         self.schedule()
         return self.run(run_id)
@@ -172,6 +175,7 @@ class Service:
         self.rewrites.sweep()
         self.schedule()
         now = self.now_for_contact()
+        self._let_go_of_lost_nodes(now)
         silent = set()
         for live in queries.live_attempts(self.store):
             key = (live.run_id, live.attempt)
@@ -183,6 +187,14 @@ class Service:
             elif is_silent:
                 self.hub.publish(live.run_id, {"type": "run"})  # for how long it has been silent
         self._silent = silent
+
+    def _let_go_of_lost_nodes(self, now: float) -> None:
+        """Runs on several nodes wait for all of them before any starts: for a lost one, not for ever."""
+        changed = progress.parts_lost(self.store, now, self.settings.lost_after_s)
+        if changed:
+            self.hub.wishes_changed()
+        for run_id in changed:
+            self.run_changed(run_id)
 
     def _contact_changed(self, live: LiveAttempt, silent_s: float | None) -> None:
         said = "in contact again" if silent_s is None else f"no contact with its node for {silent_s:.0f} s"

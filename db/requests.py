@@ -32,8 +32,8 @@ class WrongState(Exception):
     """The run is not in a state in which this can be asked for."""
 
 
-def submit(store: Store, spec: RunSpec, now: float) -> str:
-    """Queue a new run; returns its id. Raises Refused when it can never run here."""
+def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
+    """Queue a new run, with a remark for its history; returns its id. Raises Refused when it can never run here."""
     with store.write() as session:
         spec = _with_devices_counted(session, spec)
         _refuse_what_never_fits(session, spec)
@@ -49,6 +49,8 @@ def submit(store: Store, spec: RunSpec, now: float) -> str:
         session.flush()
         _open_attempt(session, run.id, 1, checkpoint_id, now)
         note(session, run.id, 1, now, f"launched: {_summary(spec)}")
+        if remark:
+            note(session, run.id, 1, now, remark)
         return run.id
 
 

@@ -1,0 +1,135 @@
+"""Which Python trains where nobody names one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dashboard.interpreters import programs, project_python, remark, with_project_python
+from db.spec import RunSpec
+
+
+def environment(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
+    return folder / "bin" / "python"
+
+
+def script(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text("")
+    return str(folder / "train.py")
+
+
+def here(state: str = "alive", hostname: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(state=state, hostname=hostname or socket.gethostname())
+
+
+@pytest.mark.parametrize("name", [".venv", "venv"])
+def test_an_environment_beside_the_script(tmp_path: Path, name: str) -> None:
+    python = environment(tmp_path / name)
+    assert project_python(script(tmp_path)) == python
+    assert project_python(str(tmp_path), "train.py") == python
+    assert project_python(str(tmp_path)) == python  # a module of the folder
+
+
+def test_the_hidden_one_is_uvs_and_goes_first(tmp_path: Path) -> None:
+    environment(tmp_path / "venv")
+    python = environment(tmp_path / ".venv")
+    assert project_python(script(tmp_path)) == python
+
+
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml", "uv.lock"])
+def test_an_environment_at_the_projects_root(tmp_path: Path, mark: str) -> None:
+    python = environment(tmp_path / "project/.venv")
+    target = script(tmp_path / "project/src/deep")
+    assert project_python(target) is None  # nothing says that the folders above belong to it
+    (tmp_path / "project" / mark).write_text("")
+    assert project_python(target) == python
+    nearer = environment(tmp_path / "project/src/.venv")
+    assert project_python(target) == nearer
+
+
+def test_a_checkout_goes_beyond_a_package_in_it(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv")
+    (tmp_path / ".git").mkdir()
+    target = script(tmp_path / "packages/one")
+    (tmp_path / "packages/one/pyproject.toml").write_text("")
+    assert project_python(target) == python
+
+
+def test_a_folder_is_looked_through_from_the_entry_up(tmp_path: Path) -> None:
+    python = environment(tmp_path / "venv")
+    script(tmp_path / "scripts/deep")
+    assert project_python(str(tmp_path), "scripts/deep/train.py") == python
+
+
+def test_what_is_no_environment_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to("/usr/bin/python3")
+    assert project_python(script(tmp_path)) is None
+
+
+def test_a_broken_environment_is_taken_so_that_somebody_is_told(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv")
+    python.unlink()
+    python.symlink_to("/removed/python3")
+    assert project_python(script(tmp_path)) == python
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give folders away")
+def test_an_environment_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
+    environment(tmp_path / ".venv")
+    os.chown(tmp_path / ".venv", 12345, 12345)
+    assert project_python(script(tmp_path)) is None
+    os.chown(tmp_path, 12345, 12345)  # it is the project's owner's after all
+    assert project_python(script(tmp_path)) is not None
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["image_classifier", "https://example.org/a.git", "/nowhere/train.py", "/" + "x" * 5000, "train.py"],
+)
+def test_targets_without_a_project_here(target: str) -> None:
+    assert project_python(target) is None
+
+
+def test_it_is_taken_only_where_every_node_is_this_machine(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv")
+    spec = RunSpec(target=script(tmp_path))
+    assert with_project_python(spec, [here()]).python == str(python)
+    assert with_project_python(spec, [here(), here("lost", "gone")]).python == str(python)
+    assert with_project_python(spec, [here(), here(hostname="gpu-2")]).python is None
+
+
+def test_what_somebody_names_stays(tmp_path: Path) -> None:
+    environment(tmp_path / ".venv")
+    spec = RunSpec(target=script(tmp_path), python="/usr/bin/python3")
+    assert with_project_python(spec, [here()]) is spec
+    assert remark(spec) is None
+
+
+def test_code_that_was_sent_was_looked_at_where_it_came_from(tmp_path: Path) -> None:
+    environment(tmp_path / ".venv")
+    spec = RunSpec(target=script(tmp_path), snapshot="0" * 64)
+    assert with_project_python(spec, [here()]).python is None
+
+
+def test_the_history_says_where_it_was_found(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv")
+    spec = with_project_python(RunSpec(target=script(tmp_path)), [here()])
+    assert remark(spec) == f"trains with {python}, found in the project"
+
+
+def test_programs_as_a_plan_shows_them(tmp_path: Path) -> None:
+    environment(tmp_path / "env")
+    assert programs(None) == ("python", "torchrun")
+    assert programs("python3.12") == ("python3.12", None)
+    assert programs("~/env/bin/python") == ("~/env/bin/python", "~/env/bin/torchrun")
+    assert programs(f"{tmp_path}/env") == (f"{tmp_path}/env/bin/python", f"{tmp_path}/env/bin/torchrun")
