@@ -10,7 +10,7 @@ from functools import cached_property
 from worker.traceback_blocks import Block, Frame, blocks, without_box
 
 TAIL_LINES = 80
-LIMIT = 300
+LIMIT = 240
 """Characters of an exception that a sentence shows."""
 TEXT_LIMIT = 4000
 
@@ -156,10 +156,13 @@ def _failure(block: Block, earlier: Failure | None, link: str, later: list[Block
 
 
 def _headline(message: str) -> str:
-    """The first line; with the next one where it only announces it."""
+    """The first line, with the next one where it only announces it; of a long one whole sentences."""
     first, _, rest = message.partition("\n")
     following = rest.partition("\n")[0].strip() if first.endswith(":") else ""
-    return f"{first} {following}".strip()
+    text = f"{first} {following}".strip()
+    if len(text) > LIMIT and (end := text.rfind(". ", 60, LIMIT)) > 0:
+        text = text[:end]
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def _users_frame(frames: list[Frame]) -> tuple[str | None, int | None]:

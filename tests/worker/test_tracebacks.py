@@ -94,7 +94,7 @@ PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [
         (GROUP, "ExceptionGroup: two (2 sub-exceptions), train.py line 3"),
         (
             WRONG_KEYS,
-            'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight"., train.py '
+            'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight", train.py '
             "line 12",
         ),
         (

@@ -117,6 +117,9 @@ _COLLECTIVES = frozenset(
     "barrier monitored_barrier send recv isend irecv batch_isend_irecv".split()
 )
 
+_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "monitoredBarrier": "monitored_barrier"}
+_NAMES |= {"_ALLGATHER_BASE": "all_gather_into_tensor", "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor"}
+
 
 def _timeout(found: Mapping[str, str | None], failure: Failure | None) -> Timeout:
     late, have = found.get("late"), found.get("have")
@@ -131,13 +134,11 @@ def _timeout(found: Mapping[str, str | None], failure: Failure | None) -> Timeou
 
 
 def _operation(found: Mapping[str, str | None], failure: Failure | None) -> str:
-    if found.get("operation"):
-        return (
-            str(found["operation"]).lower() if str(found["operation"]).isupper() else str(found["operation"])
-        )
     called = failure.functions if failure else ()
-    if name := next((function for function in called if function in _COLLECTIVES), None):
-        return name
+    told = found.get("operation") or ""
+    named = next((name for name in called if name in _COLLECTIVES), _NAMES.get(told, told.lower()))
+    if named:
+        return named
     if "init_process_group" in called or found.get("have") or found.get("start") is not None:
         return f"{_START} (init_process_group)"
     if "backward" in called:

@@ -130,4 +130,7 @@ def by_missing_script(text: str) -> Explanation | None:
 def as_traceback(text: str) -> str:
     """What an uncaught C++ exception says (`what():  …`), in the form of a Python traceback."""
     found = re.search(r"terminate called after throwing an instance of '(.+)'\s+what\(\):\s+(.+)", text)
-    return f"Traceback (most recent call last):\n{found[1].replace('::', '.')}: {found[2]}" if found else ""
+    if found is None:
+        return ""
+    name = found[1].rpartition("::")[2]
+    return f"Traceback (most recent call last):\n{name if found[2] == found[1] else f'{name}: {found[2]}'}\n"

@@ -57,7 +57,7 @@ MEMORY = (
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(
-        r"^MemoryError|^[\w.]*ArrayMemoryError|an't allocate memory|annot allocate memory|std::bad_alloc",
+        r"^MemoryError|^[\w.]*ArrayMemoryError|an't allocate memory|annot allocate memory|\bbad_alloc",
         SMALLER,
         says="not enough memory: {text}{place}",
         reason=Reason.OUT_OF_MEMORY,

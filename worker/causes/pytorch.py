@@ -106,6 +106,11 @@ NCCL = (
 )
 DDP = (
     Cause(
+        r"collective mismatch|mismatch between collectives|data size doesn't match expected size",
+        "The ranks called different collectives, or gave them tensors of different sizes: launch it with --env "
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names them.",
+    ),
+    Cause(
         r"Expected to have finished reduction in the prior iteration",
         "Some parameters got no gradient: leave them out of the model, or pass find_unused_parameters=True to "
         "DistributedDataParallel.",
