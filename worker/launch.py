@@ -183,6 +183,7 @@ def _environment(spec: RunSpec, place: Place, filled: dict[str, str]) -> dict[st
     env["OMP_NUM_THREADS"] = str(place.cpu_threads or 1)
     if place.device_kind == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""
+        env["ACCELERATE_USE_CPU"] = "true"  # else each rank of Accelerate or HF Trainer trains alone
     elif place.devices:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
     if spec.effective_launcher != "python":

@@ -176,10 +176,11 @@ def test_the_same_values_stand_in_the_environment_when_set():
 
 def test_a_cpu_run_sees_no_gpu_and_a_gpu_run_sees_its_own():
     spec = RunSpec(target="/code/train.py")
-    assert plan(spec, device_kind="cpu", devices=["cpu:0"]).env["CUDA_VISIBLE_DEVICES"] == ""
+    cpu = plan(spec, device_kind="cpu", devices=["cpu:0"]).env
+    assert (cpu["CUDA_VISIBLE_DEVICES"], cpu["ACCELERATE_USE_CPU"]) == ("", "true")
     gpus = plan(spec, device_kind="cuda", devices=["GPU-a", "GPU-b"]).env
     assert gpus["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert "CUDA_VISIBLE_DEVICES" not in plan(spec, device_kind="cuda").env
+    assert not {"CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU"} & set(plan(spec, device_kind="cuda").env)
 
 
 def test_a_specs_own_variables_win():
