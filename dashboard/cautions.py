@@ -26,18 +26,23 @@ def script_of(spec: RunSpec) -> Script | None:
 
 def read(spec: RunSpec) -> Script:
     """The same; raises Unreadable with the reason."""
-    target = Path(spec.target)
-    if spec.target in launch.recipe_names() or not target.is_absolute():
-        raise Unreadable(f"{spec.target} is not a path on this machine.")
+    return read_target(spec.target, spec.entry, spec.module)
+
+
+def read_target(target: str, entry: str | None = None, module: str | None = None) -> Script:
+    """A script, or what is started in a folder, by its path on this machine. Raises Unreadable."""
+    path = Path(target)
+    if target in launch.recipe_names() or not path.is_absolute():
+        raise Unreadable(f"{target} is not a path on this machine.")
     try:
-        is_folder = target.is_dir()
+        is_folder = path.is_dir()
     except (OSError, ValueError):
         is_folder = False
     if not is_folder:
-        return read_script(target.parent, target.name)
-    if not (spec.entry or spec.module):
-        raise Unreadable(f"{spec.target} is a folder: name the file or module to start in it.")
-    return read_script(target, spec.entry, spec.module)
+        return read_script(path.parent, path.name)
+    if not (entry or module):
+        raise Unreadable(f"{target} is a folder: name the file or module to start in it.")
+    return read_script(path, entry, module)
 
 
 def cautions(spec: RunSpec) -> list[str]:

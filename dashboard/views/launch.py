@@ -9,42 +9,20 @@ import streamlit as st
 
 from dashboard import preview, service
 from dashboard.arguments import Option
-from dashboard.views import launch_plan, navigation, style
+from dashboard.views import launch_code, launch_plan, launch_script, navigation, style
 from dashboard.views.formats import as_text
+from dashboard.views.launch_fields import PREFIX, Fields
 from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, SCRIPT, Reading, read, values_of
+from dashboard.views.launch_script import ScriptForm
 from dashboard.views.tables import table
 from db import queries
 from db.requests import Refused
 from db.spec import RUN_ID, RunSpec
 
-PREFIX = "launch_"
 SCALINGS = ("none", "linear", "sqrt")
 PRECISIONS = ("fp32", "bf16", "fp16")
 STRATEGIES = ("ddp", "fsdp", "dp", "single")
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
-
-HELP = {
-    "script": "Absolute path on the nodes. A folder needs an entry file or a module, under Advanced.",
-    "gpus_per_node": "Processes started on each node. Empty: as many as the emptiest node has free slots.",
-    "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation.",
-    "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
-    "lr": "The rate for one GPU, before the scaling rule. 3e-4 is understood.",
-    "lr_scaling": "linear: times the ranks (SGD, Goyal et al. 2017). sqrt: times their square root (Adam).",
-    "warmup_steps": "Optimizer steps over which the rate rises from nearly 0.",
-    "strategy": "ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
-    "dp: one process, all GPUs. single: one process, one GPU.",
-    "precision": "bf16 and fp16 are autocast; fp16 with a gradient scaler.",
-    "seed": "Each rank derives its own from it. Empty: the script's own.",
-    "args": "Added to the command, quoted as in a shell. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, "
-    "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on.",
-    "env": "One NAME=VALUE a line.",
-    "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
-    "workdir": "Empty: a fresh directory for every attempt. A path: the run works in place.",
-    "python": "The interpreter that trains. Empty: the worker's own.",
-    "launcher": "automatic: torchrun, or python for a single process.",
-    "resume": "RUN or RUN:CHECKPOINT; without a name the latest complete one.",
-    "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
-}
 
 
 @st.fragment
@@ -55,14 +33,33 @@ def page() -> None:
         navigation.open_run(run_id)
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
+    script = _script()
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
-    reading = read(values)
+    reading = _read(values, script)
     refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(reading.spec)
     form, meaning = st.columns([2, 1], gap="large")
     with form:
-        _fields(recipes, recipes.get(values["recipe"], []) if values["source"] == RECIPE else [], refusals)
+        own = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
+        _fields(recipes, own, script, refusals)
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, refusals)
+
+
+def _script() -> ScriptForm | str | None:
+    """What the script that is named says about itself, or why it cannot be read."""
+    values = {name: st.session_state[PREFIX + name] for name in EMPTY}
+    script = launch_script.form_of(values) if values["source"] == SCRIPT else None
+    launch_script.follow_strategy(script if isinstance(script, ScriptForm) else None, PREFIX + "strategy")
+    return script
+
+
+def _read(values: Mapping[str, Any], script: ScriptForm | str | None) -> Reading:
+    if not isinstance(script, ScriptForm):
+        return read(values)
+    guess = script.script.guess
+    reading = read(values, script.args, None if guess.launcher == "torchrun" else guess.launcher)
+    refusals = {**reading.refusals, **script.refusals}
+    return Reading(None if refusals else reading.spec, reading.draft, refusals)
 
 
 def _prepare(recipes: Collection[str]) -> None:
@@ -78,6 +75,7 @@ def _prepare(recipes: Collection[str]) -> None:
 def _clear() -> None:
     for name in EMPTY:
         st.session_state.pop(PREFIX + name, None)
+    launch_script.forget()
     st.session_state.pop("launch_notice", None)
 
 
@@ -88,42 +86,58 @@ def _fill_from(run_id: str, recipes: Collection[str]) -> None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
         return
     st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id})."
-    for name, value in values_of(run.spec, recipes).items():
+    for name, value in launch_script.fill_from(run.spec, values_of(run.spec, recipes)).items():
         st.session_state[PREFIX + name] = value
 
 
-def _fields(recipes: Iterable[str], own: Sequence[Option], refusals: Mapping[str, str]) -> None:
+def _fields(
+    recipes: Iterable[str],
+    own: Sequence[Option],
+    script: ScriptForm | str | None,
+    refusals: Mapping[str, str],
+) -> None:
     if notice := st.session_state.get("launch_notice"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(as_text(notice), width="content")
             st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
-    form = Fields({option.name: option.default for option in own}, refusals)
+    if isinstance(script, ScriptForm):
+        form = Fields(script.own_defaults(), refusals, "script")
+    else:
+        form = Fields({option.name: option.default for option in own}, refusals, "recipe")
     with st.container(border=True):
-        _what(form, recipes)
+        _what(form, recipes, script)
     with st.container(border=True):
         _how(form)
-    with st.container(border=True):
+    with st.container(border=True, key="launch_arguments"):
+        if isinstance(script, ScriptForm):
+            script.draw()
         form.text("args", placeholder="--width 64 --data '/data/my images'")
         _own_options(own)
     with st.expander("Advanced: environment, working directory, interpreter, resume", key="launch_more"):
         _more(form)
 
 
-def _what(form: Fields, recipes: Iterable[str]) -> None:
-    source, target = st.columns([1, 2])
-    with source:
-        form.choice("source", "Train", (RECIPE, SCRIPT))
-    with target:
-        if st.session_state[PREFIX + "source"] == RECIPE:
-            st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
-        else:
-            form.text("script", "Script or folder", placeholder="/home/me/train.py")
-        form.refusal("target")
+def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | str | None) -> None:
+    launch_code.code(form, recipes)
+    if st.session_state[PREFIX + "source"] != RECIPE:
+        _launcher(form, script)
     name, project = st.columns([2, 1])
     with name:
         form.text("name", placeholder="as the recipe or script is called")
     with project:
         form.text("project")
+
+
+def _launcher(form: Fields, script: ScriptForm | str | None) -> None:
+    """Which launcher a script looks like, and why."""
+    form.choice("launcher", None, LAUNCHERS)
+    if isinstance(script, str):
+        st.caption(f":orange[{as_text(script)}]")
+    elif script is not None:
+        guess = script.script.guess
+        strategy = f" Strategy: {guess.strategy}." if guess.strategy != "ddp" else ""
+        with st.container(key="launch_guess"):
+            st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
 
 
 def _how(form: Fields) -> None:
@@ -181,10 +195,8 @@ def _more(form: Fields) -> None:
     with right:
         form.area("links", placeholder="data=/mnt/imagenet")
         form.text("python", placeholder="the worker's own")
-        if st.session_state[PREFIX + "source"] == SCRIPT:
-            form.text("entry", placeholder="train.py")
-            form.text("module", placeholder="package.train")
-        form.choice("launcher", None, LAUNCHERS)
+        if st.session_state[PREFIX + "source"] == RECIPE:
+            form.choice("launcher", None, LAUNCHERS)
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
@@ -195,7 +207,7 @@ def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
         launch_plan.figures(reading.draft)
     _launch_button(reading, refusals)
     if reading.draft is not None:
-        launch_plan.room_and_advice(reading.draft)
+        launch_plan.room_and_advice(reading.draft, set(refusals.values()))
     if reading.spec is not None:
         launch_plan.commands(reading.spec)
 
@@ -208,7 +220,7 @@ def _launch_button(reading: Reading, refusals: Mapping[str, str]) -> None:
         disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
     )  # fmt: skip
     if refusals:
-        fields = ", ".join(LABELS.get(name, name) for name in refusals)
+        fields = ", ".join(dict.fromkeys(LABELS.get(name, "the script's arguments") for name in refusals))
         sentence = "Not launched" if again else "Not yet"
         st.caption(f":red[{sentence}: see {as_text(fields)}.]")
 
@@ -242,55 +254,3 @@ def _refused_at_launch(spec: RunSpec | None) -> dict[str, str]:
         st.session_state.pop("launch_refused", None)
         return {}
     return {told["field"]: told["message"]}
-
-
-class Fields:
-    """The inputs of the form: what is wrong with one stands directly below it."""
-
-    def __init__(self, own: Mapping[str, Any], refusals: Mapping[str, str]) -> None:
-        self._own = own
-        self._refusals = refusals
-
-    def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None:
-        """One line; committed a quarter of a second after the last key."""
-        own = self._own.get(name)
-        st.text_input(
-            label or LABELS[name],
-            key=PREFIX + name,
-            placeholder=f"recipe's own: {own}" if own else placeholder,
-            help=HELP.get(name),
-            live=True,
-            autocomplete="off",
-            persist_state="session",
-        )
-        self.refusal(name)
-
-    def area(self, name: str, placeholder: str) -> None:
-        """Several lines."""
-        st.text_area(
-            LABELS[name],
-            key=PREFIX + name,
-            placeholder=placeholder,
-            help=HELP.get(name),
-            height=68,
-            persist_state="session",
-        )
-        self.refusal(name)
-
-    def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None:
-        """One of a few."""
-        st.segmented_control(
-            label or LABELS[name],
-            options,
-            key=PREFIX + name,
-            help=HELP.get(name),
-            required=True,
-            persist_state="session",
-        )
-        self.refusal(name)
-
-    def refusal(self, name: str) -> None:
-        """The sentence that says what is wrong, if anything is."""
-        if name in self._refusals:
-            with st.container(key=f"refusal_{name}"):
-                st.markdown(f":red[{as_text(self._refusals[name])}]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,10 +80,15 @@ class Reading:
     refusals: dict[str, str] = field(default_factory=dict)
 
 
-def read(values: Mapping[str, Any]) -> Reading:
-    """Read the fields; never raises, whatever they hold."""
+def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> Reading:
+    """Read the fields; never raises, whatever they hold.
+
+    `args`: what the script's own fields make, before those typed freely; `launcher`: what automatic means."""
     refusals: dict[str, str] = {}
     wish = _wish(values, refusals)
+    wish["args"] = [*args, *wish.get("args", [])]
+    if launcher and "launcher" not in wish and wish.get("strategy") not in ("single", "dp"):
+        wish["launcher"] = launcher
     spec = _validated(wish, refusals)
     if spec is not None and not refusals:
         return Reading(spec, spec)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dashboard.views.formats import count, learning_rate, plural
-from db.spec import RunSpec, lr_factor
-
-LARGE_FACTOR = 8
+from db.spec import RunSpec
+from worker.launch import recipe_names
 
 
 class Slots(Protocol):
@@ -42,10 +41,11 @@ def world_size(spec: RunSpec, device: str) -> str:
 
 def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
     """The samples of one optimizer step, and the multiplication they come from."""
+    owner = _owner(spec)
     factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
     if spec.batch_size is None:
         return None, f"the script's own batch {factors}"
-    own = " (recipe’s own)" if is_own else ""
+    own = f" ({owner}’s own)" if is_own else ""
     product = spec.batch_size * spec.world_size * spec.accumulate
     return product, f"{count(spec.batch_size)}{own} {factors} = {count(product)} samples a step"
 
@@ -54,7 +54,7 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
     """The learning rate every rank trains with, and the sentence that explains it."""
     if spec.lr is None:
         return None, "the script's own; the scaling rule applies to a rate given here"
-    base = f"{learning_rate(spec.lr)}{' (recipe’s own)' if is_own else ''}"
+    base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
     if spec.lr_scaling == "none" or spec.world_size == 1:
         return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled"
     return spec.scaled_lr, (
@@ -65,7 +65,7 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
 
 def advice(spec: RunSpec) -> list[str]:
     """What experience says about this plan, one sentence each, the most important first."""
-    return [*_warm_up(spec), *_scaling(spec), *_one_process(spec), *_batch_norm(spec)]
+    return [*_scaling(spec), *_batch_norm(spec)]
 
 
 def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
@@ -90,40 +90,21 @@ def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
     )
 
 
+def _owner(spec: RunSpec) -> str:
+    return "recipe" if spec.target in recipe_names() else "script"
+
+
 def _shares(need: int, chosen: Sequence[Slots]) -> str:
     return " and ".join(f"{need} of {plural(n.free, 'free slot')} on node {n.name}" for n in chosen)
 
 
-def _warm_up(spec: RunSpec) -> list[str]:
-    factor = lr_factor(spec.lr_scaling, spec.world_size)
-    if spec.lr is None or spec.warmup_steps or factor <= 1:
-        return []
-    if factor >= LARGE_FACTOR:
-        return [
-            "Warm up for about 5 epochs or 500 steps: fresh weights change so fast that a rate "
-            f"{factor:g} times larger diverges at once; rising to it step by step keeps what one GPU "
-            "would reach (Goyal et al. 2017)."
-        ]
-    return [f"A short warm-up (about 100 steps) makes the start with a {factor:.3g} times larger rate safe."]
-
-
 def _scaling(spec: RunSpec) -> list[str]:
-    if spec.lr is None and spec.lr_scaling != "none":
-        return [
-            "The scaling rule has no effect until a learning rate is given: the script's own stays as it is."
-        ]
     if spec.lr is not None and spec.lr_scaling == "none" and spec.world_size > 1:
         return [
             f"Each step averages over {spec.world_size} times the samples of one GPU and usually bears "
             "a larger rate: the linear rule for SGD, sqrt for Adam."
         ]
     return []
-
-
-def _one_process(spec: RunSpec) -> list[str]:
-    if spec.strategy != "dp":
-        return []
-    return ["DataParallel drives all GPUs from one process; ddp is faster, on one node too."]
 
 
 def _batch_norm(spec: RunSpec) -> list[str]:

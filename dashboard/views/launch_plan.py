@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import streamlit as st
 
-from dashboard import service
-from dashboard.preview import preview, with_devices_counted, with_recipe_defaults
+from dashboard import cautions, service
+from dashboard.preview import capacity, preview, with_devices_counted, with_recipe_defaults
 from dashboard.views import launch_meaning
 from dashboard.views.formats import as_text, count, learning_rate
 from db.spec import RunSpec
@@ -36,13 +36,17 @@ def figures(draft: RunSpec) -> None:
     _figure("Learning rate", learning_rate(rate), rate_text)
 
 
-def room_and_advice(draft: RunSpec) -> None:
-    """Where it would run, and what experience says about it."""
+def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
+    """Where it would run, what to beware of unless it is told elsewhere, and what experience says."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
     room = launch_meaning.room(spec, nodes)
     with st.container(key="launch_room"):
         st.markdown(f"{ROOM_ICONS[room.verdict]} {as_text(room.sentence)}")
+        told = {*told, *capacity(spec, nodes)}  # the room says it better
+        for sentence in preview(draft, nodes).warnings:
+            if sentence not in told:
+                st.markdown(f":material/warning: {as_text(sentence)}")
         for sentence in launch_meaning.advice(spec):
             st.markdown(f":material/lightbulb: {as_text(sentence)}")
 
@@ -64,7 +68,7 @@ def shell_line(argv: Sequence[str]) -> str:
 
 def _resolved(draft: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
     """The plan with everything filled in that is left to the recipe or to what is free."""
-    return with_recipe_defaults(with_devices_counted(draft, nodes))
+    return cautions.with_script_batch(with_recipe_defaults(with_devices_counted(draft, nodes)))
 
 
 def _is_placeholder(word: str) -> bool:

@@ -41,7 +41,7 @@ footer, [data-testid="stStatusWidget"] {display: none}
 [class*="st-key-cell_"] p {font-size: .88rem}
 [class*="st-key-cell_"] a {padding-left: 0}
 .st-key-launch_meaning {position: sticky; top: 4.5rem}
-.st-key-launch_room p {font-size: .88rem}
+.st-key-launch_room p, .st-key-launch_guess p {font-size: .88rem}
 [class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.25; margin-top: -.6rem}
 </style>"""
 _DRAWING = """<g fill="none" stroke="#666df0" stroke-width="2"><circle cx="12" cy="12" r="4" fill="#666df0"/>

@@ -34,14 +34,9 @@ def test_a_recipes_own_batch_counts_when_none_is_given():
     assert product == 384 and text.startswith("64 (recipe’s own) × 2 ranks × 3")
 
 
-def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_given():
-    asked = {"gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
-    assert any("5 epochs or 500 steps" in text for text in meaning.advice(plan(**asked)))
-    assert not any("arm up" in text for text in meaning.advice(plan(**asked, warmup_steps=500)))
-
-
-def test_a_scaling_rule_without_a_rate_is_pointed_out():
-    assert "no effect" in meaning.advice(plan(gpus_per_node=1, lr_scaling="sqrt"))[0]
+def test_a_scripts_own_batch_is_said_to_be_the_scripts():
+    spec = RunSpec(target="/src/train.py", gpus_per_node=2, batch_size=64)
+    assert meaning.global_batch(spec, True)[1].startswith("64 (script’s own) × 2 ranks")
 
 
 def test_the_image_classifier_is_told_what_batch_norm_sees():

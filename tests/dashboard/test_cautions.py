@@ -1,0 +1,109 @@
+"""A plan is told what its script says about itself: what is not handed over, what is missing, how it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dashboard.cautions import cautions, with_script_batch, with_script_rate
+from dashboard.preview import preview
+from db.spec import RunSpec
+
+DDP = """
+import argparse, os
+import torch.distributed as dist
+p = argparse.ArgumentParser()
+p.add_argument("--batch-size", type=int, default=256)
+p.add_argument("--lr", type=float, default=0.1)
+p.add_argument("--resume", default="")
+print(os.environ["LOCAL_RANK"])
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(DDP)
+    return path
+
+
+def said(path: Path, **asked) -> str:
+    return " ".join(cautions(RunSpec(target=str(path), gpus_per_node=2, **asked)))
+
+
+def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
+    told = said(script, batch_size=32)
+    assert (
+        "takes --batch-size, but the arguments do not name {batch_size}: its own default 256 is used, not 32"
+    ) in told
+    assert "Add --batch-size={batch_size}." in told
+    assert "batch_size" not in said(script, batch_size=32, args=["--batch-size", "{batch_size}"])
+
+
+def test_a_value_given_twice_is_said_to_count_once(script: Path) -> None:
+    assert "give --batch-size themselves" in said(script, batch_size=32, args=["--batch-size=8"])
+
+
+def test_a_value_that_no_option_takes_reaches_the_environment(script: Path) -> None:
+    assert "RANKZERO_EPOCHS in the environment" in said(script, epochs=3)
+    script.write_text(DDP + 'epochs = int(os.environ["RANKZERO_EPOCHS"])')
+    assert "RANKZERO_EPOCHS" not in said(script, epochs=3)
+
+
+def test_a_resume_that_would_begin_anew_is_said_before_it_happens(script: Path) -> None:
+    assert "when resumed, the run begins anew. Add --resume={resume}." in said(script)
+    assert said(script, args=["--resume={resume}"]) == ""
+
+
+def test_a_required_argument_that_is_missing_is_named(script: Path) -> None:
+    script.write_text(DDP + 'p.add_argument("data")\np.add_argument("--out", required=True)')
+    assert "train.py needs data and --out, which the arguments do not give." in said(script)
+    assert "needs" not in said(script, args=["--out=x", "/data"])
+
+
+def test_a_launcher_that_does_not_fit_is_said_with_the_line(script: Path) -> None:
+    script.write_text("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n")
+    assert "The launcher is torchrun, but it starts its processes itself: mp.spawn on line 2." in said(script)
+    assert "launcher" not in said(script, launcher="python")
+
+
+def test_what_the_script_has_by_default_stays_where_the_form_says_nothing(script: Path) -> None:
+    script.write_text(
+        DDP
+        + 'p.add_argument("--accumulation-steps", default=8)\np.add_argument("--dtype", default="bfloat16")'
+    )
+    assert "own --accumulation-steps is 8" in said(script)
+    assert "own --dtype is bfloat16; fp32 leaves it so" in said(script)
+
+
+def test_a_precision_is_asked_for_in_the_scripts_own_words(script: Path) -> None:
+    script.write_text(DDP + 'p.add_argument("--dtype", choices=["float32", "bfloat16"])')
+    assert "do not ask for bf16: add --dtype=bfloat16." in said(script, precision="bf16")
+
+
+def test_the_scripts_own_rate_is_scaled_where_it_is_handed_over(script: Path) -> None:
+    asked = RunSpec(target=str(script), gpus_per_node=2, lr_scaling="linear", args=["--lr={lr}"])
+    assert with_script_rate(asked).scaled_lr == 0.2
+    assert with_script_rate(asked.model_copy(update={"args": []})).lr is None
+
+
+def test_the_scripts_own_batch_makes_the_global_batch(script: Path) -> None:
+    asked = RunSpec(target=str(script), gpus_per_node=2)
+    assert preview(asked, []).global_batch_size == 512
+    assert with_script_batch(asked.model_copy(update={"args": ["--batch-size=8"]})).batch_size is None
+    script.write_text(DDP + "args.batch_size = args.batch_size // dist.get_world_size()")
+    assert preview(asked, []).global_batch_size is None
+
+
+def test_a_file_that_is_no_program_is_named_with_its_line(script: Path) -> None:
+    script.write_text("def (:")
+    assert "train.py cannot be read as Python: line 1" in said(script)
+    script.unlink()
+    assert said(script) == ""
+
+
+def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_given() -> None:
+    asked = {"target": "image_classifier", "gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
+    assert any("5 epochs or 500 steps" in text for text in cautions(RunSpec(**asked)))
+    assert cautions(RunSpec(**asked, warmup_steps=500)) == []
