@@ -7,7 +7,8 @@ from importlib.resources import files
 from streamlit.components.v2 import component
 
 
-def _text(package: str, name: str) -> str:
+def text_of(package: str, name: str) -> str:
+    """A file of a package, such as a style sheet."""
     return (files(package) / name).read_text(encoding="utf-8")
 
 
@@ -21,20 +22,21 @@ export default async (component) => (await import(new URL('assets/MODULE', base)
 """
 
 
-def _loader(module: str) -> str:
+def loader(module: str) -> str:
+    """The script that mounts one of our modules as a component."""
     return _LOADER.replace("MODULE", module)
 
 
 _header = component(
-    "rankzero.run_header", css=_text("dashboard.components", "run_header.css"), js=_loader("run_header.js")
+    "rankzero.run_header", css=text_of("dashboard.components", "run_header.css"), js=loader("run_header.js")
 )
 _charts = component(
     "rankzero.live_charts",
-    css=_text("uplot.static", "uPlot.min.css") + _text("dashboard.components", "charts.css"),
-    js=_loader("charts.js"),
+    css=text_of("uplot.static", "uPlot.min.css") + text_of("dashboard.components", "charts.css"),
+    js=loader("charts.js"),
 )
 _log = component(
-    "rankzero.log_view", css=_text("dashboard.components", "log_view.css"), js=_loader("log_view.js")
+    "rankzero.log_view", css=text_of("dashboard.components", "log_view.css"), js=loader("log_view.js")
 )
 
 
