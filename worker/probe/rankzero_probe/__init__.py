@@ -1,4 +1,4 @@
-"""Sees what a rank does without a change to its script: waits for parts of torch to be imported.
+"""Sees what a rank does without a change to its script: waits for parts of torch and writers to be imported.
 
 Until then it costs a dictionary look-up per import, so that launchers and helpers pay nothing.
 Nothing here may raise into the script: a part of the probe that fails says so once and stays off.
@@ -16,7 +16,13 @@ if TYPE_CHECKING:  # importing typing costs 5 ms in every process
     from typing import Any
 
 WATCHED_MODULES = frozenset(
-    {"torch.optim.optimizer", "torch.utils.data.dataloader", "torch.nn.parallel.distributed"}
+    {
+        "torch.optim.optimizer",
+        "torch.utils.data.dataloader",
+        "torch.nn.parallel.distributed",
+        "tensorboard.summary.writer.event_file_writer",
+        "tensorboardX.event_file_writer",
+    }
 )
 MARKER = "RANKZERO_PROBE_RANK"
 """Holds the process id of the rank: what inherits it is a child of that rank, not a rank by its variables."""

@@ -9,7 +9,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
-from . import is_rank_by_environment, named_as_probe, recorder, replicas, samples, seen
+from . import buffered, is_rank_by_environment, named_as_probe, recorder, replicas, samples, seen
 
 OTHERS_BEFORE_SWITCH = 50
 """Another optimizer that steps this often while the counted one rests takes over."""
@@ -52,6 +52,8 @@ HOOK_INTO: dict[str, Callable[[Any], None]] = {
     "torch.optim.optimizer": hook_into_optimizers,
     "torch.utils.data.dataloader": hook_into_loaders,
     "torch.nn.parallel.distributed": hook_into_replicas,
+    "tensorboard.summary.writer.event_file_writer": buffered.hook_into_writers,
+    "tensorboardX.event_file_writer": buffered.hook_into_writers,
 }
 
 
