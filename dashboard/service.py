@@ -15,12 +15,12 @@ from dashboard.preview import check_target, with_recipe_defaults
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
-from db import nodes, policies, progress, queries, requests, scheduling
+from db import nodes, policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.spec import Assignment, RunSpec
 from db.states import NodeFacts, NodeLoad
 from db.summary import SILENT_AFTER_S
-from db.views import LiveAttempt, NodeView, RunView
+from db.views import LiveAttempt, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
 SEEN_EVERY_S = 2.0
@@ -86,13 +86,19 @@ class Service:
         requests.resume(self.store, run_id, self.clock(), checkpoint)
         return self._wished(run_id)
 
+    def ask_stacks(self, run_id: str) -> StacksView:
+        """Ask every rank of a live run where it stands."""
+        ranks.request_stacks(self.store, run_id, self.clock())
+        self.hub.wishes_changed()
+        return ranks.stacks(self.store, run_id)
+
     def delete(self, run_id: str) -> RunView:
         """Forget an ended run and all its files; returns what it was."""
         run = self.run(run_id)
         files, checkpoints = requests.delete(self.store, run_id)
         self.files.remove(files, checkpoints)
-        self.hub.publish(run_id, {"type": "deleted"})
         self.snapshots.forget_unused()
+        self.hub.publish(run_id, {"type": "deleted"})
         log.info("run %s deleted", run_id)
         return run
 

@@ -59,7 +59,8 @@ class Attempt(Base):
     number: Mapped[int]
     created_at: Mapped[float]
     stop_requested_at: Mapped[float | None]
-    """The wish; everything below are facts."""
+    stacks_requested_at: Mapped[float | None]
+    """Wishes; everything below are facts."""
     resume_checkpoint_id: Mapped[int | None]
     state: Mapped[str] = mapped_column(String(16), index=True)
     waiting_for: Mapped[str | None] = mapped_column(Text)
@@ -115,6 +116,8 @@ class Part(Base):
     error: Mapped[dict[str, Any] | None]
     interpreter: Mapped[dict[str, Any] | None]
     """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
+    stacks: Mapped[dict[str, Any] | None]
+    """Where its ranks stood when somebody last asked."""
     reported_at: Mapped[float | None]
 
 

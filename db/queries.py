@@ -342,6 +342,7 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
         may_start=starting.may_start(session, attempt.fence),
+        stacks_requested_at=attempt.stacks_requested_at,
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
 

@@ -190,4 +190,6 @@ class Assignment(BaseModel):
     master_port: int | None = None
     may_start: bool = True
     """False while nodes have still to say what they train with: no rank starts before they agree."""
+    stacks_requested_at: float | None = None
+    """When somebody last asked where every rank stands."""
     resume_from: ResumeFrom | None = None

@@ -126,6 +126,24 @@ class Findings(BaseModel):
     findings: Annotated[list[Finding], Field(max_length=100)]
 
 
+class StackFrame(BaseModel):
+    """One line of a rank's Python stack."""
+
+    file: Annotated[str, Field(max_length=4096)]
+    line: int
+    function: Annotated[str, Field(max_length=1000)]
+
+
+class Stacks(BaseModel):
+    """Where the ranks of one node stood when somebody asked."""
+
+    requested_at: float
+    """The wish that is answered, by the server's clock."""
+    at: float
+    ranks: dict[int, Annotated[list[StackFrame], Field(max_length=200)]]
+    """Innermost frame first; empty where a rank could not be asked."""
+
+
 Point = tuple[int, Annotated[float, Field(allow_inf_nan=True)], float]
 """(step, value, wall time in seconds since the epoch)."""
 

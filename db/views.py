@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.spec import RunSpec
-from db.states import Point, State
+from db.states import Point, StackFrame, State
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,45 @@ class FindingView:
     first_at: float
     gone_at: float | None
     """When it was no longer so; None while it is."""
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank of the latest attempt in figures, as the probe saw it last."""
+
+    rank: int
+    node: str
+    step: int
+    """Optimizer steps it has made in this attempt."""
+    step_time_s: float | None
+    data_wait_s: float | None
+    """Of a step, spent waiting for the data loader."""
+    peak_memory_bytes: int | None
+    """On a GPU what torch had allocated there, else the process's resident size."""
+    at: float
+    """By its node's clock."""
+
+
+@dataclass(frozen=True)
+class NodeStacks:
+    """Where the ranks of one node stood."""
+
+    node_rank: int
+    node: str
+    at: float
+    """By the node's clock."""
+    ranks: dict[int, list[StackFrame]]
+    """Innermost frame first."""
+
+
+@dataclass(frozen=True)
+class StacksView:
+    """Answers to the newest question where every rank stands."""
+
+    requested_at: float | None
+    complete: bool
+    """Every node has answered."""
+    nodes: list[NodeStacks]
 
 
 @dataclass(frozen=True)

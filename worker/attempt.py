@@ -307,6 +307,7 @@ class Attempt:
 
     def _carry(self, now: float, watched: bool) -> bool:
         courier = self._courier()
+        courier.teller.want_stacks(self.assignment.stacks_requested_at)
         return courier.carry_rest() if self.is_over else courier.carry(now, watched=watched)
 
     def _end_when_hung(self) -> None:
@@ -314,7 +315,7 @@ class Attempt:
         spec = self.assignment.spec
         if spec.on_hang == "report" or self.is_over or not self._has_data() or self._stop_grace_s is not None:
             return
-        if sentence := self._courier().hang:
+        if sentence := self._courier().teller.hang:
             log.warning("attempt %s hangs and is ended: %s", self.label, sentence)
             write_whole(self.folder / HUNG_FILE, sentence)
             self.stop(spec.stop_grace_s)

@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from db.spec import Assignment, ResumeFrom
-from db.states import CheckpointOffer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch
+from db.states import CheckpointOffer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 from worker.mirror import OffsetMismatch as OffsetMismatch
 
 CONNECT_TIMEOUT_S = 3.0
@@ -161,6 +161,10 @@ class Client:
     def findings(self, part: Part, findings: Findings) -> None:
         """All that is wrong with the part now."""
         self._request("POST", f"{part.path}/findings", content=findings.model_dump_json())
+
+    def stacks(self, part: Part, stacks: Stacks) -> None:
+        """Where the part's ranks stand, for somebody who asked."""
+        self._request("POST", f"{part.path}/stacks", content=stacks.model_dump_json())
 
     def offer_checkpoint(self, part: Part, offer: CheckpointOffer) -> CheckpointPlace:
         """Announce a snapshot; the same one again gets the same answer."""

@@ -8,23 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from db.spec import RunSpec
-from db.states import Finding, Findings, PointBatch
+from db.states import PointBatch
 from worker.checkpoints import CheckpointWatch
-from worker.client import Adoption, Client, Part, Refused, ServerAway
+from worker.client import Adoption, Client, Part, Refused
 from worker.handover import Handover
 from worker.mirror import FileMirror
 from worker.points import STEP_BATCHES, PointPump
 from worker.preparation import EXISTING_FILE
 from worker.printed_pump import PrintedPump
 from worker.probe_reader import FOLDER as PROBE_FOLDER
-from worker.probe_reader import ProbePump, ProbeReader
+from worker.probe_reader import ProbePump
+from worker.teller import Teller
 from worker.walk import Listing
-from worker.watch import Watch
 
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 5.0
-JUDGED_EVERY_S = 5.0
-JUDGED_ASKING_EVERY_S = 1.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
@@ -58,20 +56,17 @@ class Courier:
             lambda path, generation: client.file_offsets(part, path, generation).points_offset,
             self._store_points,
         )
-        self._watch = Watch(folder, spec, ProbeReader(folder / PROBE_FOLDER))
-        self._told: list[Finding] | None = None
-        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
-        self._handover = Handover(watch, client, part, label)
+        self.teller = Teller(folder, spec, client, part, label)
+        checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
+        self._handover = Handover(checkpoints, client, part, label)
         self._points_at = self._mirror_at = self._printed_at = float("-inf")
-        self._probe_at = self._judged_at = float("-inf")
+        self._probe_at = float("-inf")
 
     def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
         more = self._carry_points(now, watched) | self._carry_files(now, watched)
         more = self._carry_printed(now, watched) | self._carry_probe(now, watched) | more
-        if now - self._judged_at >= (JUDGED_ASKING_EVERY_S if self._watch.is_asking else JUDGED_EVERY_S):
-            self._judged_at = now
-            self._tell(self._watch.judge())
+        self.teller.step(now)
         return more
 
     def carry_rest(self) -> bool:
@@ -84,13 +79,8 @@ class Courier:
         more = self._points.step() == STEP_BATCHES or more
         more = self._printed.step(final=True) | self._probe.step() | more
         if not more:
-            self._tell(self._watch.judge_end())
+            self.teller.finish()
         return more
-
-    @property
-    def hang(self) -> str | None:
-        """In a sentence, while the ranks hang."""
-        return self._watch.hang
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
         """Copy what is complete before it changes or goes."""
@@ -140,21 +130,8 @@ class Courier:
 
     def _store_points(self, batch: PointBatch) -> int:
         offset = self._client.points(self._part, batch)
-        self._watch.take_points(batch.series, batch.source)
+        self.teller.take_points(batch.series, batch.source)
         return offset
-
-    def _tell(self, findings: list[Finding]) -> None:
-        """A worker that has just started says it in any case: it does not know what was said before it."""
-        if findings == self._told:
-            return
-        self._told = findings
-        try:
-            self._client.findings(self._part, Findings(findings=findings))
-        except ServerAway:
-            self._told = None
-            raise
-        except Refused as refusal:
-            log.error("attempt %s: what was found wrong was refused: %s", self._label, refusal)
 
     def _bytes_of(self, path: str, generation: int) -> int:
         return self._client.file_offsets(self._part, path, generation).offset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,16 +10,16 @@ from pathlib import Path
 
 from db.spec import RunSpec
 from db.states import Finding, PartReport, Point, Reason
-from worker.hangs import Frame, HangVerdict, RankStatus, hang_verdict
+from worker.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.losses import LossWatch
 from worker.notes import write_whole
 from worker.probe_reader import ProbeReader
 from worker.silent_mistakes import silent_mistakes
+from worker.stack_question import StackQuestion
 
 LOSSES_FILE = "worker/losses.json"
 HUNG_FILE = "worker/hung"
 """The sentence with which the attempt is ended because it hangs."""
-ASK_AGAIN_S = 60.0
 
 Clock = Callable[[], float]
 
@@ -93,37 +92,6 @@ class Watch:
             self._kept_losses = text
             with suppress(OSError):  # a full disk: a restarted worker begins anew
                 write_whole(self._folder / LOSSES_FILE, text)
-
-
-class StackQuestion:
-    """Asks the ranks where they stand, in a thread of its own: they may take seconds to answer."""
-
-    def __init__(self, probe: ProbeReader) -> None:
-        self._probe = probe
-        self._thread: threading.Thread | None = None
-        self._frames: dict[int, list[Frame]] | None = None
-        self._asked_at = 0.0
-
-    def answer(self, now: float, statuses: Sequence[RankStatus]) -> dict[int, list[Frame]] | None:
-        """The newest answer, None while the first one is awaited; asks again every minute."""
-        if not self.is_asking and (self._frames is None or now - self._asked_at >= ASK_AGAIN_S):
-            self._asked_at = now
-            self._thread = threading.Thread(target=self._ask, args=(statuses,), name="stacks", daemon=True)
-            self._thread.start()
-        return self._frames
-
-    def forget(self) -> None:
-        """They step again: what they said is old."""
-        if not self.is_asking:
-            self._frames, self._thread = None, None
-
-    @property
-    def is_asking(self) -> bool:
-        """No answer yet."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def _ask(self, statuses: Sequence[RankStatus]) -> None:
-        self._frames = self._probe.ask_stacks(statuses)
 
 
 def as_hung(end: PartReport, folder: Path) -> PartReport:

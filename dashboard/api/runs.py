@@ -13,6 +13,7 @@ from dashboard.api.context import TheService
 from dashboard.documents import answer
 from db import findings as db_findings
 from db import queries
+from db import ranks as db_ranks
 from db.spec import RunSpec
 from db.states import State
 
@@ -92,6 +93,24 @@ def findings(
     """What was seen to be wrong while it trained, also what is no longer so (`gone_at`)."""
     service.run(run_id)
     return answer(db_findings.findings(service.store, run_id, attempt))
+
+
+@router.get("/runs/{run_id}/ranks")
+def ranks(service: TheService, run_id: str) -> Response:
+    """Every rank in figures: steps, step time, waiting for data, memory; as the probe saw it last."""
+    return answer(db_ranks.ranks(service.store, run_id))
+
+
+@router.post("/runs/{run_id}/stacks", status_code=202)
+def ask_stacks(service: TheService, run_id: str) -> Response:
+    """Ask every rank of a live run where it stands; the answers come within seconds."""
+    return answer(service.ask_stacks(run_id), 202)
+
+
+@router.get("/runs/{run_id}/stacks")
+def stacks(service: TheService, run_id: str) -> Response:
+    """The Python stack of every rank, innermost frame first, as it was when somebody last asked."""
+    return answer(db_ranks.stacks(service.store, run_id))
 
 
 @router.get("/runs/{run_id}/attempts")

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
-from db import findings, progress
+from db import findings, progress, ranks
 from db.curves import public_name, to_json_points
 from db.models import Series
 from db.progress import Arrival
-from db.states import Findings, NodeFacts, NodeLoad, PartReport, PointBatch
+from db.states import Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 
 router = APIRouter(prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
@@ -98,6 +98,14 @@ def findings_now(
     if run_id is not None:
         service.hub.publish(run_id, {"type": "findings"})
         service.run_changed(run_id)
+    return Response(status_code=204)
+
+
+@router.post(PART + "/stacks", status_code=204)
+def stacks_now(service: TheService, node_id: TheNode, fence: int, node_rank: int, said: Stacks) -> Response:
+    """Where the part's ranks stand, for somebody who asked."""
+    run_id = ranks.stacks_reported(service.store, node_id, fence, node_rank, said)
+    service.hub.publish(run_id, {"type": "stacks"})
     return Response(status_code=204)
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
-from dashboard.views import navigation, run_dialogs, run_findings, run_tabs, style
+from dashboard.views import navigation, run_dialogs, run_findings, run_ranks, run_tabs, style
 from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
@@ -33,11 +33,13 @@ def page() -> None:
     run_header(run.id)
     _answer(run.id)
     live_charts(run.id)
-    logs, checkpoints, history, commands, spec = st.tabs(
-        ["Logs", "Checkpoints", "History", "Commands", "Spec"], key=f"tabs_{run.id}"
+    logs, ranks, checkpoints, history, commands, spec = st.tabs(
+        ["Logs", "Ranks", "Checkpoints", "History", "Commands", "Spec"], key=f"tabs_{run.id}"
     )
     with logs:
         log_view(run.id)
+    with ranks:
+        run_ranks.ranks(run.id)
     with checkpoints:
         run_tabs.checkpoints(run.id)
     with history:

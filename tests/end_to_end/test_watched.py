@@ -82,6 +82,15 @@ def test_a_hang_names_the_rank_that_is_behind_and_the_run_goes_on_by_itself(prod
     assert waiting and LINE[int(waiting[1])] == "loss.backward()", first["message"]
 
 
+def stack_of(product: Product, run_id: str, rank: int) -> list[dict]:
+    """Where a rank stands, asked for now."""
+    assert product.request("POST", f"/api/runs/{run_id}/stacks").status_code == 202
+    answers = wait_for(
+        lambda: (found := product.get(f"/api/runs/{run_id}/stacks"))["complete"] and found, "stacks", 60
+    )
+    return answers["nodes"][0]["ranks"][str(rank)]
+
+
 def test_a_hang_is_told_while_the_run_lasts(product: Product):
     run_id = product.launch(
         MISTAKEN, gpus_per_node=2, args=["hang in the loader"], hang_after_s=4, stop_grace_s=1
@@ -91,5 +100,7 @@ def test_a_hang_is_told_while_the_run_lasts(product: Product):
     behind = re.search(r"Rank 1 is behind: at mistaken\.py line (\d+) in __getitem__", found[0]["evidence"])
     assert behind and LINE[int(behind[1])].startswith("threading.Event().wait()"), found
     assert product.run(run_id)["state"] == "running"
+    functions = [frame["function"] for frame in stack_of(product, run_id, rank=1)]
+    assert "__getitem__" in functions and functions.index("__getitem__") < functions.index("main")
     product.request("POST", f"/api/runs/{run_id}/stop")
     assert product.wait_state(run_id)["state"] == "stopped"

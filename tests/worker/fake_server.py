@@ -23,6 +23,8 @@ class FakeServer:
         self.series: dict[str, list] = {}
         self.told: dict[int, list] = {}
         """Findings, by attempt."""
+        self.asked: dict[int, object] = {}
+        """Stacks, by attempt."""
         self.checkpoints: list[dict] = []
         self.downloads: dict[int, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
@@ -87,6 +89,11 @@ class FakeServer:
     def findings(self, part, said) -> None:
         self._arrive()
         self.told[part.fence] = list(said.findings)
+        self._answer()
+
+    def stacks(self, part, said) -> None:
+        self._arrive()
+        self.asked[part.fence] = said
         self._answer()
 
     def offer_checkpoint(self, part, offer) -> CheckpointPlace:

@@ -37,6 +37,8 @@ def upgrade() -> None:
         sa.UniqueConstraint("fence", "node_rank", "kind"),
     )
     op.add_column("attempts", sa.Column("next_step", sa.Text(), nullable=True))
+    op.add_column("attempts", sa.Column("stacks_requested_at", sa.Float(precision=53), nullable=True))
+    op.add_column("parts", sa.Column("stacks", sa.JSON(none_as_null=True), nullable=True))
     op.add_column("parts", sa.Column("next_step", sa.Text(), nullable=True))
     op.add_column("parts", sa.Column("interpreter", sa.JSON(none_as_null=True), nullable=True))
     op.add_column("checkpoints", sa.Column("prefix", sa.Text(), nullable=True))
