@@ -30,6 +30,10 @@ class ServerAway(CommandFailed):
     """Nobody answers now; perhaps somebody does a little later."""
 
 
+class NotYet(ServerAway):
+    """The answer is being prepared: ask again in a few seconds."""
+
+
 @dataclass(frozen=True)
 class Address:
     """Where a dashboard is, and what it lets people in with."""
@@ -190,7 +194,7 @@ class Server:
         except (ValueError, KeyError, TypeError):
             return self._stranger(response)
         if status in (502, 503, 504):
-            return ServerAway(message)
+            return NotYet(message) if "Retry-After" in response.headers else ServerAway(message)
         return CommandFailed(message, 2 if status == 422 else 1)
 
     def _stranger(self, response: httpx.Response) -> CommandFailed:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from dashboard.checkpoint_form import Form
 from dashboard.files import Files
 from dashboard.refusals import Rejection
 from db.models import Checkpoint
@@ -27,30 +28,6 @@ MOST_WAITING = 8
 LEAST_S = 120
 SLOWEST_BYTES_PER_S = 20_000_000
 """A rewrite takes at most so long: a disk that is slower is asked too much of."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a checkpoint is wanted."""
-
-    strip: bool = False
-    safetensors: bool = False
-
-    @property
-    def is_as_saved(self) -> bool:
-        """Nothing has to be written."""
-        return not (self.strip or self.safetensors)
-
-    def file_name(self, name: str) -> str:
-        """`last.pt` -> `last.no-prefix.safetensors`: told from the original at a glance."""
-        path = PurePosixPath(name)
-        suffix = ".safetensors" if self.safetensors else path.suffix
-        return f"{path.stem}{'.no-prefix' if self.strip else ''}{suffix}"
-
-    @property
-    def options(self) -> list[str]:
-        """For the program that writes it."""
-        return ["--strip"] * self.strip + ["--safetensors"] * self.safetensors
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
+from dashboard.checkpoint_form import Form
 from dashboard.documents import answer
 from dashboard.downloads import CheckpointResponse
 from dashboard.refusals import Rejection
-from dashboard.rewrites import Form, Rewritten
+from dashboard.rewrites import Rewritten
 from dashboard.service import Service
 from db import queries
 from db.models import Checkpoint
@@ -72,5 +73,6 @@ async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Re
 def _response(request: Request, checkpoint: Checkpoint, form: Form, rewritten: Rewritten) -> Response:
     shown = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
     headers = {"X-Rankzero-Note": shown.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
-    name = form.file_name(checkpoint.path)
+    is_another = rewritten.sha256 != checkpoint.sha256
+    name = form.file_name(checkpoint.path) if is_another else checkpoint.path
     return CheckpointResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)

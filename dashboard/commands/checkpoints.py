@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
 
+from dashboard.checkpoint_form import Form, is_folder
 from dashboard.client import CommandFailed
 from dashboard.commands.options import Data, Json, RunId, run_path, server_at
 from dashboard.commands.printing import print_json, print_table, printable, say
 from dashboard.commands.runs import figure
-from dashboard.commands.transfer import Transfer, sha256_of
+from dashboard.commands.transfer import Transfer, in_form, sha256_of
 from dashboard.views import formats
 
 LONGEST_NAME_BYTES = 200
@@ -28,6 +30,11 @@ def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
     else:
         titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
         print_table(titles, [row(each, time.time()) for each in found], right=frozenset({1, 2, 3, 4}))
+        if prefixed := [each for each in found if each.get("prefix")]:
+            say(
+                f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
+                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` takes it off."
+            )
 
 
 def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
@@ -54,12 +61,21 @@ def download(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
     ] = None,
+    strip_prefix: Annotated[
+        bool, typer.Option("--strip-prefix", help="Take module. off the names, which a DDP wrapper adds.")
+    ] = False,
+    safetensors: Annotated[
+        bool, typer.Option("--safetensors", help="Only the model's state dict, as safetensors.")
+    ] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Fetch a checkpoint; asked again, it goes on where it broke off. The SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
+    form = Form(strip=strip_prefix, safetensors=safetensors)
+    if not form.is_as_saved:
+        checkpoint = in_form(server, checkpoint, form)
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):
         status = "was here already"
@@ -67,9 +83,14 @@ def download(
         Transfer(server, checkpoint, target).run()
         status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
     if as_json:
-        print_json({"path": str(target), "sha256": checkpoint["sha256"]})
-    else:
-        say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
+        told = {"path": str(target), "sha256": checkpoint["sha256"]}
+        print_json(told if form.is_as_saved else told | {"note": checkpoint["note"]})
+        return
+    say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
+    if note := checkpoint.get("note"):
+        say(printable(note))
+    if is_folder(checkpoint["name"]):
+        say(f"It is a folder in one archive; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
 
 
 def choose(found: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dashboard.client import CommandFailed, Server, ServerAway
+from dashboard.checkpoint_form import Form
+from dashboard.client import CommandFailed, NotYet, Server, ServerAway
 from dashboard.commands.following import StatusLine
 from dashboard.views import formats
 
@@ -27,6 +28,7 @@ class Transfer:
     def __init__(self, server: Server, checkpoint: dict[str, Any], target: Path) -> None:
         self._server, self._target = server, target
         self._url = f"/api/checkpoints/{int(checkpoint['id'])}/file"
+        self._params: dict[str, Any] = checkpoint.get("params", {})
         self._sha256, self._size_bytes = checkpoint["sha256"], checkpoint["size_bytes"]
         # The hash in its name: a part is only ever continued with bytes of the same file.
         self._part = target.with_name(f".{target.name}.{self._sha256[:12]}.part")
@@ -75,7 +77,7 @@ class Transfer:
         headers = {"Accept-Encoding": "identity"}
         if have:
             headers |= {"Range": f"bytes={have}-", "If-Range": f'"{self._sha256}"'}
-        with self._server.stream(self._url, headers=headers) as answer:
+        with self._server.stream(self._url, headers=headers, **self._params) as answer:
             start = _first_byte(answer)
             if answer.status_code == 416 or start not in (0, have):
                 self._part.unlink(missing_ok=True)
@@ -98,6 +100,31 @@ class Transfer:
     def _show(self, have: int) -> None:
         of = formats.size(self._size_bytes)
         self._line.show(f"{have / (self._size_bytes or 1):4.0%} of {of}")
+
+
+def in_form(server: Server, checkpoint: dict[str, Any], form: Form) -> dict[str, Any]:
+    """The checkpoint as it will be fetched: its name, size and SHA-256 in that form, and what is to be known of it."""
+    line, url = StatusLine(), f"/api/checkpoints/{int(checkpoint['id'])}/file"
+    try:
+        while True:
+            line.show("being rewritten")
+            try:
+                with server.stream(url, {"Accept-Encoding": "identity"}, **form.params) as answer:
+                    found = answer.headers
+                    break
+            except NotYet:
+                time.sleep(RETRY_S)
+    finally:
+        line.clear()
+    sha256 = found["X-Checksum-Sha256"]
+    name = checkpoint["name"] if sha256 == checkpoint["sha256"] else form.file_name(checkpoint["name"])
+    return checkpoint | {
+        "name": name,
+        "sha256": sha256,
+        "size_bytes": int(found["Content-Length"]),
+        "params": form.params,
+        "note": found.get("X-Rankzero-Note", ""),
+    }
 
 
 def sha256_of(path: Path) -> str:

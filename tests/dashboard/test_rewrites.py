@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import struct
+import subprocess
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -15,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from dashboard import rewrites
-from dashboard.rewrites import Form
+from dashboard import cli, rewrites
+from dashboard.checkpoint_form import Form
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 torch = pytest.importorskip("torch")
@@ -267,3 +269,99 @@ def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) 
     answer = stored.get("format=safetensors")
     assert "a??Set-Cookie: \\xfc=1" in answer.headers["x-rankzero-note"]
     assert "set-cookie" not in answer.headers
+
+
+# -- by command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rankzero(
+    dashboard: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Any:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.run(list(arguments))
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_a_command_fetches_it_in_another_form(wrapped: Stored, rankzero: Any, tmp_path: Path) -> None:
+    code, out, err = rankzero("download", wrapped.run_id, "--strip-prefix", "--safetensors", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    target = tmp_path / "step_10.no-prefix.safetensors"
+    assert (told["path"], told["sha256"]) == (str(target), hashlib.sha256(target.read_bytes()).hexdigest())
+    assert told["note"].startswith("2 tensors of 'model' are in it")
+    code, out, _ = rankzero("download", wrapped.run_id, "step_10.pt", "--strip-prefix")
+    assert code == 0 and "Names lost their prefix module." in out
+    assert list(torch.load(tmp_path / "step_10.no-prefix.pt", weights_only=True)["model"]) == ["w", "b"]
+
+
+def test_a_command_waits_for_a_long_rewrite(
+    wrapped: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.api.checkpoints.WAIT_S", 0.0)
+    monkeypatch.setattr("dashboard.commands.transfer.RETRY_S", 0.05)
+    assert rankzero("download", wrapped.run_id, "--strip-prefix")[0] == 0
+    assert (tmp_path / "step_10.no-prefix.pt").exists()
+
+
+def test_a_command_tells_why_it_cannot(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
+    stored = Stored(dashboard, node, saved([1, 2]))
+    code, out, err = rankzero("download", stored.run_id, "--safetensors")
+    assert (code, out) == (2, "") and "What was saved is no dictionary" in err
+
+
+def test_the_prefix_is_listed(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    offer = node.offer(part, saved(WRAPPED)).model_copy(update={"prefix": "module."})
+    node.client.offer_checkpoint(part, offer)
+    assert dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["prefix"] == "module."
+    code, out, _ = rankzero("checkpoints", run_id)
+    assert code == 0 and "Names in work/last.pt begin with module.:" in out
+
+
+def test_a_folder_is_told_how_to_be_unpacked(
+    dashboard: Running, node: FakeNode, rankzero: Any, tmp_path: Path
+) -> None:
+    stored = Stored(dashboard, node, tar_of({"config.json": b"{}"}), "work/out/checkpoint 5.tar")
+    code, out, _ = rankzero("download", stored.run_id)
+    assert code == 0 and f"tar -xf '{tmp_path}/checkpoint 5.tar'" in out
+    assert subprocess.run(["tar", "-xf", "checkpoint 5.tar"], cwd=tmp_path, check=True).returncode == 0
+    assert (tmp_path / "checkpoint-5/config.json").read_bytes() == b"{}"
+
+
+def test_a_folders_files_lose_the_prefix_too(dashboard: Running, node: FakeNode) -> None:
+    index = {"weight_map": {"module.w": "a.safetensors", "module.b": "a.safetensors"}}
+    content = {
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        "pytorch_model.bin": saved(WRAPPED),
+    }
+    stored = Stored(dashboard, node, tar_of(content), "work/out/checkpoint-5.tar")
+    answer = stored.get("prefix=strip")
+    assert answer.headers["content-disposition"] == 'attachment; filename="checkpoint-5.no-prefix.tar"'
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        found = {member.name: archive.extractfile(member) for member in archive}
+        assert {name: json.load(file) for name, file in found.items() if file and "json" in name} == {
+            "checkpoint-5/model.safetensors.index.json": {"weight_map": dict.fromkeys("wb", "a.safetensors")}
+        }
+        weights = found["checkpoint-5/pytorch_model.bin"]
+        assert weights is not None and list(torch.load(weights, weights_only=True)["model"]) == ["w", "b"]
+    refused = stored.get("format=safetensors").json()["detail"]["message"]
+    assert refused.startswith("A folder cannot become one safetensors file")
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"checkpoint-5/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
