@@ -86,10 +86,13 @@ class EventTail:
             os.close(fd)
 
 
-def _created(path: Path) -> tuple[int, str]:
-    """Writers put the second of creation into the name; file times change with every record."""
+def _created(path: Path) -> tuple[int, int, str]:
+    """Writers put the second of creation into the name; file times change with every record.
+
+    Of one second's, the outer folder's: a writer makes another one below its own for add_hparams and add_scalars.
+    """
     match = re.search(r"tfevents\.(\d{9,11})\.", path.name)
-    return (int(match[1]) if match else 1 << 62, str(path))
+    return (int(match[1]) if match else 1 << 62, len(path.parts), str(path))
 
 
 # A record: length (8 bytes), masked CRC of these 8, the Event, masked CRC of the Event.
