@@ -201,13 +201,13 @@ def test_event_files_are_found_in_the_order_of_their_creation(tmp_path: Path) ->
     assert find_event_files(tmp_path) == [early, late]
     assert main_writer_dir([late, early]) == early.parent
     assert main_writer_dir([]) is None
+    assert find_event_files(tmp_path / "nothing") == []
 
 
 def test_of_two_writers_of_one_second_the_outer_one_has_the_plain_names() -> None:
     outer = Path("output/run/events.out.tfevents.1795244044.host.7.0")
     of_its_hparams = Path("output/run/1795244044.88/events.out.tfevents.1795244044.host.7.1")
     assert main_writer_dir([of_its_hparams, outer]) == outer.parent
-    assert find_event_files(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize(
