@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from db.spec import RunSpec
 from db.views import NodeView
@@ -48,6 +49,13 @@ def remark(spec: RunSpec) -> str | None:
     if not spec.python or spec.python != str(project_python(spec.target, spec.entry)):
         return None
     return f"trains with {spec.python}, found in the project"
+
+
+def described(facts: Mapping[str, Any]) -> list[str]:
+    """Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5, its path: as far as it has them."""
+    names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
+    said = [f"{word} {facts[name]}" for name, word in names.items() if facts.get(name)]
+    return said + ([str(facts["path"])] if facts.get("path") else [])
 
 
 def programs(python: str | None) -> tuple[str, str | None]:

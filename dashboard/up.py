@@ -46,6 +46,7 @@ class Plan:
     slots: int | None = None
     has_worker: bool = True
     demo: bool = False
+    python: str | None = None
 
 
 def run(plan: Plan) -> int:
@@ -267,7 +268,8 @@ class Parent:
 
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(self.plan.data / "join-token"), "--stop-runs"]
-        return options + (["--slots", str(self.plan.slots)] if self.plan.slots is not None else [])
+        options += ["--slots", str(self.plan.slots)] if self.plan.slots is not None else []
+        return options + (["--python", self.plan.python] if self.plan.python is not None else [])
 
 
 def tell(text: str) -> None:

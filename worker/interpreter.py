@@ -115,6 +115,18 @@ def check(interpreter: Interpreter) -> None:
         raise Unusable(what, mend="install a newer one")
 
 
+def describe(name: str, where: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """What an interpreter has, for people; with the sentence of its `problem` where it cannot train."""
+    facts: dict[str, Any] = {"path": name}
+    try:
+        found = ask(find(name), env)
+        facts = found.facts
+        check(found)
+    except Unusable as error:
+        facts["problem"] = error.on(where)
+    return facts
+
+
 def torchrun_of(python: str) -> str | None:
     """The torchrun that belongs to this very interpreter: another's beside it would train with another."""
     script = Path(python).with_name("torchrun")

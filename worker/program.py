@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from platformdirs import user_data_path
 
@@ -24,6 +25,7 @@ from worker import hardware
 from worker.client import Adoption, Client, Refused, ServerAway, Unauthorized
 from worker.daemon import Backoff, Daemon
 from worker.handover import sees_server_disk
+from worker.interpreter import describe
 from worker.notes import read_object, write_whole
 from worker.preparation import Node, training_environment
 
@@ -86,7 +88,8 @@ class Worker:
         self._address = options.address or hardware.address_towards(options.server)
         self._name = options.name or self._identity.get("name") or os.uname().nodename
         self._client = Client(options.server, self._identity.get("token", ""))
-        node = _node(self._name, self._data, self._address, self._devices)
+        node = _node(self._name, self._data, self._address, self._devices, options.python)
+        self._python = node.python
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
@@ -194,7 +197,7 @@ class Worker:
             address=self._address,
             devices=self._devices,
             labels=dict(self._options.label),
-            info=hardware.node_info(),
+            info=hardware.node_info() | {"interpreter": self._interpreter()},
         )
         try:
             answer = self._client.register(facts, self._identity.get("node_id"), self._join_token)
@@ -209,6 +212,13 @@ class Worker:
         self._registered.set()
         way = "shares the server's disk" if self._adoption else "sends its checkpoints"
         log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+
+    def _interpreter(self) -> dict[str, Any]:
+        """What the default interpreter has: where it cannot train, runs have to name another."""
+        found = describe(self._python, f"node {self._name}", training_environment(os.environ))
+        if "problem" in found:
+            log.warning("%s", found["problem"])
+        return found
 
     def _report_load(self) -> None:
         while not self._is_leaving:
@@ -253,11 +263,11 @@ def _start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def _node(name: str, data: Path, address: str, devices: Sequence[Device]) -> Node:
+def _node(name: str, data: Path, address: str, devices: Sequence[Device], python: str) -> Node:
     return Node(
         name=name,
         data_dir=data,
-        python=sys.executable,
+        python=python,
         address=address,
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
@@ -312,6 +322,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="instead of RANKZERO_TOKEN")
     parser.add_argument("--stop-runs", action="store_true", help="end this node's runs on SIGTERM")
+    parser.add_argument(
+        "--python",
+        type=_interpreter_name,
+        default=os.environ.get("RANKZERO_PYTHON") or sys.executable,
+        metavar="PATH",
+        help="what trains where a run names nothing else (default: RANKZERO_PYTHON, else this worker's own)",
+    )
     parser.add_argument("--address", help="where other nodes reach this one (default: as the server does)")
     return parser
 
@@ -321,6 +338,11 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
     return value
+
+
+def _interpreter_name(text: str) -> str:
+    """A path holds wherever the worker was started from; links stay, because an environment's Python is one."""
+    return os.path.abspath(os.path.expanduser(text)) if os.sep in text else text  # noqa: PTH100, PTH111
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dashboard.client import CommandFailed, default_data
+from dashboard.commands.interpreter import named
 from dashboard.commands.options import Data
 
 Host = Annotated[
@@ -35,12 +36,22 @@ Slots = Annotated[
     typer.Option(min=1, help="CPU ranks that may run at once here.", show_default="GPUs, or CPU cores"),
 ]
 
+Python = Annotated[
+    str | None,
+    typer.Option(
+        help="Interpreter that trains where a run names none.",
+        envvar="RANKZERO_PYTHON",
+        show_default="Rankzero's own",
+    ),
+]
+
 
 def up(
     host: Host = None,
     port: Port = None,
     data: Data = None,
     slots: Slots = None,
+    python: Python = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process training to look at.")] = False,
 ) -> None:
@@ -56,6 +67,7 @@ def up(
         slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
+        python=named(python),
     )
     raise typer.Exit(parent.run(plan))
 
@@ -87,6 +99,7 @@ def worker(
         str | None, typer.Option(help="What to call this node.", show_default="its host name")
     ] = None,
     slots: Slots = None,
+    python: Python = None,
     data: Data = None,
     token_file: Annotated[
         Path | None,
@@ -116,8 +129,11 @@ def worker(
         "--data",
         str(data.expanduser().absolute() if data else default_data()),
     ]
-    named = {"--name": name, "--slots": slots, "--token-file": token_file, "--address": address}
-    options += [part for flag, value in named.items() if value is not None for part in (flag, str(value))]
+    named_options = {"--name": name, "--slots": slots, "--token-file": token_file, "--address": address}
+    named_options["--python"] = named(python)
+    options += [
+        part for flag, value in named_options.items() if value is not None for part in (flag, str(value))
+    ]
     options += [part for each in label or [] for part in ("--label", each)]
     options += ["--stop-runs"] if stop_runs else []
     sys.stdout.flush()

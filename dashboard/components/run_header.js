@@ -48,6 +48,7 @@ class RunHeader {
     this._contact = el('span', { class: 'pill contact', hidden: true });
     this._live = el('span', { class: 'live', role: 'status' });
     this._sentence = el('p', { class: 'sentence', role: 'status' });
+    this._next = el('p', { class: 'next', hidden: true });
     this._bar = el('div', { class: 'bar' });
     this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
     this._figures = new Map();
@@ -61,7 +62,7 @@ class RunHeader {
     this._root = el(
       'div', { class: 'run-header' },
       el('div', { class: 'line' }, this._name, this._state, this._contact, this._live),
-      this._sentence, this._track, figures,
+      this._sentence, this._next, this._track, figures,
     );
   }
 
@@ -96,6 +97,8 @@ class RunHeader {
     const [sentence, tone] = sentenceOf(run, now);
     setText(this._sentence, sentence);
     this._sentence.className = `sentence ${tone}`;
+    this._next.hidden = run.state !== 'failed' || !run.next_step;
+    setText(this._next, run.next_step ?? '');
     this._showProgress(run);
     this._showFigures(run, now);
   }
@@ -166,6 +169,7 @@ function sentenceOf(run, now) {
   if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
   if (run.state === 'stopping' || (run.stop_requested_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
   if (run.state === 'queued') return [run.waiting_for ? `Waiting: ${run.waiting_for}` : 'Waiting to be given to a node.', ''];
+  if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
   if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
   if (run.lost_contact && LIVE.has(run.state)) {
     return [`Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`, 'warn'];

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import service
+from dashboard.interpreters import described
 from dashboard.views import navigation, style
 from dashboard.views.formats import ago, as_text, number, plural, size
 from db import queries
@@ -65,6 +66,8 @@ def _card(node: NodeView, names: Mapping[str, str], now: float) -> None:
             st.caption(f"{as_text(node.address)} · last contact {ago(node.last_seen, now)}", width="content")
         if notice := (node.load or {}).get("notice"):
             st.warning(as_text(notice), icon=":material/warning:")
+        if problem := _interpreter(node).get("problem"):
+            st.warning(as_text(problem), icon=":material/warning:")
         _devices(node, names)
         _load(node)
         st.caption(" · ".join(as_text(fact) for fact in facts(node)))
@@ -140,9 +143,16 @@ def facts(node: NodeView) -> list[str]:
     versions = info.get("versions")
     if isinstance(versions, dict):
         shown += [f"{name} {version}" for name, version in versions.items() if version]
-    shown += [str(info[name]) for name in ("platform", "python") if info.get(name)]
+    shown += [str(info["platform"])] if info.get("platform") else []
+    shown += described(_interpreter(node)) or ([str(info["python"])] if info.get("python") else [])
     shown += [f"{key}={value}" for key, value in node.labels.items()]
     return shown
+
+
+def _interpreter(node: NodeView) -> Mapping[str, Any]:
+    """What trains there where a run names nothing else."""
+    told = node.info.get("interpreter")
+    return told if isinstance(told, dict) else {}
 
 
 def _share(part: float, whole: float) -> float:

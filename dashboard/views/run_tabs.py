@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import service
+from dashboard.interpreters import described
 from dashboard.views import style
 from dashboard.views.formats import as_text, clock_time, count, duration, number, plural, size
 from dashboard.views.launch_form import LABELS
@@ -107,6 +108,8 @@ def _command(part: PartView) -> None:
     facts += [f"pid {part.pid}"] if part.pid else []
     facts += [f"exit code {part.exit_code}"] if part.exit_code is not None else []
     st.caption(" · ".join(as_text(fact) for fact in facts))
+    if part.interpreter:
+        st.caption(as_text(" · ".join(described(part.interpreter))))
     lines = [f"cd {shell_line([part.cwd])}"] if part.cwd else []
     lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in sorted((part.env or {}).items())]
     st.code("\n".join([*lines, shell_line(part.argv)]), language="bash", wrap_lines=True)

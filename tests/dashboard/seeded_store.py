@@ -39,6 +39,10 @@ ValueError: labels must lie in [0, 10), got 10
 """
 HOSTILE_NAME = "[x](javascript:alert(1)) $$x^2$$ :material/home: :red[no] <b>b</b>"
 
+INTERPRETER = {
+    "path": "/opt/env/bin/python", "python": "3.11.9", "torch": "2.13.0+cu126", "cuda": "12.6", "nccl": "2.27.5"
+}  # fmt: skip
+
 
 @dataclass
 class Seed:
@@ -60,7 +64,7 @@ class Seed:
         known = NodeFacts(
             name=name, instance_id=name, hostname=name, address="10.0.0.7", devices=devices,
             labels={"rack": "b2"} if kind == "cuda" else {},
-            info={"cores": 64, "versions": {"torch": "2.13.0", "python": "3.11.9"}, "platform": "Linux"},
+            info={"cores": 64, "platform": "Linux", "interpreter": INTERPRETER},
         )  # fmt: skip
         self.node_ids[name] = nodes.register_node(self.store, known, None, self.now).node_id
         gpus = [
@@ -96,8 +100,9 @@ class Seed:
         """All its ranks exist."""
         argv = ["torchrun", "--standalone", "--nproc-per-node=2", "worker/recipes/language_model.py"]
         self.report(
-            label, "running", age_s, argv=argv, pid=4211, cwd="/data/node/work", env={"RANKZERO_LR": "0.001"}
-        )
+            label, "running", age_s, argv=argv, pid=4211, cwd="/data/node/work",
+            env={"RANKZERO_LR": "0.001"}, interpreter=INTERPRETER,
+        )  # fmt: skip
 
     def train(self, label: str, steps: int, age_s: float, last_loss: float | None = None) -> None:
         """A loss that falls, with noise, and a throughput."""

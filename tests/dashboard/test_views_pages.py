@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from db import queries
+from db import nodes, queries
 from db.states import State
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
+from tests.db.cluster import facts
 
 
 @pytest.fixture
@@ -152,6 +153,23 @@ def test_nodes_show_their_devices_and_what_runs_there(full):
     links = [link.proto.label for link in page.get("page_link")]
     assert sum("nan at once" in label for label in links) == 2
     assert "used by others" in said
+
+
+def test_what_trains_is_shown_on_the_node_and_with_each_command(full):
+    words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
+    for page in (full.open("nodes"), full.open("run", id=full.seed.runs["nan at once"])):
+        captions = [caption.value.replace("\\", "") for caption in page.caption]
+        assert any(" · ".join(words) in caption for caption in captions), captions
+
+
+def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
+    problem = "The Python /usr/bin/python3 has no torch on node gpu-9: install torch in it."
+    info = {
+        "interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}
+    }
+    nodes.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
+    page = empty.open("nodes")
+    assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
 
 
 def test_without_nodes_the_command_to_join_is_given(empty):
