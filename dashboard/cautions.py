@@ -67,16 +67,28 @@ def with_script_rate(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"lr": float(option.default)}) if option and is_number else spec
 
 
-def with_script_batch(spec: RunSpec) -> RunSpec:
-    """The script's own batch per process, for the figures of a plan; a run keeps it open."""
-    script = script_of(spec) if spec.batch_size is None else None
-    option = taker("batch_size", script.options) if script else None
-    if script is None or option is None or is_whole_batch(script.proposals):
+def with_script_figures(spec: RunSpec) -> RunSpec:
+    """The script's own batch and rate per process, for the figures of a plan; a run keeps them open."""
+    script = script_of(spec)
+    if script is None:
         return spec
-    is_given = option.name in command.named(script.options, spec.args) and not _hands_over(spec, "batch_size")
-    if is_given or type(option.default) is not int or option.default < 1:
-        return spec
-    return spec.model_copy(update={"batch_size": option.default})
+    batch_size, lr = _own_number(spec, "batch_size", script), _own_number(spec, "lr", script)
+    known: dict[str, object] = {}
+    if type(batch_size) is int and not is_whole_batch(script.proposals):
+        known["batch_size"] = batch_size
+    if lr is not None and spec.lr_scaling == "none":
+        known["lr"] = float(lr)
+    return spec.model_copy(update=known)
+
+
+def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
+    """The script's default where neither the plan nor its arguments say otherwise."""
+    option = taker(field, script.options)
+    if option is None or getattr(spec, field) is not None:
+        return None
+    is_given = option.name in command.named(script.options, spec.args) and not _hands_over(spec, field)
+    is_number = type(option.default) in (int, float) and option.default > 0
+    return option.default if is_number and not is_given else None
 
 
 def _hands_over(spec: RunSpec, field: str) -> bool:
@@ -91,10 +103,7 @@ def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
     elif guess.strategy == "single" and spec.world_size > 1:
         yield f"{guess.reason} The strategy single takes one slot."
     if guess.devices is not None and guess.devices != spec.processes_per_node:
-        yield (
-            f"Its Trainer says devices={guess.devices}, but {spec.processes_per_node} processes start on each node: "
-            "Lightning refuses to train unless they are as many."
-        )
+        yield f"{guess.reason} It insists on {guess.devices}; the run takes {spec.processes_per_node} on each node."
     yield from guess.warnings
 
 

@@ -64,7 +64,7 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
     ]
     return Preview(
         lr=spec.scaled_lr,
-        global_batch_size=cautions.with_script_batch(spec).global_batch_size,
+        global_batch_size=cautions.with_script_figures(spec).global_batch_size,
         world_size=spec.world_size,
         commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
         warnings=_warnings(spec, nodes, is_brought),

@@ -82,7 +82,8 @@ class _Seen:
                 reason = (
                     f"It starts its processes itself: {ast.unparse(call.func)} on {_where(source, call)}."
                 )
-                return Guess("python", reason, line=call.lineno, warnings=self._only_with(source, call))
+                started, warnings = _started(source, call), self._only_with(source, call)
+                return Guess("python", reason, line=call.lineno, devices=started, warnings=warnings)
             if _is_trainer(source, call) and _strategy(call) in ("ddp_spawn", "ddp_notebook", "ddp_fork"):
                 how = f"strategy={_strategy(call)!r} on {_where(source, call)}"
                 reason = f"Lightning starts the processes itself: {how}."
@@ -241,6 +242,13 @@ def _strategy(call: ast.Call) -> str | None:
 def _fixed_devices(source: Source, call: ast.Call) -> int | None:
     devices = value(keywords(call).get("devices"), source.constants)
     return devices if isinstance(devices, int) and devices > 0 else None
+
+
+def _started(source: Source, call: ast.Call) -> int | None:
+    """`nprocs` of mp.spawn, where it is a number that stands there."""
+    given = keywords(call).get("nprocs") or (call.args[2] if len(call.args) > 2 else None)
+    count = value(given, source.constants)
+    return count if type(count) is int and count > 0 else None
 
 
 def _own_address(source: Source, call: ast.Call) -> list[str]:

@@ -68,7 +68,7 @@ def shell_line(argv: Sequence[str]) -> str:
 
 def _resolved(draft: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
     """The plan with everything filled in that is left to the recipe or to what is free."""
-    return cautions.with_script_batch(with_recipe_defaults(with_devices_counted(draft, nodes)))
+    return cautions.with_script_figures(with_recipe_defaults(with_devices_counted(draft, nodes)))
 
 
 def _is_placeholder(word: str) -> bool:

@@ -49,9 +49,9 @@ class ScriptForm:
     @property
     def refusals(self) -> dict[str, str]:
         """What cannot be the value of an argument, by the key of its field."""
-        typed = {o: self._typed(o) for o in self._offered() if o.kind != "switch"}
-        found = {o: command.problem(o, text) for o, text in typed.items() if text}
-        return {self.key(option): sentence for option, sentence in found.items() if sentence}
+        typed = [(o, self._typed(o)) for o in self._offered() if o.kind != "switch"]
+        found = [(o, command.problem(o, text)) for o, text in typed if text]
+        return {self.key(option): sentence for option, sentence in found if sentence}
 
     def own_defaults(self) -> dict[str, Any]:
         """What the script itself has for the fields of the form that it takes over."""
@@ -106,7 +106,7 @@ class ScriptForm:
         shown = [proposal for proposal in shown if proposal.option not in said]
         if not shown:
             return
-        with st.container(horizontal=True, gap="medium", key="launch_proposals"):
+        with st.container(horizontal=True, gap="small", key="launch_proposals"):
             st.caption("Filled in from this form:", width="content")
             for proposal in shown:
                 st.session_state.setdefault(self._take_key(proposal), proposal.is_ticked)

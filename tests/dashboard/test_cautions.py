@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.cautions import cautions, with_script_batch, with_script_rate
+from dashboard.cautions import cautions, with_script_figures, with_script_rate
 from dashboard.preview import preview
 from db.spec import RunSpec
 
@@ -91,7 +91,8 @@ def test_the_scripts_own_rate_is_scaled_where_it_is_handed_over(script: Path) ->
 def test_the_scripts_own_batch_makes_the_global_batch(script: Path) -> None:
     asked = RunSpec(target=str(script), gpus_per_node=2)
     assert preview(asked, []).global_batch_size == 512
-    assert with_script_batch(asked.model_copy(update={"args": ["--batch-size=8"]})).batch_size is None
+    assert with_script_figures(asked.model_copy(update={"args": ["--batch-size=8"]})).batch_size is None
+    assert with_script_figures(asked).lr == 0.1
     script.write_text(DDP + "args.batch_size = args.batch_size // dist.get_world_size()")
     assert preview(asked, []).global_batch_size is None
 
