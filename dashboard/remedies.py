@@ -5,13 +5,15 @@ For memory that ran out: a smaller batch on each GPU and more accumulation, so t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dashboard import cautions
 from dashboard.scripts.proposals import is_whole_batch, taker
 from dashboard.scripts.reading import Script
 from db.spec import RunSpec
-from db.states import Reason
+from db.states import Reason, State
+from db.views import RunView
 from worker.launch import recipe_names
 
 _NOT_THE_BATCH = ("shared memory", "data loader's process")
@@ -46,6 +48,27 @@ def remedy(
     if batch is None:
         return Remedy(_BY_HAND.format(unit=unit))
     return _smaller_batch(wiring, batch, unit) if batch > 1 else _without_batch(wiring, unit)
+
+
+def remedy_of(run: RunView) -> Remedy | None:
+    """What to change in a run that has failed."""
+    if run.state != State.FAILED or run.reason != Reason.OUT_OF_MEMORY:
+        return None
+    return remedy(run.spec, run.reason, run.message, cautions.script_of(run.spec))
+
+
+def with_next_step(run: RunView) -> RunView:
+    """The run with the remedy's figures in place of what its node could say of them, its first sentence."""
+    found = remedy_of(run)
+    if found is None:
+        return run
+    further = (run.next_step or "").partition(". ")[2]
+    return replace(run, next_step=f"{found.sentence} {further}".strip())
+
+
+def launch_path(run_id: str) -> str:
+    """Where the form stands filled in with the remedy of a run, below the dashboard's address."""
+    return f"/launch?from={run_id}&remedy=1"
 
 
 def split(batch: int, accumulate: int) -> tuple[int, int]:

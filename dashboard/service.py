@@ -12,6 +12,7 @@ from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.preview import check_target, with_recipe_defaults
+from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
@@ -107,7 +108,7 @@ class Service:
         view = queries.run(self.store, run_id, self.now_for_contact())
         if view is None:
             raise requests.NoSuchRun(f"There is no run {run_id!r}.")
-        return view
+        return with_next_step(view)
 
     def nodes(self) -> list[NodeView]:
         """All nodes there ever were."""

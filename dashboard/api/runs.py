@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from dashboard import preview as previews
 from dashboard.api.context import TheService
-from dashboard.documents import answer
+from dashboard.documents import answer, document
+from dashboard.remedies import launch_path, remedy_of
 from db import findings as db_findings
 from db import queries
 from db import ranks as db_ranks
@@ -54,9 +55,13 @@ def preview(
 
 
 @router.get("/runs/{run_id}")
-def show(service: TheService, run_id: str) -> Response:
-    """One run, whole."""
-    return answer(service.run(run_id))
+def show(service: TheService, request: Request, run_id: str) -> Response:
+    """One run, whole; `remedy` is what it can be launched with after a failure, and where that form is."""
+    run = service.run(run_id)
+    found = remedy_of(run)
+    address = str(request.base_url).rstrip("/")
+    offered = {"label": found.label, "url": address + launch_path(run.id)} if found and found.spec else None
+    return answer(document(run) | {"remedy": offered})
 
 
 @router.post("/runs/{run_id}/stop")

@@ -140,11 +140,11 @@ def submit(server: Server, spec: dict[str, Any], wait: bool, as_json: bool) -> N
     if wait:
         ended = wait_until_ended(server, run["id"])
         if as_json:
-            print_json(
-                run | {"state": ended["state"], "reason": ended["reason"], "message": ended["message"]}
-            )
+            print_json(run | {name: ended[name] for name in ("state", "reason", "message", "next_step")})
         if ended["state"] != "succeeded":
             why = f": {ended['message']}" if ended.get("message") else "."
+            if ended.get("next_step"):
+                why += f" {ended['next_step']}" if why.endswith(".") else f". {ended['next_step']}"
             raise CommandFailed(f"Run {run['id']} {ended['state']}{why}")
         if not as_json:
             say(f"Run {run['id']} succeeded.")

@@ -80,6 +80,8 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("state", describe(run)),
             ("reason", run["reason"]),
             ("message", run["message"]),
+            ("next step", run.get("next_step")),
+            ("ready", remedy["url"] if (remedy := run.get("remedy")) else None),
             ("attempt", run["attempt"]),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
             ("epoch", None if run["epoch"] is None else figure(run["epoch"])),

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import preview, service
+from dashboard import preview, remedies, service
 from dashboard.arguments import Option
 from dashboard.views import launch_code, launch_plan, launch_script, navigation, style
 from dashboard.views.formats import as_text
@@ -65,9 +65,10 @@ def _read(values: Mapping[str, Any], script: ScriptForm | str | None) -> Reading
 def _prepare(recipes: Collection[str]) -> None:
     """An empty form at first; a run's own settings where the address asks for them."""
     like_run = st.query_params.get("from")
-    if like_run and like_run != st.session_state.get("launch_filled_from"):
-        st.session_state["launch_filled_from"] = like_run
-        _fill_from(like_run, recipes)
+    with_remedy = "remedy" in st.query_params
+    if like_run and (like_run, with_remedy) != st.session_state.get("launch_filled_from"):
+        st.session_state["launch_filled_from"] = (like_run, with_remedy)
+        _fill_from(like_run, recipes, with_remedy)
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
         st.session_state.setdefault(PREFIX + name, value)
 
@@ -79,14 +80,17 @@ def _clear() -> None:
     st.session_state.pop("launch_notice", None)
 
 
-def _fill_from(run_id: str, recipes: Collection[str]) -> None:
+def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None:
     current = service.current()
     run = queries.run(current.store, run_id, current.now_for_contact()) if RUN_ID.fullmatch(run_id) else None
     if run is None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
         return
-    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id})."
-    for name, value in launch_script.fill_from(run.spec, values_of(run.spec, recipes)).items():
+    remedy = remedies.remedy_of(run) if with_remedy else None
+    changed = f" {remedy.sentence}" if remedy and remedy.spec else ""
+    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{changed}"
+    spec = remedy.spec if remedy and remedy.spec else run.spec
+    for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
         st.session_state[PREFIX + name] = value
 
 

@@ -32,10 +32,11 @@ def open_runs() -> NoReturn:
     st.switch_page(pages()["runs"])
 
 
-def open_launch(like_run: str | None = None) -> NoReturn:
-    """Go to the form, as it was left or filled with a run's specification."""
+def open_launch(like_run: str | None = None, with_remedy: bool = False) -> NoReturn:
+    """Go to the form, as it was left or filled with a run's specification, if asked for with what mends it."""
     st.session_state.pop("launch_filled_from", None)  # also when it was filled from this run before
-    st.switch_page(pages()["launch"], query_params={"from": like_run} if like_run else None)
+    remedy = {"remedy": "1"} if with_remedy else {}
+    st.switch_page(pages()["launch"], query_params={"from": like_run} | remedy if like_run else None)
 
 
 def link(page: str, label: str, icon: str | None = None, **query: str) -> None:

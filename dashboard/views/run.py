@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
 
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
+from dashboard.remedies import remedy_of
 from dashboard.views import navigation, run_dialogs, run_findings, run_ranks, run_tabs, style
 from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
@@ -70,7 +72,9 @@ def _answer(run_id: str) -> None:
 def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
     latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
     if run.state.is_terminal:
-        if st.button("Resume", icon=":material/resume:", type="primary", key="resume"):
+        is_mended = _remedy(run)
+        kind: Literal["primary", "secondary"] = "secondary" if is_mended else "primary"
+        if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
             run_dialogs.resume(run, found)
     else:
         stopping = run.stop_requested_at is not None
@@ -89,6 +93,18 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
         navigation.open_launch(like_run=run.id)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         run_dialogs.delete(run, found)
+
+
+def _remedy(run: RunView) -> bool:
+    """The run with the change that its failure asks for, where there is one that can be launched."""
+    remedy = remedy_of(run)
+    if remedy is None or remedy.spec is None:
+        return False
+    if st.button(
+        remedy.label, icon=":material/healing:", type="primary", key="remedy", help=as_text(remedy.sentence)
+    ):
+        navigation.open_launch(like_run=run.id, with_remedy=True)
+    return True
 
 
 def _failure(run: RunView) -> None:

@@ -39,7 +39,7 @@ ROWS = [
     ),
     (
         "MemoryError", Reason.OUT_OF_MEMORY, "not enough memory: MemoryError, train.py line 41",
-        "Halve the batch per process and double the accumulation, which keeps the global batch, or use fewer data-loader workers.",
+        "Halve the batch per process and double the accumulation: the global batch stays. Fewer data-loader workers need less memory, too.",
     ),
     (
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64",

@@ -6,8 +6,8 @@ from db.states import Reason
 from worker.causes.cause import AS_RAISED, Cause
 
 SMALLER = (
-    "Halve the batch per process and double the accumulation, which keeps the global batch, "
-    "or use fewer data-loader workers."
+    "Halve the batch per process and double the accumulation: the global batch stays. "
+    "Fewer data-loader workers need less memory, too."
 )
 KILLED_HINT = "; the kernel does this when memory runs out"
 SHARED_MEMORY = (
