@@ -6,7 +6,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -23,7 +23,7 @@ MOST_DEPTH = 32
 _PIECE_BYTES = 1024 * 1024
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RuntimeError,
            NotImplementedError)  # fmt: skip
-Members = Iterator[tuple[str, IO[bytes]]]
+Members = Generator[tuple[str, IO[bytes]], None, None]
 
 
 def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str | None, Selection]:
@@ -83,14 +83,16 @@ def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> Non
 def _members(file: Path, name: str) -> Iterator[Members]:
     """Regular files only, one after the other; links and everything else stay in the archive."""
     with ExitStack() as open_until_end:
+        raw = open_until_end.enter_context(file.open("rb"))
         try:
             if name.endswith(".zip"):
-                members = _of_zip(open_until_end.enter_context(zipfile.ZipFile(file)))
+                members = _of_zip(open_until_end.enter_context(zipfile.ZipFile(raw)))
             else:
                 mode = "r|" if name.endswith(".tar") else "r|gz"
-                members = _of_tar(open_until_end.enter_context(tarfile.open(file, mode)))  # type: ignore[call-overload]
+                members = _of_tar(open_until_end.enter_context(tarfile.open(fileobj=raw, mode=mode)))  # type: ignore[call-overload]
         except _BROKEN as error:
             raise CodeRefused("target", f"{name} is no such archive ({error}).") from error
+        open_until_end.callback(members.close)
         yield members
 
 

@@ -1,0 +1,294 @@
+"""What belongs to a snapshot, and that it is the same wherever it is packed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dashboard.snapshots import bringing, programs, selection
+from dashboard.snapshots.bringing import CodeWish, bring, check, survey
+from dashboard.snapshots.packing import pack
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import select
+from tests.dashboard.checkouts import commit, git, names_in, write
+
+MIB = 1024 * 1024
+
+
+def names(folder: Path) -> list[str]:
+    return [item.name for item in select(folder).items]
+
+
+def left_out(folder: Path) -> dict[str, str]:
+    return {each.name: each.why for each in select(folder).left_out}
+
+
+@pytest.fixture(params=["git", "no git", "no checkout"])
+def folder(request, tmp_path, monkeypatch) -> Path:
+    """The same folder as a checkout, as one where git is not installed, and as no checkout at all."""
+    code = write(tmp_path / "code", train_py="", package__model_py="", package__deep__ops_py="", notes="x")
+    if request.param != "no checkout":
+        commit(code)
+    if request.param == "no git":
+        monkeypatch.setattr(selection, "has_git", lambda: False)
+    return code
+
+
+def test_everything_that_is_not_ignored_is_taken(folder):
+    write(
+        folder, **{".gitignore": "*.log\nrunlog/\n!keep.log\n", "a.log": "", "keep.log": "", "runlog__b": ""}
+    )
+    write(
+        folder, **{"package__.gitignore": "/data\n", "package__data__x": "1", "data__x_py": "", "new_py": ""}
+    )
+    assert names(folder) == [
+        ".gitignore", "data/x.py", "keep.log", "new.py", "notes", "package/.gitignore", "package/deep/ops.py",
+        "package/model.py", "train.py",
+    ]  # fmt: skip
+    assert left_out(folder) == {"package/data/": "ignored", "runlog/": "ignored"}
+
+
+def test_what_is_no_code_is_never_taken(folder, monkeypatch):
+    write(folder, **{"venv__pyvenv.cfg": "", "venv__lib__x_py": "", "logs__events.out.tfevents.1": ""})
+    write(folder, **{"conda__conda-meta__history": "", "conda__bin__python": ""})
+    write(folder, **{"state__rankzero.db": "", "state__token": "secret", "node__join-token": "secret"})
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "train.pyc").touch()
+    os.mkfifo(folder / "pipe")
+    monkeypatch.chdir(folder)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        found = names(folder)
+    assert [name for name in found if name != "logs"] == [
+        "notes", "package/deep/ops.py", "package/model.py", "train.py"
+    ]  # fmt: skip
+
+
+def test_links_stay_links_and_those_that_leave_stay_behind(folder, tmp_path):
+    write(tmp_path / "elsewhere", big="")
+    (folder / "inside").symlink_to(folder / "package" / "deep")
+    (folder / "package" / "up").symlink_to("../notes")
+    (folder / "data").symlink_to(tmp_path / "elsewhere")
+    (folder / "broken").symlink_to("nothing")
+    (folder / "whole").symlink_to(".")
+    links = {item.name: item.link for item in select(folder).items if item.kind == "link"}
+    assert links == {"inside": "package/deep", "package/up": "../notes", "whole": "."}
+    assert left_out(folder) == {"data/": "outside"}
+
+
+def test_names_of_any_bytes_are_kept(folder):
+    odd = os.fsencode(str(folder)) + b"/\xff \n-x\x01.py"
+    Path(os.fsdecode(odd)).write_text("pass")
+    packed = pack(select(folder), folder.parent / "archive", MIB)
+    assert os.fsdecode(b"\xff \n-x\x01.py") in [
+        os.fsdecode(os.fsencode(name)) for name in names_in(packed.path)
+    ]
+
+
+def test_the_archive_is_the_same_whoever_packs_it_when_and_where(tmp_path):
+    hashes = set()
+    for number, place in enumerate(("a", "b")):
+        code = write(tmp_path / place / "code", train_py="print(1)", package__model_py="x" * 3000)
+        (code / "train.py").chmod(0o744 if number else 0o711)
+        (code / "package" / "model.py").chmod(0o600 if number else 0o664)
+        os.utime(code / "train.py", (number, number))
+        hashes.add(pack(select(code), tmp_path / place / "archive", MIB).sha256)
+    assert len(hashes) == 1
+    with tarfile.open(tmp_path / "a" / "archive") as archive:
+        assert {(m.uid, m.gid, m.mtime, m.uname) for m in archive} == {(0, 0, 0, "")}
+        assert [oct(m.mode) for m in archive] == ["0o644", "0o755"]
+
+
+def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tmp_path):
+    code = write(
+        tmp_path / "code", train_py="", data__a=b"x" * 2 * MIB, weights=b"x" * MIB, small=b"x" * 1024
+    )
+    with pytest.raises(CodeRefused) as refused:
+        bring(CodeWish(str(code), "train.py"), tmp_path / "archive", MIB)
+    assert str(refused.value) == (
+        f"target: {code} is too large to be kept with the run: 4 files, 3 MiB, of which data/ 2 MiB, "
+        "weights 1 MiB, small 1 KiB; the limit is 10000 files and 1 MiB. Name what is not code in .gitignore "
+        "and link it with --link NAME=PATH, or run in place with --workdir PATH."
+    )
+    assert not (tmp_path / "archive").exists()
+
+
+def test_too_many_files_are_refused(tmp_path, monkeypatch):
+    code = write(tmp_path / "code", **{f"f{number}": "" for number in range(30)}, train_py="")
+    monkeypatch.setattr("dashboard.snapshots.packing.MOST_FILES", 20)
+    with pytest.raises(CodeRefused, match="31 files"):
+        survey(CodeWish(str(code), "train.py"), MIB)
+
+
+# -- a script and its folder -------------------------------------------------------------------
+
+
+def chosen(target: Path, **wish) -> tuple[list[str], list[str]]:
+    choice = survey(CodeWish(str(target), **wish), 100 * MIB)
+    assert choice is not None
+    return [item.name for item in choice.selection.items], choice.origin.notes
+
+
+def test_a_script_comes_with_its_folder_where_that_is_small(tmp_path):
+    code = write(tmp_path / "code", train_py="import model", model_py="")
+    assert chosen(code / "train.py") == (["model.py", "train.py"], [])
+
+
+@pytest.mark.parametrize("much", [{"data": b"x" * 21 * MIB}, {f"f{n}": "" for n in range(500)}])
+def test_a_script_comes_alone_where_its_folder_is_large(tmp_path, much):
+    code = write(tmp_path / "code", train_py="", **much)
+    found, (note,) = chosen(code / "train.py")
+    assert found == ["train.py"]
+    assert note.startswith(f"Only train.py itself is kept: {code} is no git checkout and larger than")
+
+
+def test_a_large_checkout_comes_whole(tmp_path):
+    code = write(tmp_path / "code", train_py="", data=b"x" * 21 * MIB)
+    commit(code)
+    assert chosen(code / "train.py") == (["data", "train.py"], [])
+
+
+def test_nobodys_home_comes_along_with_a_script(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(write(tmp_path, train_py="", diary="")))
+    assert chosen(tmp_path / "train.py")[0] == ["train.py"]
+
+
+def test_hidden_folders_come_only_where_git_has_them(tmp_path):
+    code = write(tmp_path / "code", **{"train_py": "", ".ssh__key": "", ".env": ""})
+    assert names(code) == [".env", "train.py"]
+    commit(code)
+    assert names(code) == [".env", ".ssh/key", "train.py"]
+
+
+def test_a_part_of_a_checkout_says_so(tmp_path):
+    top = write(tmp_path / "top", scripts__train_py="", package__x_py="")
+    commit(top)
+    found, notes = chosen(top / "scripts" / "train.py")
+    assert found == ["train.py"]
+    expected = f"launch {top} with --entry scripts/train.py to bring all of it."
+    assert notes == [f"Only scripts/ of the checkout is kept; {expected}"]
+
+
+def test_a_script_that_is_a_link_is_started_beside_what_it_leads_to(tmp_path):
+    code = write(tmp_path / "code", real_py="", model_py="")
+    (tmp_path / "link.py").symlink_to(code / "real.py")
+    choice = survey(CodeWish(str(tmp_path / "link.py")), MIB)
+    assert choice is not None and choice.entry == "real.py" and choice.selection.has("model.py")
+
+
+def test_an_ignored_script_is_taken_when_it_is_named(tmp_path):
+    code = write(tmp_path / "code", **{".gitignore": "mine.py\n", "mine_py": "", "train_py": ""})
+    commit(code)
+    assert "mine.py" in chosen(code / "mine.py")[0] and "mine.py" in chosen(code, entry="mine.py")[0]
+
+
+def test_what_git_ignores_is_told_with_its_size_unless_it_is_linked(tmp_path):
+    code = write(tmp_path / "code", **{".gitignore": "data\n.cache/\n*.egg-info\n", "train_py": ""})
+    write(code, **{"data__a": b"x" * 2048, ".cache__x": "", "x.egg-info__PKG": ""})
+    commit(code)
+    said = f"data/ (2 KiB) is ignored by git and not in the snapshot; --link data={code}/data puts it there."
+    assert chosen(code / "train.py")[1] == [said]
+    assert chosen(code / "train.py", links=frozenset({"data"}))[1] == []
+
+
+def test_the_commit_and_what_is_not_committed_are_known(tmp_path):
+    code = write(tmp_path / "code", train_py="")
+    head = commit(code)
+    choice = survey(CodeWish(str(code / "train.py")), MIB)
+    assert choice is not None
+    assert (choice.origin.commit, choice.origin.branch, choice.origin.dirty) == (head, "main", False)
+    write(code, train_py="print(1)")
+    choice = survey(CodeWish(str(code / "train.py")), MIB)
+    assert choice is not None and choice.origin.dirty
+    assert choice.origin.version == f"main, commit {head[:10]} with uncommitted changes"
+
+
+def test_a_checkout_in_the_checkout_comes_along(tmp_path):
+    code = write(tmp_path / "code", train_py="")
+    inner = write(code / "library", **{"x_py": "", ".gitignore": "big\n", "big": ""})
+    commit(inner)
+    commit(code)
+    assert names(code) == ["library/.gitignore", "library/x.py", "train.py"]
+
+
+def test_a_hook_of_the_checkout_is_not_run(tmp_path):
+    code = write(tmp_path / "code", train_py="")
+    commit(code)
+    hook = write(tmp_path, hook=f"#!/bin/sh\ntouch {tmp_path}/ran\n") / "hook"
+    hook.chmod(0o755)
+    git(code, "config", "core.fsmonitor", str(hook))
+    survey(CodeWish(str(code / "train.py")), MIB)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_variables_of_the_environment_do_not_lead_git_elsewhere(tmp_path, monkeypatch):
+    other = write(tmp_path / "other", secret_py="")
+    commit(other)
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    code = write(tmp_path / "code", train_py="")
+    assert names(code) == ["train.py"]
+    assert programs.git(code, "rev-parse", "HEAD").code != 0
+
+
+# -- what is started in it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wish", "field", "words"),
+    [
+        ({}, "entry", "is a folder; name the file or module"),
+        ({"entry": "../x.py"}, "entry", "lies outside of"),
+        ({"entry": "/etc/passwd"}, "entry", "lies outside of"),
+        ({"entry": "a/../../x.py"}, "entry", "lies outside of"),
+        ({"entry": "leaving.py"}, "entry", "is a link that leaves"),
+        ({"entry": "none.py"}, "entry", "there is no file 'none.py'"),
+        ({"entry": "package"}, "entry", "there is no file 'package'"),
+        ({"entry": "x" * 5000}, "entry", "there is no file"),
+        ({"entry": "binary.py"}, "entry", "binary.py is no Python script: it is a binary file."),
+        ({"entry": "run.sh"}, "entry", "run.sh is no Python script: its first line names bash."),
+        ({"entry": "nb.ipynb"}, "entry", "nb.ipynb is a notebook"),
+        ({"entry": "notes.txt"}, "entry", "notes.txt is no Python script (line 1:"),
+        ({"module": "other"}, "module", "there is neither other.py nor other/__main__.py"),
+        ({"module": "inner"}, "module", "It is below src/"),
+        ({"entry": "train.py", "ref": "main"}, "ref", "only a git address has one"),
+    ],
+)
+def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, wish, field, words):
+    code = write(tmp_path / "code", train_py="", package__x_py="", src__inner_py="")
+    write(
+        code,
+        **{
+            "binary_py": b"\x7fELF\0",
+            "run.sh": "#!/usr/bin/env bash\n",
+            "nb.ipynb": "{}",
+            "notes.txt": "a b",
+        },
+    )
+    (code / "leaving.py").symlink_to(write(tmp_path, x_py="") / "x.py")
+    for look in (check, lambda wished: survey(wished, MIB)):
+        with pytest.raises(CodeRefused) as refused:
+            look(CodeWish(str(code), **wish))
+        assert refused.value.field == field and words in str(refused.value)
+        assert str(refused.value).startswith(f"{field}: ")
+
+
+def test_a_script_that_does_not_compile_here_is_only_warned_of(tmp_path):
+    code = write(tmp_path / "code", train_py="import os\nx = = 1\n")
+    assert chosen(code / "train.py")[1] == [
+        "train.py does not compile with the Python here (line 2: invalid syntax)."
+    ]
+
+
+def test_modules_and_entries_below_are_found(tmp_path):
+    code = write(tmp_path / "code", package__train_py="", package__main____main___py="", deep__er__t_py="")
+    for wish in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
+        check(CodeWish(str(code), **wish))
+    assert (
+        bringing.bring(CodeWish(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
+        == "deep/er/t.py"
+    )
