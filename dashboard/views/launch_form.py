@@ -10,14 +10,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.refusals import describe
+from dashboard.views.code_fields import EMPTY_CODE, MISSING, code_values, code_wish
+from dashboard.views.code_fields import RECIPE as RECIPE
+from dashboard.views.code_fields import SCRIPT as SCRIPT
 from db.spec import RunSpec
 
-RECIPE, SCRIPT = "Recipe", "Script"
 STAND_IN = "<script>"
 """Target of a plan whose script is not named yet, so that the figures follow all the same."""
 
 LABELS = {
     "target": "Script",
+    "git_url": "Repository",
+    "ref": "Branch, tag or commit",
+    "snapshot": "Code",
     "entry": "Entry file",
     "module": "Module",
     "name": "Name",
@@ -44,9 +49,7 @@ LABELS = {
     "stop_grace_s": "Grace at a stop",
 }
 EMPTY: dict[str, Any] = {
-    "source": RECIPE,
-    "recipe": None,
-    "script": "",
+    **EMPTY_CODE,
     "nodes": "1",
     "lr_scaling": "none",
     "precision": "fp32",
@@ -57,7 +60,7 @@ EMPTY: dict[str, Any] = {
     "project": "default",
     "stop_grace_s": "30",
     **dict.fromkeys(
-        "entry module name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
+        "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
         " workdir links resume".split(),
         "",
     ),
@@ -65,7 +68,7 @@ EMPTY: dict[str, Any] = {
 """Every field of the form as it stands in an empty one."""
 
 _PLAIN = (
-    "entry module name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
+    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
     " precision accumulate strategy seed python workdir resume stop_grace_s"
 ).split()
 
@@ -98,11 +101,7 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     """The fields that read back as this specification."""
     asked = spec.model_dump()
-    values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN}
-    if spec.target in recipes:
-        values |= {"source": RECIPE, "recipe": spec.target}
-    else:
-        values |= {"source": SCRIPT, "script": spec.target}
+    values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN} | code_values(spec, recipes)
     return values | {
         "launcher": spec.launcher or "automatic",
         "wait_for_nodes": spec.wait_for_nodes,
@@ -114,11 +113,10 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
 
 def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
     wish: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
-    target = values.get("recipe") if values.get("source") == RECIPE else _stripped(values, "script")
-    if not target:
-        missing = "choose a recipe." if values.get("source") == RECIPE else "name a script or a folder."
-        refusals["target"] = f"{LABELS['target']}: {missing}"
-    wish["target"] = target or STAND_IN
+    wish |= code_wish(values)
+    if "target" not in wish:
+        refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
+        wish["target"] = STAND_IN
     wish["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
     if values.get("launcher") not in (None, "automatic"):
         wish["launcher"] = values["launcher"]
