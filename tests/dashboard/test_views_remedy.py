@@ -1,0 +1,79 @@
+"""A run that ran out of memory offers the run that mends it; the form then stands filled in, ready to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db import queries
+from db.states import Reason
+from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.running import Running
+
+CUDA = "rank 1 on here: CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41"
+LABEL = "Launch with batch 16 × accumulate 4"
+HALVED = "Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 128."
+FRAGMENTS = "9.50 GiB lie unused between tensors."
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as opened:
+        opened.seed.node("here", 2, kind="cpu")
+        yield opened
+
+
+@pytest.fixture
+def run_id(pages: Pages) -> str:
+    seed = pages.seed
+    seed.launch("too big", 900, target="image_classifier", gpus_per_node=2, batch_size=32, accumulate=2)
+    seed.start("too big", 890)
+    step = f"Halve the batch per GPU and double the accumulation: the global batch stays. {FRAGMENTS}"
+    seed.report("too big", "failed", 800, reason=Reason.OUT_OF_MEMORY, message=CUDA, next_step=step)
+    return seed.runs["too big"]
+
+
+def test_the_next_step_has_the_runs_own_figures_and_keeps_what_else_its_node_said(pages, run_id):
+    assert pages.service.run(run_id).next_step == f"{HALVED} {FRAGMENTS}"
+
+
+def test_the_button_opens_the_form_with_the_change_and_launches_it(pages, run_id):
+    page = pages.open("run", id=run_id)
+    assert not page.exception
+    assert {LABEL, "Resume"} <= {one.label for one in page.button}
+    form = pages.open("launch", **{"from": run_id, "remedy": "1"})
+    assert not form.exception
+    assert form.text_input(key="launch_batch_size").value == "16"
+    assert form.text_input(key="launch_accumulate").value == "4"
+    assert "32 → 16" in texts(form)
+    button(form, "Launch").click().run()
+    newest = queries.runs(pages.service.store, pages.service.clock())[0].spec
+    assert (newest.batch_size, newest.accumulate, newest.global_batch_size) == (16, 4, 128)
+
+
+def test_launching_again_without_the_remedy_keeps_the_run_as_it_was(pages, run_id):
+    form = pages.open("launch", **{"from": run_id})
+    assert form.text_input(key="launch_batch_size").value == "32"
+
+
+def test_a_run_that_failed_otherwise_offers_no_such_button(pages):
+    pages.seed.launch("broken", 900, target="image_classifier", gpus_per_node=2, batch_size=32)
+    pages.seed.start("broken", 890)
+    pages.seed.report(
+        "broken", "failed", 800, reason=Reason.SCRIPT_ERROR, message="rank 0 on here: ValueError"
+    )
+    page = pages.open("run", id=pages.seed.runs["broken"])
+    assert not any(one.label.startswith("Launch with") for one in page.button)
+
+
+def test_the_api_says_what_can_be_launched_and_where(dashboard: Running, node):
+    run_id = dashboard.launch(gpus_per_node=2, batch_size=32, accumulate=2)
+    part = node.part()
+    node.report(part, "starting")
+    node.report(part, "failed", reason=Reason.OUT_OF_MEMORY, message=CUDA, next_step="Halve it.")
+    run = dashboard.run(run_id)
+    assert run["next_step"] == HALVED
+    assert run["remedy"]["label"] == LABEL
+    assert run["remedy"]["url"].endswith(f"/launch?from={run_id}&remedy=1")
