@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from db.states import Reason
 from worker import memory_kills
+from worker.ending import end_of
 
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
@@ -107,3 +110,24 @@ def test_a_real_kill_is_counted(group):
         [sys.executable, "-c", GREEDY, str(group)], cwd=root, capture_output=True, text=True, timeout=60
     )
     assert found.stdout.split() == ["-9", "1", str(64 << 20)], found
+
+
+def test_a_training_that_the_kernel_kills_for_memory_is_called_that(group, tmp_path):
+    """The supervisor, the training below it and the report, in a control group that is too small."""
+    folder = tmp_path / "node0"
+    (folder / "work").mkdir(parents=True)
+    order = {
+        "argv": [sys.executable, "-c", "b = bytearray(256 << 20)"], "env": {}, "cwd": str(folder / "work"),
+        "grace_s": 1, "launcher": "python", "first_rank": 0, "processes": 1,
+    }  # fmt: skip
+    (folder / "launch.json").write_text(json.dumps(order))
+    join = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
+    supervisor = [sys.executable, "-P", "-m", "worker.supervisor", "--data", "unused", "--attempt", "x/1"]
+    subprocess.run(["sh", "-c", join, str(group), *supervisor, str(folder)], check=True, timeout=60)
+    state = json.loads((folder / "supervisor.json").read_text())
+    report = end_of(folder, state, order, "n0", 0, shut_down=False)
+    assert report.reason is Reason.OUT_OF_MEMORY
+    assert report.message == (
+        "rank 0 on n0 was killed by the kernel because memory ran out (SIGKILL; 64.00 MiB are allowed here)"
+    )
+    assert (report.next_step or "").startswith("Halve the batch per process")
