@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dashboard.scripts import command
+from dashboard.scripts.kept import read_kept
 from dashboard.scripts.launchers import Guess
 from dashboard.scripts.proposals import LABELS, PRECISIONS, is_whole_batch, taker
 from dashboard.scripts.reading import Script, read_script
@@ -26,11 +27,15 @@ def script_of(spec: RunSpec) -> Script | None:
 
 def read(spec: RunSpec) -> Script:
     """The same; raises Unreadable with the reason."""
-    return read_target(spec.target, spec.entry, spec.module)
+    return read_target(spec.target, spec.entry, spec.module, spec.snapshot)
 
 
-def read_target(target: str, entry: str | None = None, module: str | None = None) -> Script:
-    """A script, or what is started in a folder, by its path on this machine. Raises Unreadable."""
+def read_target(
+    target: str, entry: str | None = None, module: str | None = None, snapshot: str | None = None
+) -> Script:
+    """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises Unreadable."""
+    if snapshot:
+        return read_kept(_archive(snapshot), entry, module)
     path = Path(target)
     if target in launch.recipe_names() or not path.is_absolute():
         raise Unreadable(f"{target} is not a path on this machine.")
@@ -43,6 +48,12 @@ def read_target(target: str, entry: str | None = None, module: str | None = None
     if not (entry or module):
         raise Unreadable(f"{target} is a folder: name the file or module to start in it.")
     return read_script(path, entry, module)
+
+
+def _archive(snapshot: str) -> Path:
+    from dashboard import service  # not at the top: the service itself warns with this module
+
+    return service.current().snapshots.path(snapshot)
 
 
 def cautions(spec: RunSpec) -> list[str]:

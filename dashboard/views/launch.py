@@ -12,7 +12,7 @@ from dashboard.arguments import Option
 from dashboard.views import launch_code, launch_plan, launch_script, navigation, style
 from dashboard.views.formats import as_text
 from dashboard.views.launch_fields import PREFIX, Fields
-from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, SCRIPT, Reading, read, values_of
+from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, Reading, read, values_of
 from dashboard.views.launch_script import ScriptForm
 from dashboard.views.tables import table
 from db import queries
@@ -45,16 +45,15 @@ def page() -> None:
         _meaning(reading, refusals)
 
 
-def _script() -> ScriptForm | str | None:
-    """What the script that is named says about itself, or why it cannot be read."""
-    values = {name: st.session_state[PREFIX + name] for name in EMPTY}
-    script = launch_script.form_of(values) if values["source"] == SCRIPT else None
-    launch_script.follow_strategy(script if isinstance(script, ScriptForm) else None, PREFIX + "strategy")
+def _script() -> ScriptForm | None:
+    """What the script that is named says about itself."""
+    script = launch_script.form_of({name: st.session_state[PREFIX + name] for name in EMPTY})
+    launch_script.follow_strategy(script, PREFIX + "strategy")
     return script
 
 
-def _read(values: Mapping[str, Any], script: ScriptForm | str | None) -> Reading:
-    if not isinstance(script, ScriptForm):
+def _read(values: Mapping[str, Any], script: ScriptForm | None) -> Reading:
+    if script is None:
         return read(values)
     guess = script.script.guess
     reading = read(values, script.args, None if guess.launcher == "torchrun" else guess.launcher)
@@ -97,14 +96,14 @@ def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None
 def _fields(
     recipes: Iterable[str],
     own: Sequence[Option],
-    script: ScriptForm | str | None,
+    script: ScriptForm | None,
     refusals: Mapping[str, str],
 ) -> None:
     if notice := st.session_state.get("launch_notice"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(as_text(notice), width="content")
             st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
-    if isinstance(script, ScriptForm):
+    if script is not None:
         form = Fields(script.own_defaults(), refusals, "script")
     else:
         form = Fields({option.name: option.default for option in own}, refusals, "recipe")
@@ -113,7 +112,7 @@ def _fields(
     with st.container(border=True):
         _how(form)
     with st.container(border=True, key="launch_arguments"):
-        if isinstance(script, ScriptForm):
+        if script is not None:
             script.draw()
         form.text("args", placeholder="--width 64 --data '/data/my images'")
         _own_options(own)
@@ -121,7 +120,7 @@ def _fields(
         _more(form)
 
 
-def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | str | None) -> None:
+def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:
     launch_code.code(form, recipes)
     if st.session_state[PREFIX + "source"] != RECIPE:
         _launcher(form, script)
@@ -132,12 +131,10 @@ def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | str | None)
         form.text("project")
 
 
-def _launcher(form: Fields, script: ScriptForm | str | None) -> None:
+def _launcher(form: Fields, script: ScriptForm | None) -> None:
     """Which launcher a script looks like, and why."""
     form.choice("launcher", None, LAUNCHERS)
-    if isinstance(script, str):
-        st.caption(f":orange[{as_text(script)}]")
-    elif script is not None:
+    if script is not None:
         guess = script.script.guess
         strategy = f" Strategy: {guess.strategy}." if guess.strategy != "ddp" else ""
         with st.container(key="launch_guess"):

@@ -17,6 +17,7 @@ from dashboard.scripts.options import Option
 from dashboard.scripts.proposals import Proposal
 from dashboard.scripts.reading import Script
 from dashboard.scripts.source import Unreadable
+from dashboard.views.code_fields import RECIPE, code_wish
 from dashboard.views.formats import as_text, plural
 from db.spec import RunSpec
 
@@ -225,16 +226,17 @@ class ScriptForm:
         return f"{TAKE}{self.mark}_{key_of(proposal)}"
 
 
-def form_of(values: Mapping[str, Any]) -> ScriptForm | str | None:
-    """The arguments of the script that is named; a sentence where its file cannot be read; None without one."""
-    place = [str(values[name] or "").strip() for name in ("script", "entry", "module")]
-    if not place[0]:
+def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
+    """The arguments of the code that is named; None without a script that can be read."""
+    wish = code_wish(values)
+    place = [wish.get(name) for name in ("target", "entry", "module", "snapshot")]
+    if not place[0] or values["source"] == RECIPE:
         return None
     try:
-        script = cautions.read_target(place[0], place[1] or None, place[2] or None)
-    except Unreadable as unreadable:
-        return str(unreadable) if unreadable.is_of_content else None
-    mark = hashlib.sha256("\0".join(place).encode(errors="replace")).hexdigest()[:10]
+        script = cautions.read_target(place[0], *place[1:])
+    except Unreadable:  # what is wrong with the file is among the warnings of its plan
+        return None
+    mark = hashlib.sha256("\0".join(map(str, place)).encode(errors="replace")).hexdigest()[:10]
     return ScriptForm(
         script, mark, _words(values["args"]), str(values["precision"]), _count(values["accumulate"])
     )
@@ -254,7 +256,7 @@ def follow_strategy(form: ScriptForm | None, key: str) -> None:
 def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     """A run's arguments in the fields of its script; returns the form's own fields as they then stand."""
     form = form_of(values)
-    if not isinstance(form, ScriptForm):
+    if form is None:
         return dict(values)
     st.session_state[STRATEGY_FROM] = (form.mark, spec.strategy)
     is_other = spec.launcher is None and form.script.guess.launcher != spec.effective_launcher
