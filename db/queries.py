@@ -16,7 +16,7 @@ from db.findings import first_findings
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, State
-from db.summary import SILENT_AFTER_S, run_view
+from db.summary import PROBED_TAGS, SILENT_AFTER_S, run_view
 from db.views import (
     AttemptView,
     CheckpointView,
@@ -184,12 +184,13 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
         .group_by(Part.fence)
     )
     last_heard = {row[0]: row[1] for row in session.execute(heard)}
-    wrong = first_findings(session, fences)
+    wrong, probed = first_findings(session, fences), _probed(session, fences)
     return [
         run_view(
             run,
             attempt,
             summaries.get(run.id, []),
+            probed.get(attempt.fence, []),
             last_heard.get(attempt.fence),
             wrong.get(attempt.fence),
             now,
@@ -215,6 +216,17 @@ def _latest_summaries(session: Session, run_ids: Sequence[str]) -> dict[str, lis
             rows.clear()
         rows.append(row)
     return newest
+
+
+def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
+    """What the probe knows of a whole run, for scripts that do not say it themselves."""
+    query = select(Series).where(
+        Series.fence.in_(fences), Series.source == "probe", Series.tag.in_(PROBED_TAGS), Series.node_rank == 0
+    )
+    found: dict[int, list[Series]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.fence, []).append(row)
+    return found
 
 
 def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:

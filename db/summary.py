@@ -14,6 +14,7 @@ from db.views import RunView
 SILENT_AFTER_S = 10.0
 TOTAL_STEPS_TAG = "train/total_steps"
 EPOCH_TAGS = ("train/epoch", "epoch")
+PROBED_TAGS = ("samples_per_s", "steps_per_s")
 THROUGHPUT_TAGS = (
     "train/samples_per_s",
     "samples_per_s",
@@ -27,19 +28,23 @@ def run_view(
     run: Run,
     attempt: Attempt,
     rows: Sequence[Series],
+    probed: Sequence[Series],
     last_heard: float | None,
     finding: str | None,
     now: float,
 ) -> RunView:
-    """A run and its latest attempt, with the summaries of that attempt's series."""
+    """A run and its latest attempt, with the summaries of that attempt's series.
+
+    What the script says of itself comes before what the probe saw of it (`probed`)."""
     spec = RunSpec.model_validate(run.spec)
     by_tag = {row.tag: row for row in rows}
     loss = by_tag.get(main_loss(by_tag) or "")
-    speed = next((by_tag[tag] for tag in THROUGHPUT_TAGS if tag in by_tag), None)
+    speeds = by_tag | {row.tag: row for row in probed if row.tag not in by_tag}
+    speed = next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
     epoch = next((by_tag[tag] for tag in EPOCH_TAGS if tag in by_tag), None)
     state = State(attempt.state)
     silent_s = None if last_heard is None else max(0.0, now - last_heard)
-    step = max((row.last_step for row in rows), default=None)
+    step = max((row.last_step for row in rows or probed), default=None)
     total_steps = _total_steps(by_tag, spec)
     return RunView(
         id=run.id,

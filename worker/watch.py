@@ -108,9 +108,9 @@ def _hung(verdict: HangVerdict) -> Finding:
         kind="hung",
         evidence=verdict.sentence,
         meaning="The ranks wait for each other, or for something that does not come; by itself this seldom ends.",
-        mend="Look at the lines above: a collective that not all ranks reach (an `if rank == 0` around it, unequal "
+        mend="Look at the lines above: a collective that not all ranks reach (an if rank == 0 around it, unequal "
         "numbers of batches), a data loader that waits, a lock. Stop the run and resume it from its latest "
-        "checkpoint; launched with on_hang=resume that happens by itself.",
+        "checkpoint; launched with --on-hang resume that happens by itself.",
     )
 
 

@@ -79,6 +79,6 @@ def print_stacks(node: dict[str, Any]) -> None:
     for rank, frames in sorted(node["ranks"].items(), key=lambda each: int(each[0])):
         say(f"\nrank {rank} on {node['node']}:")
         for frame in frames:
-            print(printable(f"  {frame['file']}:{frame['line']} in {frame['function']}"))
+            print(printable(f"  {formats.short_path(frame['file'])}:{frame['line']} in {frame['function']}"))
         if not frames:
             say("  could not be asked")

@@ -1,6 +1,6 @@
 /** Which series share a chart, what the chart is called, and in which order charts stand. */
 
-import { learningRate, number, timeSpan } from './numbers.js';
+import { learningRate, number, size, timeSpan } from './numbers.js';
 
 /**
  * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
@@ -20,9 +20,11 @@ const KNOWN = [
   { base: /^(acc(uracy)?|top\d(_acc(uracy)?)?|perplexity|ppl|f1|bleu|rouge.*|auc|map|miou)$/, title: null },
   { base: /^(grad(ient)?_?norm|total_norm)$/, title: 'Gradient norm' },
   { base: /^(step_time|data_wait|data_time|batch_time|iter_time|step_wait|input_wait)(_s|_ms)?$/, title: 'Step time' },
+  { base: /(^|_)(memory|mem|rss)(_.*)?_bytes$/, title: null, format: size, smooth: false },
 ];
 const TITLES = {
-  samples_per_s: 'Samples/s', tokens_per_s: 'Tokens/s', images_per_s: 'Images/s', throughput: 'Throughput',
+  samples_per_s: 'Samples/s', steps_per_s: 'Steps/s', tokens_per_s: 'Tokens/s', images_per_s: 'Images/s',
+  throughput: 'Throughput', peak_memory_bytes: 'Peak memory',
   accuracy: 'Accuracy', acc: 'Accuracy', perplexity: 'Perplexity', ppl: 'Perplexity', f1: 'F1',
 };
 const SECTIONS = [

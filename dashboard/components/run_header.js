@@ -143,7 +143,7 @@ class RunHeader {
     const step = this._step(run);
     const loss = this._pushed('train/loss')?.lastValue ?? run.last_loss;
     const rate = this._pushed('train/lr')?.lastValue ?? run.lr;
-    const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
+    const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? this._pushed('probe/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
     const begun = run.started_at ?? null;
     const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
     const epoch = run.epoch ?? null;

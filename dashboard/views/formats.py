@@ -9,6 +9,7 @@ from datetime import UTC, datetime, tzinfo
 UNKNOWN = "–"
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
+_LONG_WAY = re.compile(r"^.*(?:/attempts/\d+/node\d+/work/|/(?:site|dist)-packages/)")
 _SPACES = re.compile(r"\s+")
 
 
@@ -86,6 +87,11 @@ def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     """1 rank, 8 ranks, 2 processes."""
     return f"{count(amount)} {noun if amount == 1 else plural_noun or noun + 's'}"
+
+
+def short_path(path: str) -> str:
+    """A file of a run as its script knows it, one of a library below its package: train.py, torch/_tensor.py."""
+    return _LONG_WAY.sub("", path)
 
 
 def _significant(value: float, digits: int) -> str:

@@ -30,4 +30,6 @@ def _card(finding: FindingView) -> None:
 
 
 def _headline(kind: str) -> str:
-    return f"{kind[:1].upper()}{kind[1:]}."
+    """A sentence of its own; what begins with a name in code keeps its letters."""
+    first_word = kind.partition(" ")[0]
+    return f"{kind}." if "_" in first_word else f"{kind[:1].upper()}{kind[1:]}."

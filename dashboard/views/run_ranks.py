@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.views import style
-from dashboard.views.formats import UNKNOWN, as_text, count, number, size
+from dashboard.views.formats import UNKNOWN, as_text, count, number, short_path, size
 from dashboard.views.tables import table
 from db import queries
 from db import ranks as db_ranks
@@ -93,5 +93,5 @@ def _stacks(run_id: str) -> None:
 
 
 def _text(frames: Sequence[StackFrame]) -> str:
-    lines = [f"{frame.file}:{frame.line} in {frame.function}" for frame in frames]
+    lines = [f"{short_path(frame.file)}:{frame.line} in {frame.function}" for frame in frames]
     return "\n".join(lines) or "This rank could not be asked."

@@ -265,6 +265,16 @@ def test_progress_throughput_and_time_left_follow_from_the_series(cluster):
     assert (run.last_loss, run.throughput, run.eta_s) == (1.0, 64.0, 25.0)
 
 
+def test_a_script_that_says_nothing_has_the_steps_and_speed_that_the_probe_saw(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.report(fence, "running")
+    cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
+    assert (view(cluster, run_id).step, view(cluster, run_id).throughput) == (7, 99.0)
+    cluster.points(fence, 5, 9, {"train/loss": [(3, 1.0, 1.0)], "samples_per_s": [(3, 64.0, 1.0)]})
+    assert (view(cluster, run_id).step, view(cluster, run_id).throughput) == (3, 64.0)
+
+
 def test_checkpoints_carry_the_loss_of_their_step_and_the_best_is_marked(cluster):
     run_id = cluster.launch()
     fence = cluster.wished()[0].fence
