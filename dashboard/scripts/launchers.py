@@ -120,9 +120,8 @@ class _Seen:
                 )
         for source, call in _calls(self._program):
             if (name := JOINERS.get(source.dotted(call.func))) is not None:
-                return Guess(
-                    "torchrun", f"It joins the ranks with {name}, {_where(source, call)}.", line=call.lineno
-                )
+                reason = f"It joins the ranks with {name}, {_where(source, call)}."
+                return Guess("torchrun", reason, line=call.lineno, warnings=_own_address(source, call))
         return None
 
     def data_parallel(self) -> Guess | None:
