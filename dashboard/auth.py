@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dashboard.access import Credentials
 from dashboard.login import local_path, login_page, signed_in
 from dashboard.refusals import error_body
-from dashboard.tensorboard_pass import PREFIX, Passes
+from dashboard.tensorboard_pass import METHODS, PREFIX, Passes
 
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
@@ -42,7 +42,7 @@ class Principal:
 
 
 NOBODY = Principal("nobody", "none")
-PASS_HOLDER = Principal("user", "pass")
+PASS_HOLDER = Principal("nobody", "pass")
 """A part of TensorBoard's page: it may reach its own run's TensorBoard."""
 
 
@@ -107,8 +107,9 @@ class Guard:
 
     def _has_pass(self, scope: Scope) -> bool:
         path = scope["path"]
-        is_part = scope["type"] == "http" and path.startswith(PREFIX)
-        return is_part and Passes(self.credentials).admits(path, self.now())
+        if scope["type"] != "http" or scope["method"] not in METHODS or not path.startswith(PREFIX):
+            return False
+        return Passes(self.credentials).admits(path, self.now())
 
     def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
         """The address printed at start carries `?token=`: take it out of the address bar, into a cookie."""

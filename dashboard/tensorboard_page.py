@@ -55,6 +55,9 @@ main{width:min(34rem,calc(100vw - 4rem))}h1{font-size:1.25rem;margin:0 0 .5rem}
 p{margin:0 0 1rem;color:var(--soft);overflow-wrap:anywhere}a{color:var(--accent)}
 """
 ASK_AGAIN_S = 5
+_WHO_WRITES = (
+    "Event files come from torch's or tensorboardX's SummaryWriter, or a framework's TensorBoard logger."
+)
 CORS = {
     "Access-Control-Allow-Origin": "null",
     "Access-Control-Allow-Credentials": "true",
@@ -108,16 +111,13 @@ def sandboxed(page: str, base: str) -> HTMLResponse:
     return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
-def nothing_yet(run_id: str, name: str) -> HTMLResponse:
-    """A run without event files; the page opens TensorBoard by itself when there are."""
-    return _note(
-        run_id,
-        "No event files yet",
-        f"“{name}” has written nothing that TensorBoard could show. It opens here by itself as soon as the "
-        "script's SummaryWriter, or its framework's TensorBoard logger, has written its first event.",
-        status=200,
-        again_s=ASK_AGAIN_S,
-    )
+def nothing(run_id: str, name: str, has_ended: bool) -> HTMLResponse:
+    """A run without event files; while it runs, the page opens TensorBoard by itself when there are."""
+    if has_ended:
+        text = f"“{name}” has ended and wrote nothing that TensorBoard could show."
+        return _note(run_id, "No event files", f"{text} {_WHO_WRITES}", 200)
+    text = f"“{name}” has written nothing that TensorBoard could show. It opens here by itself as soon as it has."
+    return _note(run_id, "No event files yet", f"{text} {_WHO_WRITES}", 200, again_s=ASK_AGAIN_S)
 
 
 def starting(run_id: str, name: str) -> HTMLResponse:
@@ -130,8 +130,7 @@ def not_started(run_id: str, words: str) -> HTMLResponse:
     return _note(
         run_id,
         "TensorBoard did not start",
-        f"Its last words: {words}. Try `pip install tensorboard` in the dashboard's environment, and "
-        "`rankzero doctor`.",
+        f"Its last words: {words}. Everything else of the run is shown without it.",
         status=503,
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dashboard.access import Credentials
 
 PREFIX = "/tensorboard/"
+METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 SAME_FOR_S = 3600
 """Passes of one hour are the same, so that browsers need not load TensorBoard itself anew."""
 LIFETIME_S = 24 * 3600

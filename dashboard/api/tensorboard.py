@@ -17,7 +17,7 @@ from dashboard.api.context import TheService
 from dashboard.refusals import Rejection
 from dashboard.tensorboard import CannotStart, NothingToShow, StillStarting, TensorBoards
 from dashboard.tensorboard_page import CORS, PART_HEADERS
-from dashboard.tensorboard_pass import PREFIX, Passes
+from dashboard.tensorboard_pass import METHODS, PREFIX, Passes
 from db.requests import NoSuchRun
 
 router = APIRouter(include_in_schema=False)
@@ -60,7 +60,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
         answer = await http.get("/", headers={"Accept-Encoding": "identity"})
         answer.raise_for_status()
     except NothingToShow:
-        return tensorboard_page.nothing_yet(run.id, run.name)
+        return tensorboard_page.nothing(run.id, run.name, has_ended=run.state.is_terminal)
     except StillStarting:
         return tensorboard_page.starting(run.id, run.name)
     except CannotStart as error:
@@ -71,7 +71,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
     return tensorboard_page.sandboxed(answer.text, f"{PREFIX}{run.id}/{issued}/")
 
 
-@router.api_route("/tensorboard/{run_id}/{issued}/{rest:path}", methods=["GET", "HEAD", "POST", "OPTIONS"])
+@router.api_route("/tensorboard/{run_id}/{issued}/{rest:path}", methods=[*METHODS])
 async def part(request: Request, service: TheService, boards: TheBoards, run_id: str, rest: str) -> Response:
     """Whatever the page asks for, from the run's own TensorBoard."""
     if request.state.principal.via != "pass":

@@ -125,9 +125,10 @@ def test_a_pass_opens_one_run_for_a_day() -> None:
 # -- processes --------------------------------------------------------------------------------------
 
 ANSWERS = """
-import socket, sys, time
+import os, socket, sys, time
+os.chdir(sys.argv[1])
 listening = socket.socket(socket.AF_UNIX)
-listening.bind(sys.argv[1] + "/socket")
+listening.bind("socket")
 listening.listen()
 time.sleep(600)
 """
@@ -261,6 +262,19 @@ def test_the_one_of_a_deleted_run_ends(tmp_path: Path) -> None:
     it.while_kept(story)
 
 
+def test_a_long_path_of_the_data_directory_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Boards(tmp_path / ("long " * 20) / ("longer " * 20))
+    run = it.run("a")
+    monkeypatch.chdir(it.folder.parent)  # as the dashboard does
+
+    async def story() -> None:
+        await it.open(run)
+
+    it.while_kept(story)
+
+
 def test_without_event_files_nothing_is_started(tmp_path: Path) -> None:
     it = Boards(tmp_path)
     run = it.run("a", events=False)
@@ -374,6 +388,7 @@ def test_a_run_opens_in_tensorboard_behind_the_login(
     assert (
         parts.get(base).headers["content-security-policy"].endswith("sandbox allow-scripts allow-downloads")
     )
+    assert parts.put(f"{base}data/runs").status_code == 401
     assert parts.get("/api/runs").status_code == 401, "a pass is good for TensorBoard only"
     assert parts.post("/api" + base, json={}).status_code == 401
 
@@ -417,6 +432,10 @@ def test_pages_in_its_place_say_what_to_do(
     run = dashboard.launch(name="a")
     moved = dashboard.http.get(f"/tensorboard/{run}")
     assert moved.headers["location"] == f"/tensorboard/{run}/"
+    node.report(node.part(), "failed")
+    ended = dashboard.http.get(f"/tensorboard/{run}/").text
+    assert "has ended and wrote nothing" in ended
+    assert "refresh" not in ended
     missing = dashboard.http.get("/tensorboard/abcdefghij/")
     assert (missing.status_code, "There is no such run" in missing.text) == (404, True)
 
