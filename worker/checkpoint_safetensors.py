@@ -192,11 +192,12 @@ def _header(found: Iterable[_Tensor]) -> bytes:
 
 
 def _told_names(place: str | None, count: int, prefix: str, strip: bool) -> list[str]:
-    told = [f"{count} tensors of {'its top level' if place is None else place!r} are in it"]
+    where = "its top level" if place is None else repr(place)
+    told = [f"{count} tensors of {where} are in it" if count != 1 else f"1 tensor of {where} is in it"]
     if prefix:
-        told.append(f"their names lost the prefix {prefix}")
+        told.append(f"the names lost the prefix {prefix}")
     elif strip:
-        told.append("their names had no prefix")
+        told.append("the names had no prefix")
     return [", ".join(told) + ("" if prefix else ".")]
 
 

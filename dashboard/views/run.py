@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
 from dashboard.remedies import remedy_of
-from dashboard.views import navigation, run_dialogs, run_findings, run_ranks, run_tabs, style
+from dashboard.views import navigation, run_checkpoints, run_dialogs, run_findings, run_ranks, run_tabs, style
 from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
@@ -43,7 +43,7 @@ def page() -> None:
     with ranks:
         run_ranks.ranks(run.id)
     with checkpoints:
-        run_tabs.checkpoints(run.id)
+        run_checkpoints.checkpoints(run.id)
     with history:
         run_tabs.history(run.id)
     with commands:

@@ -1,9 +1,8 @@
-"""The tabs of the Run page: checkpoints, history, the commands really started, and what was asked for."""
+"""The tabs of the Run page: history, the commands really started, and what was asked for."""
 
 from __future__ import annotations
 
 import json
-from pathlib import PurePosixPath
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
@@ -11,65 +10,23 @@ import streamlit as st
 from dashboard import service
 from dashboard.interpreters import described
 from dashboard.views import style
-from dashboard.views.formats import as_text, clock_time, count, duration, number, plural, size
+from dashboard.views.formats import as_text, clock_time, duration, plural
 from dashboard.views.launch_form import LABELS
 from dashboard.views.launch_plan import shell_line
-from dashboard.views.tables import Markup, download_link, table
+from dashboard.views.tables import table
 from db import queries
 from db.spec import RunSpec
-from db.views import AttemptView, CheckpointView, PartView
+from db.views import AttemptView, PartView
 
-CHECKPOINT_COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "")
-MOST_CHECKPOINTS = 20
 MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s"}
-
-
-@st.fragment(run_every=3)
-@style.readable_without_store
-def checkpoints(run_id: str) -> None:
-    """Newest first, each with its download."""
-    found = queries.checkpoints(service.current().store, run_id)
-    if not found:
-        st.caption(
-            "No checkpoint yet. What rank 0 saves (.pt, .pth, .safetensors, …) appears here by itself."
-        )
-        return
-    shown = found if st.session_state.get("all_checkpoints") else found[:MOST_CHECKPOINTS]
-    table("checkpoints", CHECKPOINT_COLUMNS, [_checkpoint_row(checkpoint) for checkpoint in shown])
-    if len(found) > MOST_CHECKPOINTS:
-        st.toggle(f"Show all {len(found)} checkpoints", key="all_checkpoints")
-    complete = [checkpoint for checkpoint in shown if checkpoint.complete]
-    with st.expander("SHA-256 in full, as `sha256sum --check` reads it", key="sums"):
-        st.code("\n".join(f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete), language=None)
-
-
-def _checkpoint_row(checkpoint: CheckpointView) -> list[object]:
-    name = as_text(checkpoint.name)
-    name += " :blue-badge[latest]" if checkpoint.latest else ""
-    name += " :green-badge[best]" if checkpoint.best else ""
-    return [
-        Markup(name),
-        count(checkpoint.step),
-        number(checkpoint.loss, 4),
-        size(checkpoint.size_bytes),
-        Markup(f"`{checkpoint.sha256[:12]}`"),
-        checkpoint.attempt,
-        clock_time(checkpoint.created_at, _zone()),
-        download_link(checkpoint.id) if checkpoint.complete else _on_its_way(checkpoint),
-    ]
-
-
-def _on_its_way(checkpoint: CheckpointView) -> str:
-    share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
-    return f"{share:.0%} received"
 
 
 @st.fragment(run_every=5)
 @style.readable_without_store
 def history(run_id: str) -> None:
     """What happened when, newest first."""
-    zone = _zone()
+    zone = browser_zone()
     found = queries.history(service.current().store, run_id)
     newest = found[-MOST_LINES:]
     rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
@@ -137,7 +94,7 @@ def _told(name: str, value: object) -> str:
     return str(value)
 
 
-def _zone() -> ZoneInfo:
+def browser_zone() -> ZoneInfo:
     """The browser's time zone, as far as it told one."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")

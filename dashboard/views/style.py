@@ -38,6 +38,8 @@ footer, [data-testid="stStatusWidget"] {display: none}
 [data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
 [data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
 [data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
+.st-key-table_checkpoints td {white-space: nowrap}
+.st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere}
 [class*="st-key-cell_"] p {font-size: .88rem}
 [class*="st-key-cell_"] a {padding-left: 0}
 .st-key-launch_meaning {position: sticky; top: 4.5rem}

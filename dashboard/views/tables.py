@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import urlencode
 
 import streamlit as st
 
+from dashboard.checkpoint_form import Form
 from dashboard.views.formats import as_text
 
 
@@ -27,9 +29,10 @@ def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
     return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
 
 
-def checkpoint_url(checkpoint_id: int) -> str:
+def checkpoint_url(checkpoint_id: int, form: Form | None = None) -> str:
     """Where a checkpoint's file is served."""
-    return f"/api/checkpoints/{checkpoint_id}/file"
+    query = urlencode(form.params) if form else ""
+    return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
 
 
 def _line(cells: Iterable[object]) -> str:

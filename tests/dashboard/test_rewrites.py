@@ -76,7 +76,7 @@ def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> Non
     assert json.loads(answer.content[8 : 8 + size])["w"]["shape"] == [2, 3]
     assert answer.headers["content-disposition"] == 'attachment; filename="step_10.no-prefix.safetensors"'
     assert answer.headers["x-rankzero-note"] == (
-        "2 tensors of 'model' are in it, their names lost the prefix module. "
+        "2 tensors of 'model' are in it, the names lost the prefix module. "
         "Left out, because safetensors holds tensors alone: step."
     )
 
