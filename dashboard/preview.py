@@ -153,8 +153,10 @@ def _exists(path: str) -> bool:
 
 def _with_entry(spec: RunSpec) -> RunSpec:
     """A script is started where its snapshot will lie."""
-    is_script = spec.target not in launch.recipe_names() and not (spec.entry or spec.module or spec.workdir)
-    return spec.model_copy(update={"entry": PurePosixPath(spec.target).name}) if is_script else spec
+    is_named = bool(spec.entry or spec.module or spec.workdir) or is_git_address(spec.target)
+    if is_named or spec.target in launch.recipe_names():
+        return spec
+    return spec.model_copy(update={"entry": PurePosixPath(spec.target).name})
 
 
 def _check_on_disk(spec: RunSpec) -> None:

@@ -83,7 +83,7 @@ def _check_link(member: tarfile.TarInfo) -> None:
     parts = PurePosixPath(member.linkname).parts
     ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
     depth = len(PurePosixPath(member.name).parts) - 1
-    if not parts or member.linkname.startswith("/") or ups > depth or ".." in parts[ups:]:
+    if not member.linkname or member.linkname.startswith("/") or ups > depth or ".." in parts[ups:]:
         raise BadArchive(f"The link {member.name[:100]!r} leaves the snapshot.")
 
 

@@ -18,10 +18,11 @@ class Upload {
     this._button.addEventListener('click', () => this._input.click());
     this._said = el('span', { class: 'said', role: 'status' });
     this._bar = el('progress', { max: '1', value: '0', hidden: true, 'aria-label': 'Uploading' });
-    this._root = el('div', { class: 'upload-code' }, this._button, this._input, this._said, this._bar);
-    this._root.addEventListener('dragover', (event) => this._over(event, true));
-    this._root.addEventListener('dragleave', (event) => this._over(event, false));
-    this._root.addEventListener('drop', (event) => {
+    this._box = el('div', { class: 'box' }, this._button, this._input, this._said, this._bar);
+    this._root = el('div', { class: 'upload-code' }, el('div', { class: 'label', text: 'Script or archive' }), this._box);
+    this._box.addEventListener('dragover', (event) => this._over(event, true));
+    this._box.addEventListener('dragleave', (event) => this._over(event, false));
+    this._box.addEventListener('drop', (event) => {
       this._over(event, false);
       this._take(event.dataTransfer?.files[0]);
     });
@@ -46,7 +47,7 @@ class Upload {
 
   _over(event, isOver) {
     event.preventDefault();
-    this._root.classList.toggle('over', isOver);
+    this._box.classList.toggle('over', isOver);
   }
 
   /** @param {File|undefined} file */

@@ -67,7 +67,6 @@ def _target(form: Form, values: Mapping[str, Any], recipes: Iterable[str]) -> No
         with ref:
             form.text("ref", placeholder="its default branch")
     else:
-        st.caption("Script or archive")
         upload_code(str(values["upload"]), service.current().snapshots.limit_bytes, _uploaded, key=UPLOADED)
 
 
@@ -132,8 +131,7 @@ def _sentence_on(sha256: str) -> str:
     origin = Origin.model_validate(found.origin) if found.origin else None
     place = f"From {origin.place}" if origin else "A snapshot"
     version = f", {origin.version}" if origin and origin.version else ""
-    what = f"{plural(found.files, 'file')}, {size(found.size_bytes)}"
-    return f"{place}{version}: {what}, first kept {ago(found.created_at, current.clock())}."
+    return f"{place}{version}: {plural(found.files, 'file')}, first kept {ago(found.created_at, current.clock())}."
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
@@ -150,7 +148,10 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     assert choice is not None
     version = f" ({choice.origin.version})" if choice.origin.version else ""
     kept = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
-    return [f"Kept with the run: {kept} of {choice.selection.folder}{version}.", *choice.origin.notes]
+    notes = [
+        note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes
+    ]
+    return [f"Kept with the run: {kept} of {choice.selection.folder}{version}.", *notes]
 
 
 def _say(sentence: str) -> None:

@@ -90,4 +90,5 @@ class Fields:
         """The sentence that says what is wrong, if anything is."""
         if name in self._refusals:
             with st.container(key=f"refusal_{name}"):
-                st.markdown(f":red[{as_text(self._refusals[name])}]")
+                sentence = self._refusals[name].removeprefix(f"{name}: ")
+                st.markdown(f":red[{as_text(sentence[:1].upper() + sentence[1:])}]")

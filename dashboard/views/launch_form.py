@@ -19,7 +19,7 @@ STAND_IN = "<script>"
 """Target of a plan whose script is not named yet, so that the figures follow all the same."""
 
 LABELS = {
-    "target": "Script",
+    "target": "Code",
     "git_url": "Repository",
     "ref": "Branch, tag or commit",
     "snapshot": "Code",

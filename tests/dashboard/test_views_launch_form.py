@@ -50,7 +50,7 @@ def test_every_field_is_read():
         ("args", "--x 'open", "Extra arguments: no closing quotation."),
         ("env", "PATH=/bin", "PATH is set by Rankzero and the node, not by a run."),
         ("env", "just words", "Environment: each line must be NAME=VALUE, but one is 'just words'."),
-        ("recipe", None, "Script: choose a recipe."),
+        ("recipe", None, "Code: choose a recipe."),
     ],
 )
 def test_a_bad_value_is_refused_beside_its_field(field, value, sentence):
