@@ -11,6 +11,7 @@ from dashboard.scripts.options import Option, written
 from dashboard.scripts.proposals import Proposal
 
 SHORTEST_ABBREVIATION = 4
+MOST_TAKEN_APART = 200
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,12 @@ def applicable(proposals: Sequence[Proposal], filled: Filled) -> list[Proposal]:
 def take_apart(
     options: Sequence[Option], proposals: Sequence[Proposal], args: Sequence[str], given: Filled
 ) -> tuple[Filled, list[str]]:
-    """The fields that make exactly these arguments, and the rest; all of it is rest where there are none."""
-    values, taken, rest = _sorted_out(options, applicable(proposals, given), args)
-    filled = Filled(values, taken, given.precision, given.accumulate)
-    if [*compose(options, proposals, filled, rest), *rest] == list(args):
-        return filled, rest
+    """The fields that make exactly these arguments, and the rest, typed behind them; the more fields, the better."""
+    for end in range(min(len(args), MOST_TAKEN_APART), 0, -1):
+        values, taken, rest = _sorted_out(options, applicable(proposals, given), args[:end])
+        filled, free = Filled(values, taken, given.precision, given.accumulate), [*rest, *args[end:]]
+        if [*compose(options, proposals, filled, free), *free] == list(args):
+            return filled, free
     return Filled({}, (), given.precision, given.accumulate), list(args)
 
 

@@ -270,7 +270,7 @@ def test_the_launcher_is_guessed_from_what_the_source_says(source, launcher, str
         ),
         ("p.add_argument('--local_rank')", "torch 2 passes --local-rank"),
         (
-            "p.add_argument('--mp', action='store_true')\nimport torch.multiprocessing as mp\nif args.mp:\n    mp.spawn(f)",
+            "p.add_argument('--mp', action='store_true')\nimport torch.multiprocessing as m\nif args.mp:\n m.spawn(f)",
             "only with --mp (line 3)",
         ),
         (
