@@ -1,0 +1,250 @@
+"""What differs between two snapshots, read in their archives: nothing is unpacked, no link is followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.unified import hunks, one_sided, quoted
+from dashboard.views.formats import size
+
+Kind = Literal["added", "removed", "changed", "renamed"]
+MOST_BYTES = 1024 * 1024
+"""Of a file whose lines are compared; larger ones are only named."""
+MOST_TEXT = 2 * 1024 * 1024
+"""Characters of all differences together; what comes after them is only named."""
+TIME_LIMIT_S = 3.0
+LINK = "120000"
+BINARY = "binary"
+_PIECE_BYTES = 1024 * 1024
+Patch = tuple[str, str, str | None]
+"""What git writes before the hunks, the hunks, and why there are none although the contents differ."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file that is not the same in both."""
+
+    name: str
+    kind: Kind
+    old_name: str | None
+    """Of a renamed one."""
+    old_size_bytes: int | None
+    new_size_bytes: int | None
+    head: str
+    """What git writes before the lines."""
+    lines: str = ""
+    lines_added: int = 0
+    lines_removed: int = 0
+    omitted: str | None = None
+    """Why there are no lines although the contents differ."""
+
+    @property
+    def diff(self) -> str:
+        """As git writes it."""
+        return self.head + self.lines
+
+
+@dataclass(frozen=True)
+class CodeDifference:
+    """Every file that differs, by name."""
+
+    files: tuple[FileChange, ...] = ()
+    truncated: bool = False
+    """Some lines were left out for their number or for the time it took; every file is named all the same."""
+
+    @cached_property
+    def diff(self) -> str:
+        """The whole as one text that git and patch understand."""
+        return "".join(file.diff for file in self.files)
+
+
+def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
+    """Compare two archives. Raises CodeRefused when one of them cannot be read."""
+    with _opened(old) as a, _opened(new) as b:
+        return _Comparison(a, b, time.monotonic() + time_limit_s).result()
+
+
+class _Files:
+    """The files of an open archive."""
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self._members = {each.name: each for each in archive if each.isreg() or each.issym()}
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._members)
+
+    def size(self, name: str) -> int:
+        """Of a link: the length of where it points."""
+        member = self._members[name]
+        return len(os.fsencode(member.linkname)) if member.issym() else member.size
+
+    def mode(self, name: str) -> str:
+        """As git names it: what kind of file it is, and whether it can be run."""
+        member = self._members[name]
+        return LINK if member.issym() else "100755" if member.mode & 0o100 else "100644"
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The content, a little at a time."""
+        member = self._members[name]
+        if member.issym():
+            yield os.fsencode(member.linkname)
+            return
+        file = self._archive.extractfile(member)
+        assert file is not None, "regular files have content"
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+    def read(self, name: str) -> bytes:
+        """The whole content of a file that is small."""
+        return b"".join(self.pieces(name))
+
+    def sha256(self, name: str) -> bytes:
+        """Of the content, and of the kind of file."""
+        hashing = hashlib.sha256(self.mode(name).encode())
+        for piece in self.pieces(name):
+            hashing.update(piece)
+        return hashing.digest()
+
+
+class _Comparison:
+    """Goes through two archives until all is said; after its time, files are only named."""
+
+    def __init__(self, old: _Files, new: _Files, until: float) -> None:
+        self._old, self._new, self._until = old, new, until
+        self._text_left = MOST_TEXT
+        self._truncated = False
+
+    def result(self) -> CodeDifference:
+        """Every file that differs."""
+        removed, added = self._old.names - self._new.names, self._new.names - self._old.names
+        renamed = self._renamed(removed, added)
+        changed = {name for name in self._old.names & self._new.names if self._differs(name)}
+        shown = (added | removed | changed) - set(renamed.values())
+        files = [
+            self._renaming(renamed[name], name) if name in renamed else self._change(name)
+            for name in sorted(shown)
+        ]
+        return CodeDifference(tuple(files), self._truncated)
+
+    def _differs(self, name: str) -> bool:
+        old, new = self._old, self._new
+        if (old.size(name), old.mode(name)) != (new.size(name), new.mode(name)):
+            return True
+        return any(a != b for a, b in zip(old.pieces(name), new.pieces(name), strict=True))
+
+    def _renamed(self, removed: Iterable[str], added: Iterable[str]) -> dict[str, str]:
+        """The old name of every new file that has the content of one that went; empty files are all alike."""
+        gone, came = _by_size(self._old, removed), _by_size(self._new, added)
+        found: dict[str, str] = {}
+        for size_bytes in gone.keys() & came.keys() - {0}:
+            candidates = defaultdict(list)
+            for name in gone[size_bytes]:
+                candidates[self._old.sha256(name)].append(name)
+            for name in came[size_bytes]:
+                if same := candidates[self._new.sha256(name)]:
+                    found[name] = same.pop(0)
+        return found
+
+    def _renaming(self, old_name: str, name: str) -> FileChange:
+        size_bytes = self._new.size(name)
+        head = f"{_title(old_name, name)}similarity index 100%\n"
+        head += f"rename from {quoted(old_name)}\nrename to {quoted(name)}\n"
+        return FileChange(name, "renamed", old_name, size_bytes, size_bytes, head)
+
+    def _change(self, name: str) -> FileChange:
+        old = self._old if name in self._old.names else None
+        new = self._new if name in self._new.names else None
+        kind: Kind = "changed" if old and new else "removed" if old else "added"
+        is_replaced = old and new and (old.mode(name) == LINK) != (new.mode(name) == LINK)
+        make = self._replacement if is_replaced else self._patch
+        head, lines, omitted = make(name, old, new)
+        plus, minus = (sum(line.startswith(sign) for line in lines.split("\n")) for sign in "+-")
+        old_size = old.size(name) if old else None
+        new_size = new.size(name) if new else None
+        return FileChange(name, kind, None, old_size, new_size, head, lines, plus, minus, omitted)
+
+    def _replacement(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
+        """A file is no version of a link: one goes, the other comes."""
+        went, came = self._patch(name, old, None), self._patch(name, None, new)
+        return went[0], went[1] + came[0] + came[1], went[2] or came[2]
+
+    def _patch(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
+        lines, omitted = self._lines(name, old, new)
+        before, after = (
+            quoted(f"a/{name}") if old else "/dev/null",
+            quoted(f"b/{name}") if new else "/dev/null",
+        )
+        head = _title(name, name) + _modes(old.mode(name) if old else None, new.mode(name) if new else None)
+        if omitted:
+            files = "Binary files" if omitted == BINARY else "Files"
+            head += f"{files} {before} and {after} differ\n"
+        elif lines:
+            tab = "\t" if " " in name else ""  # or what follows the space would be taken for a time
+            head += f"--- {before}{tab if old else ''}\n+++ {after}{tab if new else ''}\n"
+        return head, lines, omitted
+
+    def _lines(self, name: str, old: _Files | None, new: _Files | None) -> tuple[str, str | None]:
+        if any(files and files.size(name) > MOST_BYTES for files in (old, new)):
+            return "", f"larger than {size(MOST_BYTES)}"
+        before, after = (files.read(name) if files else b"" for files in (old, new))
+        if before == after:
+            return "", None
+        if b"\0" in before or b"\0" in after:
+            return "", BINARY
+        is_late = time.monotonic() > self._until
+        found = None if is_late else _hunks(before, after, self._until)
+        if found is None and time.monotonic() <= self._until:
+            return "", "too many lines to compare"
+        if found is None or len(found) > self._text_left:
+            self._truncated = True
+            return "", "too much differs to show it all"
+        self._text_left -= len(found)
+        return found, None
+
+
+def _hunks(before: bytes, after: bytes, until: float) -> str | None:
+    old, new = before.decode(errors="replace"), after.decode(errors="replace")
+    if old and new:
+        return hunks(old, new, until)
+    return one_sided(old, "-") if old else one_sided(new, "+")
+
+
+def _modes(old: str | None, new: str | None) -> str:
+    if old is None:
+        return f"new file mode {new}\n"
+    if new is None:
+        return f"deleted file mode {old}\n"
+    return "" if old == new else f"old mode {old}\nnew mode {new}\n"
+
+
+def _title(old_name: str, name: str) -> str:
+    return f"diff --git {quoted('a/' + old_name)} {quoted('b/' + name)}\n"
+
+
+def _by_size(files: _Files, names: Iterable[str]) -> Mapping[int, list[str]]:
+    found = defaultdict(list)
+    for name in sorted(names):
+        found[files.size(name)].append(name)
+    return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Files]:
+    try:
+        with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as archive:
+            yield _Files(archive)
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise CodeRefused("snapshot", f"the archive cannot be read ({error}).") from error

@@ -1,0 +1,150 @@
+"""Two texts as a unified diff that git and patch apply, or None where finding it would take too long."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import Match, SequenceMatcher
+
+MOST_LINES = 20_000
+"""Of one text. What is longer is data, and nobody reads its difference."""
+MOST_PAIRS = 1_000_000
+"""Equal lines of both texts, each with each: the work of one step of the search, a fraction of a second."""
+CONTEXT_LINES = 3
+Opcode = tuple[str, int, int, int, int]
+
+
+class TooLong(Exception):
+    """The search went on beyond its time."""
+
+
+class _Matcher(SequenceMatcher[str]):
+    """The library's search, which looks at the clock between its steps."""
+
+    until: float = 0.0
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """One step of the search. Raises TooLong."""
+        if time.monotonic() > self.until:
+            raise TooLong
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def hunks(old: str, new: str, until: float) -> str | None:
+    """The hunks between two texts; None when they are too long for that, or `until` (monotonic) passes."""
+    a, b = _lines(old), _lines(new)
+    if max(len(a), len(b)) > MOST_LINES:
+        return None
+    start, end = _common_ends(a, b)
+    if _pairs(a[start : len(a) - end], b[start : len(b) - end]) > MOST_PAIRS:
+        return None
+    try:
+        groups = _groups(a, b, start, end, until)
+    except TooLong:
+        return None
+    return "".join(_hunk(a, b, group) for group in groups)
+
+
+def one_sided(text: str, sign: str) -> str:
+    """The only hunk of a text that came whole (`+`) or went whole (`-`)."""
+    lines = _lines(text)
+    if not lines:
+        return ""
+    here = _span(0, len(lines))
+    header = f"@@ -0,0 +{here} @@\n" if sign == "+" else f"@@ -{here} +0,0 @@\n"
+    return header + "".join(_signed(sign, line) for line in lines)
+
+
+def quoted(name: str) -> str:
+    """A file's name as git writes it in a patch: plain, or like a C string where it must be."""
+    if all(c.isprintable() and c not in '"\\' for c in name):
+        return name
+    raw = name.encode(errors="surrogateescape")
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
+    return f'"{"".join(plain)}"'
+
+
+def _lines(text: str) -> list[str]:
+    """Ends only at line feeds: other marks of a line's end are part of it, as for git."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+def _common_ends(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
+    """How many lines agree at the beginning and at the end: most of them, and found at once."""
+    shorter = min(len(a), len(b))
+    start = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    rest = shorter - start
+    end = next((i for i in range(rest) if a[-1 - i] != b[-1 - i]), rest)
+    return start, end
+
+
+def _pairs(a: Sequence[str], b: Sequence[str]) -> int:
+    there = Counter(b)
+    return sum(count * there[line] for line, count in Counter(a).items())
+
+
+def _groups(a: list[str], b: list[str], start: int, end: int, until: float) -> list[list[Opcode]]:
+    """What differs, in groups with a few lines around each."""
+    matcher = _Matcher(None, a[start : len(a) - end], b[start : len(b) - end])
+    matcher.until = until
+    moved = [
+        (tag, i1 + start, i2 + start, j1 + start, j2 + start) for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+    ]
+    return list(_grouped(moved, len(a), len(b)))
+
+
+def _grouped(changes: Sequence[Opcode], a_length: int, b_length: int) -> Iterator[list[Opcode]]:
+    """Neighbours whose context would touch stand in one group; the context itself is added to each."""
+    group: list[Opcode] = []
+    for change in changes:
+        if change[0] == "equal":
+            continue
+        if group and change[1] - group[-1][2] > 2 * CONTEXT_LINES:
+            yield _with_context(group, a_length, b_length)
+            group = []
+        group.append(change)
+    if group:
+        yield _with_context(group, a_length, b_length)
+
+
+def _with_context(group: Sequence[Opcode], a_length: int, b_length: int) -> list[Opcode]:
+    """The lines that are equal before, between and after the changes of a group."""
+    first, last = group[0], group[-1]
+    before = min(CONTEXT_LINES, first[1], first[3])
+    after = min(CONTEXT_LINES, a_length - last[2], b_length - last[4])
+    whole: list[Opcode] = [("equal", first[1] - before, first[1], first[3] - before, first[3])]
+    for change in group:
+        whole.append(("equal", whole[-1][2], change[1], whole[-1][4], change[3]))
+        whole.append(change)
+    whole.append(("equal", last[2], last[2] + after, last[4], last[4] + after))
+    return whole
+
+
+def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:
+    old = _span(group[0][1], group[-1][2])
+    new = _span(group[0][3], group[-1][4])
+    said = [f"@@ -{old} +{new} @@\n"]
+    for tag, i1, i2, j1, j2 in group:
+        if tag == "equal":
+            said += [_signed(" ", line) for line in a[i1:i2]]
+        else:
+            said += [_signed("-", line) for line in a[i1:i2]]
+            said += [_signed("+", line) for line in b[j1:j2]]
+    return "".join(said)
+
+
+def _span(start: int, stop: int) -> str:
+    """First line and number of lines, counted as a unified diff does."""
+    length = stop - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+def _signed(sign: str, line: str) -> str:
+    return sign + line if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

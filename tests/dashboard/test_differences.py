@@ -1,0 +1,189 @@
+"""What differs between two snapshots: a patch that git applies, in bounded time, whatever the archives hold."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dashboard.snapshots import differences
+from dashboard.snapshots.differences import CodeDifference, FileChange, compare
+from dashboard.snapshots.packing import pack
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import select
+from dashboard.snapshots.unified import hunks
+from tests.dashboard.checkouts import write
+
+MIB = 1024 * 1024
+
+
+def tar(path: Path, files: dict[str, bytes | str], executable: frozenset[str] = frozenset()) -> Path:
+    """An archive of files; a `str` is where a link points."""
+    with tarfile.open(
+        path, "w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as made:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o755 if name in executable else 0o644
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                made.addfile(entry)
+            else:
+                entry.size = len(content)
+                made.addfile(entry, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def differ(tmp_path):
+    def between(old: dict[str, bytes | str], new: dict[str, bytes | str], **more: float) -> CodeDifference:
+        return compare(tar(tmp_path / "old", old), tar(tmp_path / "new", new), **more)
+
+    return between
+
+
+def only(found: CodeDifference) -> FileChange:
+    (file,) = found.files
+    return file
+
+
+def test_the_same_code_has_no_difference(differ):
+    files = {"train.py": b"print(1)\n", "data": "elsewhere"}
+    assert differ(files, files) == CodeDifference()
+    assert differ(files, files).diff == ""
+
+
+def test_each_kind_of_change_is_named(differ):
+    found = differ(
+        {"a.py": b"1\n2\n", "gone.py": b"x\n", "old/name.py": b"moved\n", "same": b"s"},
+        {"a.py": b"1\n3\n", "come.py": b"y\n", "new/name.py": b"moved\n", "same": b"s"},
+    )
+    told = {file.name: (file.kind, file.lines_added, file.lines_removed) for file in found.files}
+    assert told == {
+        "a.py": ("changed", 1, 1),
+        "come.py": ("added", 1, 0),
+        "gone.py": ("removed", 0, 1),
+        "new/name.py": ("renamed", 0, 0),
+    }
+    assert found.files[-1].old_name == "old/name.py"
+    assert "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n" in found.diff
+    assert "rename from old/name.py\nrename to new/name.py\n" in found.diff
+
+
+def test_a_binary_or_very_large_file_is_only_named(differ):
+    binary = only(differ({"w.pt": b"a\0b"}, {"w.pt": b"a\0c!"}))
+    assert (binary.omitted, binary.lines, binary.old_size_bytes, binary.new_size_bytes) == (
+        "binary",
+        "",
+        3,
+        4,
+    )
+    assert "Binary files a/w.pt and b/w.pt differ" in binary.diff
+    large = only(differ({"log": b"x\n" * MIB}, {"log": b"x\n" * MIB + b"y\n"}))
+    assert (large.omitted, large.lines_added) == ("larger than 1 MiB", 0)
+
+
+def test_bytes_that_are_no_text_are_replaced(differ):
+    assert "-caf\ufffd\n+cafe\n" in differ({"a": b"caf\xe9\n"}, {"a": b"cafe\n"}).diff
+
+
+def test_links_are_compared_by_where_they_point(differ):
+    changed = only(differ({"data": "old"}, {"data": "new"}))
+    assert "-old\n\\ No newline at end of file\n+new\n" in changed.lines
+    replaced = only(differ({"data": "old"}, {"data": b"old"}))
+    assert "deleted file mode 120000" in replaced.diff and "new file mode 100644" in replaced.diff
+
+
+def test_a_link_out_of_the_archive_is_never_followed(differ, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("do not tell")
+    found = differ({"a": b"1"}, {"a": b"1", "b": str(secret), "c": "../secret"})
+    assert "do not tell" not in found.diff and str(secret) in found.diff
+
+
+def test_beyond_its_bounds_files_are_still_named(differ, monkeypatch):
+    many = {f"{i:03}.py": b"x\n" * 100 for i in range(50)}
+    monkeypatch.setattr(differences, "MOST_TEXT", 3000)
+    found = differ(many, dict.fromkeys(many, b"y\n" * 100))
+    assert found.truncated and len(found.files) == 50 and len(found.diff) < 20_000
+    assert found.files[0].lines_added == 100
+    assert found.files[-1].omitted == "too much differs to show it all"
+    late = differ(many, dict.fromkeys(many, b"y\n" * 100), time_limit_s=-1.0)
+    assert late.truncated and len(late.files) == 50 and not any(file.lines for file in late.files)
+
+
+def test_what_is_hard_to_compare_ends_in_time(differ):
+    """Lines that repeat are what the search is slow at; thousands of such files must not hold anything up."""
+    hard = {f"{i}.txt": "".join(f"{j % 149}\n" for j in range(15_000)).encode() for i in range(40)}
+    other = {name: "".join(f"{j * 7 % 149}\n" for j in range(15_000)).encode() for name in hard}
+    began = time.monotonic()
+    found = differ(hard, other)
+    assert time.monotonic() - began < 20  # the limit is 3 s; this machine may be busy
+    assert len(found.files) == 40 and any(file.omitted for file in found.files)
+
+
+def test_two_thousand_files_take_a_moment(differ):
+    old = {f"package{i % 50}/module{i}.py": f"value = {i}\n".encode() * 50 for i in range(2000)}
+    new = old | {name: content + b"more = 1\n" for name, content in list(old.items())[::10]}
+    began = time.monotonic()
+    found = differ(old, new)
+    assert time.monotonic() - began < 20
+    assert len(found.files) == 200 and not found.truncated
+
+
+def test_an_archive_that_cannot_be_read_is_refused(tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"no archive" * 200)
+    with pytest.raises(CodeRefused, match="cannot be read"):
+        compare(broken, tar(tmp_path / "whole", {}))
+    with pytest.raises(CodeRefused):
+        compare(tar(tmp_path / "whole", {}), tmp_path / "missing")
+
+
+def test_what_is_packed_of_a_folder_is_compared(tmp_path):
+    first = pack(select(write(tmp_path / "a", train_py="lr = 1\n")), tmp_path / "1", MIB)
+    second = pack(select(write(tmp_path / "a", train_py="lr = 2\n")), tmp_path / "2", MIB)
+    assert only(compare(first.path, second.path)).lines == "@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "x\r", "é\u2028", "\x0c"]), max_size=30)
+CONTENT = st.builds(lambda lines, end: ("\n".join(lines) + end).encode(), LINES, st.sampled_from(["", "\n"]))
+NAMES = st.sampled_from(["a.py", "b c.py", 'q"uo\\te', "tab\there", "é.py", "d/e.py", "d/f g", "\udcff.py"])
+TREES = st.dictionaries(NAMES, CONTENT, max_size=5)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TREES, TREES, st.frozensets(NAMES), st.frozensets(NAMES))
+def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_modes, new_modes):
+    with TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        found = compare(tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes))
+        tree = root / "tree"
+        tree.mkdir()
+        with tarfile.open(root / "old.tar", errors="surrogateescape") as archive:
+            archive.extractall(tree, filter="data")
+        if found.diff:
+            command = ["git", "apply", "--whitespace=nowarn", "-"]
+            patch = found.diff.encode()
+            done = subprocess.run(command, cwd=tree, input=patch, capture_output=True, timeout=60)
+            assert done.returncode == 0, (done.stderr, found.diff)
+        made = {
+            str(path.relative_to(tree)): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+            for path in tree.rglob("*")
+            if path.is_file()
+        }
+        assert made == {name: (content, name in new_modes) for name, content in new.items()}
+
+
+@given(LINES, LINES, st.sampled_from(["", "\n"]))
+def test_lines_only_end_at_line_feeds(old, new, end):
+    found = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + 60)
+    assert found is not None
+    assert all(line[0] in " +-@\\" for line in found.split("\n")[:-1])
