@@ -9,6 +9,7 @@ from pathlib import Path
 
 from db.spec import RunSpec
 from db.states import PointBatch
+from worker.checkpoint_findings import incomplete_findings
 from worker.checkpoints import CheckpointWatch
 from worker.client import Adoption, Client, Part, Refused
 from worker.handover import Handover
@@ -61,6 +62,8 @@ class Courier:
         self._handover = Handover(checkpoints, client, part, label)
         self._points_at = self._mirror_at = self._printed_at = float("-inf")
         self._probe_at = float("-inf")
+        self._has_last_word = False
+        """All that was found wrong has been told, with what became of every checkpoint."""
 
     def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
@@ -78,8 +81,10 @@ class Courier:
         more = self._mirror.step(float("inf")) > 0
         more = self._points.step() == STEP_BATCHES or more
         more = self._printed.step(final=True) | self._probe.step() | more
-        if not more:
-            self.teller.finish()
+        if not more and not self._has_last_word:
+            taken = self._handover.all_taken
+            self.teller.finish(incomplete_findings(self._handover.unfinished()) if taken else [])
+            self._has_last_word = taken
         return more
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
@@ -93,7 +98,7 @@ class Courier:
     @property
     def is_done(self) -> bool:
         """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
-        return self._handover.is_done and self._mirror.pending_bytes() == 0
+        return self._has_last_word and self._handover.is_done and self._mirror.pending_bytes() == 0
 
     def _carry_points(self, now: float, watched: bool) -> bool:
         if now - self._points_at < (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):

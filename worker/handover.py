@@ -8,7 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from db.states import CheckpointOffer
+from db.states import CheckpointOffer, Finding
+from worker.checkpoint_findings import incomplete_findings
+from worker.checkpoint_findings import Unfinished
 from worker.checkpoints import CheckpointWatch, Snapshot
 from worker.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, OffsetMismatch, Part, Refused
 
@@ -53,9 +55,22 @@ class Handover:
                 self._watch.done(snapshot)
 
     @property
+    def all_taken(self) -> bool:
+        """After the end: nothing more will be copied."""
+        return self._all_taken
+
+    def unfinished(self) -> list[Unfinished]:
+        """What was never whole; to be asked when all else was taken."""
+        return self._watch.incomplete()
+
+    @property
     def is_done(self) -> bool:
         """Everything complete was taken after the end, and the server has it."""
         return self._all_taken and not self._watch.pending()
+
+    def findings(self) -> list[Finding]:
+        """What was never whole; for the end of the attempt, when everything complete was taken."""
+        return incomplete_findings(self._watch.incomplete())
 
     def _hand_over(
         self, snapshot: Snapshot, adoption: Adoption | None, may_go_on: Callable[[], bool]

@@ -21,7 +21,7 @@ from worker.launch import recipe_names
 
 AS_GIVEN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision "
-    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang"
+    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s"
 ).split()
 
 
@@ -55,6 +55,7 @@ def launch(
     probe: options.Probe = None,
     hang_after_s: options.HangAfter = None,
     on_hang: options.OnHanging = None,
+    stop_grace_s: options.StopGrace = None,
     wait: options.Wait = False,
     wait_for_nodes: options.WaitForNodes = False,
     dry_run: options.DryRun = False,

@@ -81,6 +81,12 @@ OnHanging = Annotated[
     OnHang | None,
     typer.Option("--on-hang", help="What a hang leads to; resume: the next attempt.", show_default="report"),
 ]
+StopGrace = Annotated[
+    float | None,
+    typer.Option(
+        "--stop-grace", metavar="S", help="Seconds to save in when it is stopped.", show_default="30"
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
 WaitForNodes = Annotated[
     bool, typer.Option("--wait-for-nodes", help="Queue it even when the known nodes do not suffice.")

@@ -398,13 +398,17 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
     assert (tmp_path / "adopted-0").stat().st_nlink == 1
 
 
-def test_a_half_written_checkpoint_is_not_sent(node):
+def test_a_half_written_checkpoint_is_not_sent_but_told_of(node):
     text = (
         "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
     )
-    node.wish(node.assignment(node.script(text)))
+    assignment = node.assignment(node.script(text))
+    node.wish(assignment)
     assert node.until_settled().state == "succeeded"
     assert [one for one in node.server.checkpoints if one["complete"]] == []
+    (finding,) = node.server.told[assignment.fence]
+    assert finding.kind == "checkpoint not whole"
+    assert "work/a.pt" in finding.evidence
 
 
 def stored(node, name, data):
