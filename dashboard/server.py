@@ -35,8 +35,8 @@ from dashboard.api import (
     script,
     snapshots,
     system,
-    worker,
     tensorboard,
+    worker,
     worker_files,
 )
 from dashboard.api.context import Threads
@@ -46,8 +46,8 @@ from dashboard.login import Login
 from dashboard.service import Service
 from dashboard.settings import Settings
 from dashboard.streamlit_app import pages
-from db.engine import StoreUnusable
 from dashboard.tensorboard import TensorBoards
+from db.engine import StoreUnusable
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
@@ -89,8 +89,8 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
         strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
     )
     app.state.service, app.state.threads = shared, Threads()
-    refusals.install(app)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
+    refusals.install(app)
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
