@@ -17,7 +17,7 @@ from dashboard.scripts.options import Option
 from dashboard.scripts.proposals import Proposal
 from dashboard.scripts.reading import Script
 from dashboard.scripts.source import Unreadable
-from dashboard.views.code_fields import RECIPE, code_wish
+from dashboard.views.code_fields import RECIPE, code_wish, named
 from dashboard.views.formats import as_text, plural
 from db.spec import RunSpec
 
@@ -236,7 +236,9 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
         script = cautions.read_target(place[0], *place[1:])
     except Unreadable:  # what is wrong with the file is among the warnings of its plan
         return None
-    mark = hashlib.sha256("\0".join(map(str, place)).encode(errors="replace")).hexdigest()[:10]
+    # As the person named it: the code as it was and as it is now share what was typed.
+    names = (named(values), str(values["entry"]), str(values["module"]))
+    mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:10]
     return ScriptForm(
         script, mark, _words(values["args"]), str(values["precision"]), _count(values["accumulate"])
     )

@@ -231,8 +231,8 @@ def test_figures_are_humanised(rankzero, fake) -> None:
     out = rankzero("runs")[1]
     assert "12.4 k" in out and "NaN" in out and "first light" in out
     out = rankzero("show", "abcdefghij")[1]
-    assert "/tensorboard/abcdefghij/" in out
     assert "step 120/1000" in out and "00:01:01 left" in out and "2 on 1 node" in out
+    assert "/tensorboard/abcdefghij/" in out
 
 
 def test_names_cannot_steer_the_terminal(rankzero, fake) -> None:
