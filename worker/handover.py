@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from db.states import CheckpointOffer, Finding
-from worker.checkpoint_findings import incomplete_findings
+from db.states import CheckpointOffer
 from worker.checkpoint_findings import Unfinished
 from worker.checkpoints import CheckpointWatch, Snapshot
 from worker.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, OffsetMismatch, Part, Refused
@@ -67,10 +66,6 @@ class Handover:
     def is_done(self) -> bool:
         """Everything complete was taken after the end, and the server has it."""
         return self._all_taken and not self._watch.pending()
-
-    def findings(self) -> list[Finding]:
-        """What was never whole; for the end of the attempt, when everything complete was taken."""
-        return incomplete_findings(self._watch.incomplete())
 
     def _hand_over(
         self, snapshot: Snapshot, adoption: Adoption | None, may_go_on: Callable[[], bool]
