@@ -20,7 +20,7 @@ from worker import processes
 from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, end_of
-from worker.meeting import Meeting, has_endpoint
+from worker.meeting import Meeting, may_prepare
 from worker.notes import (
     END_FILE,
     REPORTED_FILE,
@@ -165,7 +165,7 @@ class Attempt:
         if self._stop_grace_s is not None:
             if not self._preparing and not self._has_supervisor():
                 self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
-        elif self._preparing or not has_endpoint(self.assignment):
+        elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
         elif not launch.exists():
             self._preparing = True

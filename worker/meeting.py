@@ -8,12 +8,12 @@ from db.spec import Assignment
 from db.states import PartReport
 from worker.client import Client, Part
 from worker.notes import read_object, write_whole
-from worker.preparation import INTERPRETER_FILE, Node, free_port
+from worker.preparation import INTERPRETER_FILE, Node, free_port, has_endpoint
 
 
-def has_endpoint(assignment: Assignment) -> bool:
-    """Nodes meet where rank 0's node says; it has to say so first."""
-    return assignment.spec.nodes == 1 or assignment.master_port is not None
+def may_prepare(assignment: Assignment, folder: Path) -> bool:
+    """Before the endpoint is known, a node finds out what it trains with, and no more."""
+    return has_endpoint(assignment) or not (folder / INTERPRETER_FILE).exists()
 
 
 class Meeting:

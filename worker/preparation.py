@@ -56,8 +56,9 @@ class Node:
 def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:
     """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
     spec = assignment.spec
-    python = _interpreter(spec, node)
-    write_whole(folder / INTERPRETER_FILE, json.dumps(python.facts))
+    python = _interpreter(spec, folder, node)
+    if not has_endpoint(assignment):
+        return  # what trains can be told already; all else depends on where the nodes meet
     work = folder / "work"
     _check_workdir(spec, node)
     _bring_code(spec, work, node, fetch)
@@ -68,6 +69,11 @@ def prepare(assignment: Assignment, folder: Path, node: Node, download: Download
     write_whole(folder / "spec.json", spec.model_dump_json())
     order = launch_order(assignment, folder, node, python.path, resume_path)
     write_whole(folder / LAUNCH_FILE, json.dumps(order))
+
+
+def has_endpoint(assignment: Assignment) -> bool:
+    """Nodes meet where rank 0's node says; it has to say so first."""
+    return assignment.spec.nodes == 1 or assignment.master_port is not None
 
 
 def launch_order(
@@ -130,8 +136,8 @@ def _plan(
     )
 
 
-def _interpreter(spec: RunSpec, node: Node) -> Interpreter:
-    """The Python that trains: the one the spec names, else the node's default; with a torch that can train."""
+def _interpreter(spec: RunSpec, folder: Path, node: Node) -> Interpreter:
+    """The Python that trains, the one the spec names or the node's default; noted. Raises CannotStart."""
     own = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
     try:
         found = ask(find(spec.python or node.python), training_environment(os.environ) | own)
@@ -140,6 +146,7 @@ def _interpreter(spec: RunSpec, node: Node) -> Interpreter:
         reason = Reason.SCRIPT_MISSING if error.is_missing else Reason.LAUNCH_FAILED
         where = f"node {node.name}" + ("" if spec.python else " (whose default it is)")
         raise CannotStart(reason, error.on(where)) from error
+    write_whole(folder / INTERPRETER_FILE, json.dumps(found.facts))
     return found
 
 

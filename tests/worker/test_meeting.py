@@ -75,6 +75,17 @@ def test_a_worker_that_is_replaced_while_it_waits_waits_on(node: NodeUnderTest) 
     assert node.until_settled().state == "succeeded"
 
 
+def test_what_trains_is_told_before_the_nodes_know_where_to_meet(node: NodeUnderTest) -> None:
+    script = node.script("print('started')")
+    node.wish(node.assignment(script, node_rank=1, spec=TWO_NODES, may_start=False))
+    node.until(lambda: interpreters(node))
+    for _ in range(3):
+        node.turn()
+    assert not (node.dir(node_rank=1) / "launch.json").exists()
+    wish(node, may_start=True)
+    assert node.until_settled().state == "succeeded"
+
+
 def test_a_stop_while_it_waits_ends_it_unstarted(node: NodeUnderTest) -> None:
     wish(node, may_start=False)
     until_prepared(node)
