@@ -11,7 +11,7 @@ from dashboard import preview, remedies, service
 from dashboard.arguments import Option
 from dashboard.views import launch_code, launch_plan, launch_script, navigation, style
 from dashboard.views.formats import as_text
-from dashboard.views.launch_fields import PREFIX, Fields
+from dashboard.views.launch_fields import HELP, PREFIX, Fields
 from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, Reading, read, values_of
 from dashboard.views.launch_script import ScriptForm
 from dashboard.views.tables import table
@@ -22,6 +22,7 @@ from db.spec import RUN_ID, RunSpec
 SCALINGS = ("none", "linear", "sqrt")
 PRECISIONS = ("fp32", "bf16", "fp16")
 STRATEGIES = ("ddp", "fsdp", "dp", "single")
+ON_HANG = ("report", "end", "resume")
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
 
@@ -193,6 +194,7 @@ def _more(form: Fields) -> None:
         form.text("workdir", placeholder="a fresh directory")
         form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
         form.text("stop_grace_s")
+        form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
     with right:
         form.area("links", placeholder="data=/mnt/imagenet")
         form.text("python", placeholder="the worker's own")
@@ -200,6 +202,10 @@ def _more(form: Fields) -> None:
             form.choice("launcher", None, LAUNCHERS)
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
+        )
+        form.choice("on_hang", None, ON_HANG)
+        st.toggle(
+            "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
         )
 
 

@@ -36,6 +36,11 @@ HELP = {
     "python": "The interpreter that trains. Empty: the worker's own.",
     "launcher": "automatic: torchrun, or python for a single process.",
     "resume": "RUN or RUN:CHECKPOINT; without a name the latest complete one.",
+    "probe": "Steps, waiting for data, memory, and the line of every rank; finds hangs and silent mistakes. "
+    "Costs less than 1 % of the step rate; the script is not changed.",
+    "hang_after_s": "Seconds without a step of any rank; saving, validating and compiling do not count.",
+    "on_hang": "report: say which rank is behind. end: stop the run. resume: stop it, and go on from its "
+    "latest checkpoint.",
     "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
 }
 

@@ -47,6 +47,9 @@ LABELS = {
     "links": "Links",
     "resume": "Resume from",
     "stop_grace_s": "Grace at a stop",
+    "probe": "Watch the ranks",
+    "hang_after_s": "A hang after",
+    "on_hang": "After a hang",
 }
 EMPTY: dict[str, Any] = {
     **EMPTY_CODE,
@@ -57,11 +60,13 @@ EMPTY: dict[str, Any] = {
     "strategy": "ddp",
     "launcher": "automatic",
     "wait_for_nodes": False,
+    "probe": True,
+    "on_hang": "report",
     "project": "default",
     "stop_grace_s": "30",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume".split(),
+        " workdir links resume hang_after_s".split(),
         "",
     ),
 }
@@ -69,7 +74,7 @@ EMPTY: dict[str, Any] = {
 
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
-    " precision accumulate strategy seed python workdir resume stop_grace_s"
+    " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang"
 ).split()
 
 
@@ -105,6 +110,7 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     return values | {
         "launcher": spec.launcher or "automatic",
         "wait_for_nodes": spec.wait_for_nodes,
+        "probe": spec.probe,
         "args": shlex.join(spec.args),
         "env": _lines(spec.env),
         "links": _lines(spec.links),
@@ -118,6 +124,7 @@ def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]
         refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
         wish["target"] = STAND_IN
     wish["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
+    wish["probe"] = bool(values.get("probe", True))
     if values.get("launcher") not in (None, "automatic"):
         wish["launcher"] = values["launcher"]
     for name, parse in (("args", shlex.split), ("env", _pairs), ("links", _pairs)):

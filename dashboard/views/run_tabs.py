@@ -19,7 +19,7 @@ from db.spec import RunSpec
 from db.views import AttemptView, PartView
 
 MOST_LINES = 200
-SPEC_UNITS = {"stop_grace_s": " s"}
+SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 
 
 @st.fragment(run_every=5)
