@@ -53,13 +53,13 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
     """Plan a run without starting it; more than the nodes offer is only warned of.
 
     `is_brought`: whoever asks has the code and brings it, so it is not looked for here."""
-    spec = with_recipe_defaults(with_devices_counted(_with_entry(spec), nodes))
+    spec = with_recipe_defaults(with_devices_counted(spec, nodes))
     spec = interpreters.with_project_python(spec, nodes)
     python, torchrun = interpreters.programs(spec.python)
     kind = next((device.kind for node in nodes for device in node.devices), "cpu")
     shown = range(min(spec.nodes, MOST_COMMANDS))
     plans = [
-        launch.plan(spec, node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
+        launch.plan(_with_entry(spec), node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
         for rank in shown
     ]
     return Preview(
@@ -152,11 +152,11 @@ def _exists(path: str) -> bool:
 
 
 def _with_entry(spec: RunSpec) -> RunSpec:
-    """A script is started where its snapshot will lie."""
-    is_named = bool(spec.entry or spec.module or spec.workdir) or is_git_address(spec.target)
-    if is_named or spec.target in launch.recipe_names():
+    """A script is started where its snapshot will lie; what a folder starts may not be named yet."""
+    if spec.entry or spec.module or spec.workdir or spec.target in launch.recipe_names():
         return spec
-    return spec.model_copy(update={"entry": PurePosixPath(spec.target).name})
+    is_script = not is_git_address(spec.target) and not (_exists(spec.target) and Path(spec.target).is_dir())
+    return spec.model_copy(update={"entry": PurePosixPath(spec.target).name if is_script else "<entry>"})
 
 
 def _check_on_disk(spec: RunSpec) -> None:
