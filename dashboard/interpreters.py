@@ -51,6 +51,12 @@ def remark(spec: RunSpec) -> str | None:
     return f"trains with {spec.python}, found in the project"
 
 
+def advice(spec: RunSpec) -> str | None:
+    """The same for a plan."""
+    found = remark(spec)
+    return f"It {found}; name another with --python." if found else None
+
+
 def described(facts: Mapping[str, Any]) -> list[str]:
     """Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5, its path: as far as it has them."""
     names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}

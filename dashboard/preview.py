@@ -192,8 +192,8 @@ def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
 
 def _warnings(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool) -> list[str]:
     found = [*capacity(spec, nodes), *cautions.cautions(spec)]
-    if remark := interpreters.remark(spec):
-        found.append(f"It {remark}; --python chooses another.")
+    if advice := interpreters.advice(spec):
+        found.append(advice)
     if len(nodes) and spec.nodes > MOST_COMMANDS:
         found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
     try:

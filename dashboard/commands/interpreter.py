@@ -28,5 +28,5 @@ def with_project_python(server: Server, spec: dict[str, Any], *, is_launch: bool
     if not interpreters.all_here(node["hostname"] for node in nodes if node["state"] != "lost"):
         return spec
     if is_launch:
-        warn(f"Note: It trains with {found}, found in the project; --python chooses another.")
+        warn(f"Note: It trains with {found}, found in the project; name another with --python.")
     return spec | {"python": str(found)}

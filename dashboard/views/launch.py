@@ -197,7 +197,7 @@ def _more(form: Fields) -> None:
         form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
     with right:
         form.area("links", placeholder="data=/mnt/imagenet")
-        form.text("python", placeholder="the worker's own")
+        form.text("python", placeholder="the project's, else the node's")
         if st.session_state[PREFIX + "source"] == RECIPE:
             form.choice("launcher", None, LAUNCHERS)
         st.toggle(

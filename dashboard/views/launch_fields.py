@@ -33,7 +33,8 @@ HELP = {
     "env": "One NAME=VALUE a line.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
     "workdir": "Empty: a fresh directory for every attempt. A path: the run works in place.",
-    "python": "The interpreter that trains. Empty: the worker's own.",
+    "python": "The Python that trains, or the folder of a virtual environment, on the nodes. Empty: the .venv or "
+    "venv in the script's project where every node is on this machine, else each node's default.",
     "launcher": "automatic: torchrun, or python for a single process.",
     "resume": "RUN or RUN:CHECKPOINT; without a name the latest complete one.",
     "probe": "Steps, waiting for data, memory, and the line of every rank; finds hangs and silent mistakes. "

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import streamlit as st
 
-from dashboard import cautions, service
+from dashboard import cautions, interpreters, service
 from dashboard.preview import capacity, preview, with_devices_counted, with_recipe_defaults
 from dashboard.views import launch_meaning
 from dashboard.views.formats import as_text, count, learning_rate
@@ -44,9 +44,11 @@ def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
     with st.container(key="launch_room"):
         st.markdown(f"{ROOM_ICONS[room.verdict]} {as_text(room.sentence)}")
         told = {*told, *capacity(spec, nodes)}  # the room says it better
+        trains_with = interpreters.advice(interpreters.with_project_python(draft, nodes))
         for sentence in preview(draft, nodes).warnings:
             if sentence not in told:
-                st.markdown(f":material/warning: {as_text(sentence)}")
+                icon = "info" if sentence == trains_with else "warning"
+                st.markdown(f":material/{icon}: {as_text(sentence)}")
         for sentence in launch_meaning.advice(spec):
             st.markdown(f":material/lightbulb: {as_text(sentence)}")
 

@@ -149,7 +149,7 @@ def test_the_command_line_finds_it_too(product: Product, second: Second, script:
     assert done.returncode == 0, done.stderr
     run_id = json.loads(done.stdout)["id"]
     assert parts(product, run_id)[0]["interpreter"]["path"] == f"{environment}/bin/python"
-    assert "found in the project; --python chooses another" in done.stderr
+    assert "found in the project; name another with --python" in done.stderr
 
 
 def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product: Product, script: Path):
