@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from dashboard.client import CommandFailed
-from dashboard.commands import checkpoints, launch, output, ranks, runs, starting, system
+from dashboard.commands import checkpoints, diff, launch, output, ranks, runs, starting, system
 from dashboard.commands.printing import warn
 
 FORWARDING = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -27,6 +27,7 @@ app.command(context_settings=FORWARDING)(starting.worker)
 app.command()(launch.launch)
 app.command()(runs.runs)
 app.command()(runs.show)
+app.command()(diff.diff)
 app.command()(ranks.ranks)
 app.command()(output.metrics)
 app.command()(output.logs)

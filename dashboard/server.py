@@ -25,6 +25,7 @@ from dashboard import headers, refusals, service
 from dashboard.access import TokenUnusable, make_private_directory, write_private
 from dashboard.api import (
     checkpoints,
+    differences,
     docs,
     errors,
     live,
@@ -56,6 +57,7 @@ MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
     runs,
+    differences,
     script,
     snapshots,
     metrics,

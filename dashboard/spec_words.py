@@ -1,0 +1,26 @@
+"""Two values of a specification side by side, in words that tell them apart."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+NOT_SET = "–"
+
+
+def in_words(old: Any, new: Any) -> tuple[str, str]:
+    """Both values as people write them; figures with as many digits as it takes."""
+    said = _said(old), _said(new)
+    return said if said[0] != said[1] else (repr(old), repr(new))
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return NOT_SET
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return shlex.join(str(word) for word in value) or NOT_SET
+    return str(value)
