@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.scripts.options import Option, written
@@ -24,6 +24,8 @@ class Filled:
     """The keys of the proposals that are ticked."""
     precision: str = "fp32"
     accumulate: int = 1
+    decided: Collection[str] = ()
+    """The values of the form that are set: only an option can be left out where there is none, never a word."""
 
 
 def key_of(proposal: Proposal) -> str:
@@ -53,7 +55,9 @@ def applicable(proposals: Sequence[Proposal], filled: Filled) -> list[Proposal]:
     return [
         p
         for p in proposals
-        if p.only_when in (None, filled.precision) and (p.field != "accumulate" or filled.accumulate != 1)
+        if p.only_when in (None, filled.precision)
+        and (p.field != "accumulate" or filled.accumulate != 1)
+        and (not p.argument.startswith("{") or p.field in filled.decided)
     ]
 
 
@@ -63,10 +67,10 @@ def take_apart(
     """The fields that make exactly these arguments, and the rest, typed behind them; the more fields, the better."""
     for end in range(min(len(args), MOST_TAKEN_APART), 0, -1):
         values, taken, rest = _sorted_out(options, applicable(proposals, given), args[:end])
-        filled, free = Filled(values, taken, given.precision, given.accumulate), [*rest, *args[end:]]
+        filled, free = replace(given, values=values, taken=taken), [*rest, *args[end:]]
         if [*compose(options, proposals, filled, free), *free] == list(args):
             return filled, free
-    return Filled({}, (), given.precision, given.accumulate), list(args)
+    return replace(given, values={}, taken=()), list(args)
 
 
 def named(options: Sequence[Option], free: Sequence[str]) -> set[str]:

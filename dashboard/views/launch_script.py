@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -14,7 +15,7 @@ from dashboard import cautions
 from dashboard.scripts import command
 from dashboard.scripts.command import Filled, key_of
 from dashboard.scripts.options import Option
-from dashboard.scripts.proposals import Proposal
+from dashboard.scripts.proposals import LABELS, Proposal
 from dashboard.scripts.reading import Script
 from dashboard.scripts.source import Unreadable
 from dashboard.views.code_fields import RECIPE, code_wish, named
@@ -25,6 +26,7 @@ MOST_AT_ONCE = 8
 """More arguments than these are folded away."""
 MOST_WITHOUT_SEARCH = 25
 COLUMNS = 3
+PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 GIVEN_BY_LAUNCHER = ("local_rank",)
 FIELD, TAKE = "launch_own_", "launch_take_"
 STRATEGY_FROM = "launch_strategy_from"
@@ -39,8 +41,8 @@ class ScriptForm:
     """Tells this script's fields from another's, so that each keeps what was typed for it."""
     free: tuple[str, ...]
     """What is typed freely; it wins over every field."""
-    precision: str = "fp32"
-    accumulate: int = 1
+    decided: Filled
+    """What the rest of the form decides."""
 
     @property
     def args(self) -> list[str]:
@@ -64,12 +66,11 @@ class ScriptForm:
         values = {option.name: self._typed(option) for option in self.script.options}
         given = {name: value for name, value in values.items() if value is not None}
         taken = [key_of(proposal) for proposal in self.script.proposals if self._is_taken(proposal)]
-        return Filled(given, taken, self.precision, self.accumulate)
+        return replace(self.decided, values=given, taken=taken)
 
     def fill(self, args: Sequence[str]) -> list[str]:
         """Write arguments into the fields; returns those that no field makes."""
-        given = Filled(precision=self.precision, accumulate=self.accumulate)
-        filled, rest = command.take_apart(self.script.options, self.script.proposals, args, given)
+        filled, rest = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
         for key in [
             key
             for key in st.session_state
@@ -79,7 +80,7 @@ class ScriptForm:
         for option in self.script.options:
             if option.name in filled.values:
                 st.session_state[self.key(option)] = filled.values[option.name]
-        for proposal in command.applicable(self.script.proposals, given):
+        for proposal in command.applicable(self.script.proposals, self.decided):
             st.session_state[self._take_key(proposal)] = key_of(proposal) in filled.taken
         return rest
 
@@ -91,8 +92,11 @@ class ScriptForm:
             return
         read_from = " and ".join(self.script.parsers)
         st.markdown(f"**Arguments of {name}**")
+        needed = (
+            " What has a \\* must be given." if any(option.required for option in self._offered()) else ""
+        )
         st.caption(
-            f"Read from {as_text(read_from)} in its source. What is left empty keeps the script's default."
+            f"Read from {as_text(read_from)} in its source. What is left empty keeps the script's default.{needed}"
         )
         self._proposals()
         self._fields()
@@ -103,7 +107,7 @@ class ScriptForm:
 
     def _proposals(self) -> None:
         said = command.named(self.script.options, self.free)
-        shown = command.applicable(self.script.proposals, Filled({}, (), self.precision, self.accumulate))
+        shown = command.applicable(self.script.proposals, self.decided)
         shown = [proposal for proposal in shown if proposal.option not in said]
         if not shown:
             return
@@ -164,8 +168,10 @@ class ScriptForm:
                     self._field(option)
 
     def _field(self, option: Option) -> None:
-        key, label = self.key(option), as_text(option.flag)
-        label += " :orange[required]" if option.required else ""
+        key = self.key(option)
+        # Screen readers get a label as it is written here, so that escapes are only for names that need them.
+        label = option.flag if PLAIN_FLAG.fullmatch(option.flag) else as_text(option.flag)
+        label += " *" if option.required else ""
         about = as_text(option.help) if option.help else None
         if option.kind == "switch":
             st.session_state.setdefault(key, bool(option.default))
@@ -219,8 +225,7 @@ class ScriptForm:
         return bool(st.session_state.get(self._take_key(proposal), proposal.is_ticked))
 
     def _shows_as_taken(self, proposal: Proposal) -> bool:
-        filled = Filled({}, (), self.precision, self.accumulate)
-        return self._is_taken(proposal) and proposal in command.applicable([proposal], filled)
+        return self._is_taken(proposal) and bool(command.applicable([proposal], self.decided))
 
     def _take_key(self, proposal: Proposal) -> str:
         return f"{TAKE}{self.mark}_{key_of(proposal)}"
@@ -239,9 +244,7 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
     # As the person named it: the code as it was and as it is now share what was typed.
     names = (named(values), str(values["entry"]), str(values["module"]))
     mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:10]
-    return ScriptForm(
-        script, mark, _words(values["args"]), str(values["precision"]), _count(values["accumulate"])
-    )
+    return ScriptForm(script, mark, _words(values["args"]), _decided(values))
 
 
 def follow_strategy(form: ScriptForm | None, key: str) -> None:
@@ -282,6 +285,11 @@ def _shown(option: Option) -> str:
     if option.default in (None, "", []):
         return "several values" if option.kind in ("values", "repeated", "positionals") else option.type or ""
     return shlex.join(map(str, option.default)) if isinstance(option.default, list) else str(option.default)
+
+
+def _decided(values: Mapping[str, Any]) -> Filled:
+    is_set = [name for name in LABELS if str(values.get(name) or "").strip()]
+    return Filled(precision=str(values["precision"]), accumulate=_count(values["accumulate"]), decided=is_set)
 
 
 def _words(text: Any) -> tuple[str, ...]:

@@ -62,12 +62,12 @@ def fill(page: AppTest, **values: str) -> AppTest:
 def own(page: AppTest, label: str):
     """The field of one of the script's arguments, by the flag it shows."""
     widgets = [*page.text_input, *page.selectbox, *page.toggle]
-    return next(one for one in widgets if one.label.replace("\\", "").split(" :")[0] == label)
+    return next(one for one in widgets if one.label.removesuffix(" *") == label)
 
 
 def labels(page: AppTest) -> set[str]:
     widgets = [*page.text_input, *page.selectbox, *page.toggle]
-    return {one.label.replace("\\", "") for one in widgets}
+    return {one.label for one in widgets}
 
 
 def tick(page: AppTest, argument: str):
@@ -85,7 +85,7 @@ def specs(pages: Pages) -> list[RunSpec]:
 
 def test_a_scripts_arguments_are_fields_that_add_nothing_until_they_are_changed(pages, script):
     page = open_form(pages, script)
-    assert {"data :orange[required]", "--arch", "--lr-decay", "--amp", "--workers"} <= labels(page)
+    assert {"data *", "--arch", "--lr-decay", "--amp", "--workers"} <= labels(page)
     assert not {"--lr", "--batch-size"} & labels(page), "these are filled in from the form"
     assert own(page, "--workers").placeholder == "4" and command(page) == ""
     own(page, "data").set_value("/my data")
@@ -176,6 +176,18 @@ def test_a_subcommands_arguments_show_once_it_is_chosen(pages, script):
     own(page, "command").set_value("eval").run()
     own(page, "--height").set_value("3").run()
     assert command(page) == "eval --height=3"
+
+
+def test_a_word_is_only_filled_in_once_there_is_something_to_fill_in(pages, script):
+    script.write_text(
+        "p.add_argument('total_epochs', type=int)\np.add_argument('save_every', type=int)\nprint(1)"
+    )
+    page = open_form(pages, script)
+    assert {"total_epochs *", "save_every *"} <= labels(page)
+    own(page, "save_every").set_value("5")
+    fill(page, epochs="3")
+    assert "total_epochs *" not in labels(page)
+    assert command(page) == "3 5"
 
 
 def test_a_run_fills_the_form_again_and_launches_as_it_was(pages, script):
