@@ -8,8 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from dashboard.cli import app
 from dashboard.interpreters import programs, project_python, remark, with_project_python
+from dashboard.up import Parent, Plan
 from db.spec import RunSpec
 
 
@@ -133,3 +136,32 @@ def test_programs_as_a_plan_shows_them(tmp_path: Path) -> None:
     assert programs("python3.12") == ("python3.12", None)
     assert programs("~/env/bin/python") == ("~/env/bin/python", "~/env/bin/torchrun")
     assert programs(f"{tmp_path}/env") == (f"{tmp_path}/env/bin/python", f"{tmp_path}/env/bin/torchrun")
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *given: str) -> list[str]:
+    """What `rankzero worker` starts the worker with."""
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda program, argv: started.append(argv))
+    assert CliRunner().invoke(app, ["worker", "--server", "http://x", *given]).exit_code == 0
+    return started[0]
+
+
+@pytest.mark.parametrize("named", ["env", "env/bin/python", "./env/bin/python"])
+def test_a_path_on_the_command_line_is_seen_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    environment(tmp_path / "env")
+    monkeypatch.chdir(tmp_path)
+    path = options_of(monkeypatch, "--python", named)[-1]
+    assert path == str(tmp_path / named)  # an environment's Python is a link, which is not followed
+
+
+def test_a_nodes_default_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--python" not in options_of(monkeypatch)
+    monkeypatch.setenv("RANKZERO_PYTHON", "python3.12")
+    assert options_of(monkeypatch)[-2:] == ["--python", "python3.12"]
+
+
+def test_up_hands_its_python_to_its_worker(tmp_path: Path) -> None:
+    parent = Parent(Plan(data=tmp_path, python="/opt/env/bin/python"), 1)
+    assert parent._worker_options()[-2:] == ["--python", "/opt/env/bin/python"]
