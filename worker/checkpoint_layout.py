@@ -21,8 +21,8 @@ from worker.checkpoint_pickle import (
     describe,
 )
 
-OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How torch.save's files began before 1.6, and begin with `_use_new_zipfile_serialization=False`."""
+OLD_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The number with which torch.save's files began before 1.6, and begin with `_use_new_zipfile_serialization=False`."""
 
 
 class Unreadable(ValueError):
@@ -252,7 +252,7 @@ def _read_old(whole: Region, limits: Limits) -> TorchFile:
     A plain pickle is its first and only one.
     """
     data, at = whole.read_up_to(0, limits.pickle_bytes), 0
-    is_torch = data.startswith(OLD_MAGIC)
+    is_torch = OLD_MAGIC in data[:32]
     for _ in range(3 if is_torch else 0):
         at += describe(data[at : at + 4096], limits).size_bytes
     found = describe(data[at:], limits)
