@@ -33,10 +33,15 @@ class Form:
     def file_name(self, name: str) -> str:
         """`last.pt` -> `last.no-prefix.safetensors`: told from the original at a glance."""
         path = PurePosixPath(name)
-        suffix = ".safetensors" if self.safetensors else path.suffix
-        return f"{path.stem}{'.no-prefix' if self.strip else ''}{suffix}"
+        suffix = FILE_SUFFIX if name.endswith(FILE_SUFFIX) else path.suffix
+        stem = path.name.removesuffix(suffix)
+        return f"{stem}{'.no-prefix' if self.strip else ''}{'.safetensors' if self.safetensors else suffix}"
+
+
+FILE_SUFFIX = ".pth.tar"
+"""What many scripts call a file of torch.save: it is no archive."""
 
 
 def is_folder(name: str) -> bool:
     """Whether a checkpoint is a folder, on its way as one archive."""
-    return name.endswith(".tar")
+    return name.endswith(".tar") and not name.endswith(FILE_SUFFIX)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dashboard import cli, rewrites
-from dashboard.checkpoint_form import Form
+from dashboard.checkpoint_form import Form, is_folder
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 torch = pytest.importorskip("torch")
@@ -269,6 +269,22 @@ def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) 
     answer = stored.get("format=safetensors")
     assert "a??Set-Cookie: \\xfc=1" in answer.headers["x-rankzero-note"]
     assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("name", "stripped", "as_safetensors"),
+    [
+        ("work/last.pt", "last.no-prefix.pt", "last.safetensors"),
+        ("checkpoint.pth.tar", "checkpoint.no-prefix.pth.tar", "checkpoint.safetensors"),
+        ("out/checkpoint-5.tar", "checkpoint-5.no-prefix.tar", "checkpoint-5.safetensors"),
+        ("epoch=3-step=5.ckpt", "epoch=3-step=5.no-prefix.ckpt", "epoch=3-step=5.safetensors"),
+        ("model", "model.no-prefix", "model.safetensors"),
+    ],
+)
+def test_the_form_is_seen_in_the_name(name: str, stripped: str, as_safetensors: str) -> None:
+    assert Form(strip=True).file_name(name) == stripped
+    assert Form(safetensors=True).file_name(name) == as_safetensors
+    assert is_folder(name) is (name == "out/checkpoint-5.tar")
 
 
 # -- by command ----------------------------------------------------------------------------------
