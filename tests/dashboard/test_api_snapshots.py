@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from dashboard import cli
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, names_in, write
+from tests.dashboard.git_server import git_over_https
 from tests.dashboard.running import FakeNode, Running, running
 from worker.client import Refused
 
@@ -193,6 +196,45 @@ def test_the_dashboard_makes_snapshots_of_its_own_disk(dashboard, node, tmp_path
     assert names_in(dashboard.service.snapshots.path(sha256)) == ["model.py", "train.py"]
     again = dashboard.run(dashboard.launch(**run["spec"] | {"snapshot": None}))
     assert again["spec"] == run["spec"]
+
+
+def test_a_repository_is_cloned_by_the_dashboard_or_by_the_command_line(
+    dashboard, node, tmp_path, monkeypatch, capsys
+):
+    code = write(tmp_path / "code.git", train_py="print(1)\n")
+    first = commit(code)
+    with git_over_https(tmp_path) as (url, server, certificate):
+        monkeypatch.setenv("GIT_SSL_CAINFO", str(certificate))
+        address = {"target": f"{url}/code.git", "entry": "train.py", "ref": "main"}
+        run = dashboard.run(dashboard.launch(**address))
+        monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+        monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+        arguments = [
+            address["target"],
+            "--ref",
+            "main",
+            "--entry",
+            "train.py",
+            "--gpus-per-node",
+            "1",
+            "--json",
+        ]
+        assert cli.run(["launch", *arguments]) == 0
+        other = dashboard.run(json.loads(capsys.readouterr().out)["id"])
+        asked = len(server.asked)
+        assert cli.run(["launch", *arguments, "--dry-run"]) == 0
+        assert len(server.asked) == asked
+        write(code, train_py="print(2)\n")
+        commit(code, "second")
+        again, now = (
+            dashboard.run(dashboard.launch(**run["spec"] | {"snapshot": which}))
+            for which in (run["spec"]["snapshot"], None)
+        )
+        missing = dashboard.http.post("/api/runs", json=address | {"ref": "none"})
+    assert run["spec"] == other["spec"] == again["spec"] != now["spec"]
+    origin = dashboard.http.get(f"/api/snapshots/{run['spec']['snapshot']}").json()["origin"]
+    assert (origin["kind"], origin["commit"], origin["ref"]) == ("git", first, "main")
+    assert (missing.status_code, missing.json()["detail"]["field"]) == (422, "ref")
 
 
 @pytest.mark.parametrize("name", ["my train.py", "project.zip"])

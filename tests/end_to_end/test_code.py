@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.product import Product
+from tests.end_to_end.product import Product, wait_for
 
 ONE = {"strategy": "single", "gpus_per_node": 1}
 
@@ -161,3 +162,37 @@ def test_bad_code_is_refused_in_a_sentence_and_nothing_is_started(product: Produ
         assert words in result.stderr and result.stderr.count("\n") == 1, (arguments, result.stderr)
         assert "secret" not in result.stderr
     assert len(product.get("/api/runs")) == before
+
+
+def test_a_second_machine_gets_the_same_code_by_its_hash(
+    product: Product, folder: Path, tmp_path: Path
+) -> None:
+    data = product.data.parent / f"{product.data.name}-second"  # a name that the product's clean-up finds
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "dashboard.cli",
+        "worker",
+        "--server",
+        product.url,
+        "--name",
+        "second",
+    ]
+    env = product.env | {"RANKZERO_TOKEN": (product.data / "join-token").read_text().strip()}
+    with (tmp_path / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(
+            [*command, "--slots", "1", "--data", str(data)], env=env, stdout=log, stderr=log
+        )
+    try:
+        wait_for(lambda: len(product.get("/api/nodes")) == 2, "the second node")
+        run_id = product.launch(folder, entry="train.py", nodes=2, gpus_per_node=1)
+        end(product, run_id)
+        sha256 = product.run(run_id)["spec"]["snapshot"]
+        copies = [place / "node" / "snapshots" / f"{sha256}.tar" for place in (product.data, data)]
+        assert {hashlib.sha256(copy.read_bytes()).hexdigest() for copy in copies} == {sha256}
+        other = product.request("GET", f"/api/runs/{run_id}/logs?rank=1").text
+        assert other == "script as it was\n"
+    finally:
+        worker.terminate()
+        worker.wait(30)
