@@ -1,6 +1,8 @@
 """Written for torch.distributed.launch: the rank on this node comes as an argument, --local_rank.
 
-By hand:        python -m torch.distributed.launch --nproc-per-node 2 examples/legacy_launch.py
+torch 2 calls it --local-rank. Rankzero sees which name the script knows; by hand torchrun is told how to say it.
+
+By hand:        torchrun --standalone --nproc-per-node 2 examples/legacy_launch.py --local_rank='${local_rank}'
 With Rankzero:  rankzero launch examples/legacy_launch.py --launcher launch --gpus-per-node 2
 """
 
@@ -16,8 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 def main():
     parser = argparse.ArgumentParser()
-    # torch 2 passes it with a dash, torch 1 with an underscore
-    parser.add_argument("--local_rank", "--local-rank", type=int, required=True)
+    parser.add_argument("--local_rank", type=int, required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=0.05)

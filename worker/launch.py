@@ -44,6 +44,7 @@ class Place:
     torchrun: str | None = "torchrun"
     resume_path: str | None = None
     cpu_threads: int | None = None
+    local_rank_option: str | None = None
 
     @property
     def work_dir(self) -> str:
@@ -78,20 +79,32 @@ def plan(
     torchrun: str | None = "torchrun",
     resume_path: str | None = None,
     cpu_threads: int | None = None,
+    local_rank_option: str | None = None,
 ) -> LaunchPlan:
-    """The command of one node. `torchrun` is None where only `python -m torch.distributed.run` exists."""
+    """The command of one node. `torchrun` is None where only `python -m torch.distributed.run` exists.
+
+    `local_rank_option`: how a script for `launch` wants to be told its rank, where not as torch 2 does.
+    """
     place = Place(
         run_id, attempt, node_rank, tuple(devices), device_kind,
         "<node0-address>" if master_addr is None else master_addr,
         "<port>" if master_port is None else str(master_port),
-        local_addr, interface, str(attempt_dir), python, torchrun, resume_path, cpu_threads,
+        local_addr, interface, str(attempt_dir), python, torchrun, resume_path, cpu_threads, local_rank_option,
     )  # fmt: skip
     filled = _filled_in(spec, place)
     command = [*_launcher(spec, place), *_program(spec, place)]
+    if spec.effective_launcher == "launch" and local_rank_option:
+        command.append(f"{local_rank_option}=${{local_rank}}")  # torch fills it in for each rank
     if spec.target in RECIPES:
         command += _recipe_flags(spec, place)
     command += _arguments(spec.args, filled)
     return LaunchPlan(tuple(command), _environment(spec, place, filled), spec.workdir or place.work_dir)
+
+
+def local_rank_option(source: str) -> str | None:
+    """`--local_rank` for a script that was written for torch 1 and knows no other name of it."""
+    underscored, dashed = (re.search(f"""["']--local{mark}rank["']""", source) for mark in "_-")
+    return "--local_rank" if underscored and not dashed else None
 
 
 def short_float(value: float) -> str:
@@ -105,6 +118,7 @@ def _launcher(spec: RunSpec, place: Place) -> list[str]:
         return [place.python, "-u"]
     if kind == "launch":
         start = [place.python, "-m", "torch.distributed.launch"]
+        start += ["--use-env"] if place.local_rank_option else []
     elif place.torchrun is None:
         start = [place.python, "-m", "torch.distributed.run"]
     else:

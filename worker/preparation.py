@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tarfile import is_tarfile
@@ -16,7 +17,7 @@ from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker import snapshots
 from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
-from worker.launch import LaunchPlan, plan, recipe_names, recipe_path
+from worker.launch import LaunchPlan, local_rank_option, plan, recipe_names, recipe_path
 from worker.notes import write_whole
 from worker.snapshots import Fetch
 from worker.unpack import BadArchive, unpack
@@ -133,7 +134,19 @@ def _plan(
         torchrun=torchrun_of(python),
         resume_path=resume_path,
         cpu_threads=node.cpu_threads,
+        local_rank_option=_local_rank_option(assignment.spec, folder),
     )
+
+
+def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
+    """Read off the script, where there is one and it is for the legacy launcher."""
+    if spec.effective_launcher != "launch" or spec.module or spec.target in recipe_names():
+        return None
+    home = Path(spec.target) if spec.workdir else folder / "work"
+    script = home / spec.entry if spec.entry else Path(spec.target)
+    with suppress(OSError):
+        return local_rank_option(script.read_text(errors="replace"))
+    return None
 
 
 def _interpreter(spec: RunSpec, folder: Path, node: Node) -> Interpreter:

@@ -98,13 +98,7 @@ class _Seen:
         if option is None or self._framework_joins():
             return None
         reason = f"It takes its rank as {option.flag} and never reads LOCAL_RANK: torch.distributed.launch gives it."
-        warnings = []
-        if "--local-rank" not in option.flags:
-            warnings = [
-                "torch 2 passes --local-rank, which this script does not take: add that name beside --local_rank "
-                "in its parser, or read the environment's LOCAL_RANK."
-            ]
-        return Guess("launch", reason, warnings=warnings)
+        return Guess("launch", reason)
 
     def joins(self) -> Guess | None:
         """It joins the ranks that torchrun starts."""

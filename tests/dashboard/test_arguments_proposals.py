@@ -268,7 +268,6 @@ def test_the_launcher_is_guessed_from_what_the_source_says(source, launcher, str
             "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\nos.environ['RANK']",
             "GPUs that the run was given are not heeded",
         ),
-        ("p.add_argument('--local_rank')", "torch 2 passes --local-rank"),
         (
             "p.add_argument('--mp', action='store_true')\nimport torch.multiprocessing as m\nif args.mp:\n m.spawn(f)",
             "only with --mp (line 3)",

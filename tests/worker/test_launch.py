@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from db.spec import RunSpec
-from worker.launch import plan, recipe_names, recipe_path
+from worker.launch import local_rank_option, plan, recipe_names, recipe_path
 
 CNN = str(recipe_path("image_classifier"))
 
@@ -172,6 +172,26 @@ def test_the_same_values_stand_in_the_environment_when_set():
     }  # fmt: skip
     assert expected.items() <= env.items()
     assert not {"RANKZERO_BATCH_SIZE", "RANKZERO_EPOCHS", "RANKZERO_SEED", "RANKZERO_RESUME"} & env.keys()
+
+
+@pytest.mark.parametrize(
+    ("source", "option"),
+    [
+        ("add_argument('--local_rank', type=int)", "--local_rank"),
+        ("add_argument('--local_rank', '--local-rank', type=int)", None),
+        ("add_argument('--local-rank', type=int)", None),
+        ("add_argument('--local_rank_zero_only')", None),
+        ("# torch 2 calls it --local-rank\nadd_argument('--local_rank')", "--local_rank"),
+        ("print('nothing of the kind')", None),
+    ],
+)
+def test_a_script_of_torch_1_is_told_its_rank_by_the_name_it_knows(source: str, option: str | None):
+    spec = RunSpec(target="/code/train.py", gpus_per_node=2, launcher="launch", args=["--epochs", "3"])
+    assert local_rank_option(source) == option
+    argv = plan(spec, local_rank_option=option).argv
+    assert ("--use-env" in argv) == (option is not None)
+    told = ["--local_rank=${local_rank}"] if option else []
+    assert list(argv[argv.index("/code/train.py") + 1 :]) == [*told, "--epochs", "3"]
 
 
 def test_a_cpu_run_sees_no_gpu_and_a_gpu_run_sees_its_own():
