@@ -65,6 +65,16 @@ def test_what_people_wrote_is_text_and_never_markup(server: FakeServer, show: Sh
     expect(page.locator("body[data-broken]")).to_have_count(0)
 
 
+def test_a_failure_says_why_and_below_it_what_to_try(server: FakeServer, show: Show) -> None:
+    why, step = "rank 1 on gpu-1: CUDA out of memory, train.py line 41", "Halve the batch per GPU: 32 → 16."
+    server.picture = [run_view(state="failed", message=why, next_step=step)]
+    page = show("run_header")
+    expect(page.locator(".sentence")).to_have_text(why)
+    expect(page.locator(".next")).to_have_text(step)
+    server.send(run_view(state="failed", message=why, next_step=None))
+    expect(page.locator(".next")).to_be_hidden()
+
+
 def test_silence_of_a_node_is_a_flag_beside_the_state(server: FakeServer, show: Show) -> None:
     server.picture = [run_view(lost_contact=True, silent_s=34.2)]
     page = show("run_header")

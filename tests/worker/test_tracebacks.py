@@ -83,6 +83,73 @@ Traceback (most recent call last):
     self.file.close()
 AttributeError: 'Loader' object has no attribute 'file'
 """
+RICH = """\
+╭───────────────────── Traceback (most recent call last) ──────────────────────╮
+│ /home/ana/train.py:6 in main                                                 │
+│                                                                              │
+│ ❱  6 │   go(data, n)                                                         │
+│                                                                              │
+│ ╭───────── locals ─────────╮                                                 │
+│ │ data = {'lr': 1}         │                                                 │
+│ ╰──────────────────────────╯                                                 │
+│                                                                              │
+│ /home/ana/a/very/long/path/to/a/project/whose/name/does/not/fit/into/a/line/ │
+│ data.py:353 in go                                                            │
+│                                                                              │
+│ ❱  8 │   raise ValueError(f"the picture has {n} channels and this is a long  │
+│      message that goes on and on until it wraps somewhere")                  │
+╰──────────────────────────────────────────────────────────────────────────────╯
+ValueError: the picture has 3 channels and this is a long message that goes on 
+and on until it wraps somewhere
+see the log
+"""
+RICH_IN_ASCII = """\
++--------------------- Traceback (most recent call last) ----------------------+
+| /home/ana/train.py:8 in <module>                                             |
++------------------------------------------------------------------------------+
+KeyError: 'lr'
+"""
+LOGURU = """\
+Traceback (most recent call last):
+
+> File "/home/ana/train.py", line 9, in <module>
+    main()
+    └ <function main at 0x7f0000000000>
+
+  File "/home/ana/train.py", line 5, in main
+    raise ValueError("x")
+
+ValueError: x
+"""
+STARTED_BY_ANOTHER = """\
+Traceback (most recent call last):
+  File "/home/ana/train.py", line 4, in <module>
+    main()
+ValueError: bad labels
+Traceback (most recent call last):
+  File "/home/ana/.venv/lib/python3.11/site-packages/accelerate/commands/launch.py", line 1235, in simple_launcher
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.
+"""
+WITH_A_NOTE = """\
+Traceback (most recent call last):
+  File "/home/ana/train.py", line 4, in <module>
+    main()
+ValueError: bad labels
+while reading shard 7
+"""
+GROUP_OF_RAISED = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/ana/train.py", line 13, in <module>
+  |     asyncio.run(main())
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/home/ana/data.py", line 6, in fetch
+    |     raise ValueError("bad shard")
+    | ValueError: bad shard
+    +------------------------------------
+"""
 PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [00:02<00:08]\n\x1b[31mdone\x1b[0m\n"
 
 
@@ -91,6 +158,20 @@ PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [
     [
         (CHAINED, "RuntimeError: config is incomplete, train.py line 26, caused by KeyError: 'lr'"),
         (IN_A_DATA_LOADER, "KeyError: 'label', data.py line 4"),
+        (
+            RICH,
+            "ValueError: the picture has 3 channels and this is a long message that goes on and on until it wraps "
+            "somewhere, data.py line 353",
+        ),
+        (RICH_IN_ASCII, "KeyError: 'lr', train.py line 8"),
+        (LOGURU, "ValueError: x, train.py line 5"),
+        (STARTED_BY_ANOTHER, "ValueError: bad labels, train.py line 4"),
+        (WITH_A_NOTE, "ValueError: bad labels, train.py line 4"),
+        (
+            GROUP_OF_RAISED,
+            "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception), the first: ValueError: bad shard, data.py "
+            "line 6",
+        ),
         (GROUP, "ExceptionGroup: two (2 sub-exceptions), train.py line 3"),
         (
             WRONG_KEYS,
