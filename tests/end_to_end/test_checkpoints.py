@@ -1,0 +1,69 @@
+"""What a script saves comes home whole, in the form people need, and what it left half written is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from tests.end_to_end.product import Product
+
+SCRIPT = Path(__file__).parent / "scripts" / "wrapped_saves.py"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.pt"
+    run_id = product.launch(SCRIPT, gpus_per_node=2, args=[str(plain)])
+    ended = product.wait_state(run_id)
+    assert ended["state"] == "failed"  # it ends with a kill in mid-save
+    found = {each["name"]: each for each in product.get(f"/api/runs/{run_id}/checkpoints")}
+    whole = {"work/last.pt", "work/old_style.pth", "work/sharded/step_30.tar"}
+    assert whole <= set(found) and not [name for name in found if "cut" in name]
+    assert all(each["complete"] for each in found.values())
+    prefixes = {name: found[name]["prefix"] for name in whole}
+    assert prefixes == {
+        "work/last.pt": "module.",
+        "work/old_style.pth": "module.",
+        "work/sharded/step_30.tar": None,
+    }
+    expected = torch.load(plain, weights_only=True)
+    for name, inner in (("work/last.pt", "model"), ("work/old_style.pth", None)):
+        loaded = torch.load(io.BytesIO(fetch(product, found[name], "prefix=strip")), weights_only=True)
+        state = loaded[inner] if inner else loaded
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[key], expected[key]) for key in expected)
+        tensors = names_of(fetch(product, found[name], "prefix=strip&format=safetensors"))
+        assert tensors == set(expected)
+    unpack_and_load(fetch(product, found["work/sharded/step_30.tar"], ""), tmp_path, expected)
+    (told,) = [f for f in product.get(f"/api/runs/{run_id}/findings") if f["kind"] == "checkpoint not whole"]
+    assert "work/cut.pt: " in told["evidence"] and "its end record is missing" in told["evidence"]
+    assert "work/cut_old.pt: " in told["evidence"] and "it breaks off before its end" in told["evidence"]
+
+
+def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:
+    response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
+    assert response.status_code == 200, response.text
+    return response.content
+
+
+def names_of(safetensors: bytes) -> set[str]:
+    (size,) = struct.unpack_from("<Q", safetensors)
+    return set(json.loads(safetensors[8 : 8 + size])) - {"__metadata__"}
+
+
+def unpack_and_load(archive: bytes, folder: Path, expected: dict[str, torch.Tensor]) -> None:
+    """As somebody does who downloaded it."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        members.extractall(folder, filter="data")
+    loaded = {"model": {name: torch.zeros_like(value) for name, value in expected.items()}, "step": 0}
+    dcp.load(loaded, checkpoint_id=folder / "step_30", no_dist=True)
+    assert loaded["step"] == 30
+    assert all(torch.equal(loaded["model"][name], value) for name, value in expected.items())  # type: ignore[index]
