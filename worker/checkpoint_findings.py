@@ -1,4 +1,4 @@
-"""Pure: what an attempt left of checkpoints that were never whole, as a finding."""
+"""Pure: what an attempt left of checkpoints that were not taken, as findings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from db.states import Finding
 
 KIND = "checkpoint not whole"
+NOT_TAKEN = "checkpoint not taken"
 MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A checkpoint that is there, and not whole."""
+    """A checkpoint that is there and was not taken."""
 
     name: str
     """Relative to the attempt's directory."""
@@ -22,29 +23,37 @@ class Unfinished:
     """The rest of a sentence about it."""
     had_whole: bool = False
     """An earlier version of it was taken."""
+    is_whole: bool = False
+    """There was no room for a copy, or it could not be read."""
 
 
 def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
-    """One finding for all of them; none where everything was whole. For the end of an attempt."""
-    if not unfinished:
-        return []
+    """One finding for all that were not whole, one for all that could not be copied. For an attempt's end."""
+    cut = [each for each in unfinished if not each.is_whole]
+    whole = [each for each in unfinished if each.is_whole]
+    found = []
+    if cut:
+        meaning = (
+            "The attempt ended while this was being saved, or the script never finished it. It cannot be "
+            "loaded, so it was not taken; it still lies on the node. A resume begins at the last whole one."
+        )
+        mend = (
+            "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it "
+            "off, finish saving on SIGTERM, and give it time for that with --stop-grace."
+        )
+        found.append(Finding(kind=KIND, evidence=_evidence(cut), meaning=meaning, mend=mend))
+    if whole:
+        meaning = "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from."
+        mend = "Free some space on the node's disk for the next attempt; this file can be fetched by hand."
+        found.append(Finding(kind=NOT_TAKEN, evidence=_evidence(whole), meaning=meaning, mend=mend))
+    return found
+
+
+def _evidence(unfinished: Sequence[Unfinished]) -> str:
     told = [_told(each) for each in unfinished[:MOST_NAMED]]
     if more := len(unfinished) - len(told):
         told.append(f"And {more} more.")
-    return [
-        Finding(
-            kind=KIND,
-            evidence=" ".join(told),
-            meaning=(
-                "The attempt ended while this was being saved, or the script never finished it. It cannot be "
-                "loaded, so it was not taken; it still lies on the node. A resume begins at the last whole one."
-            ),
-            mend=(
-                "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it "
-                "off, finish saving on SIGTERM, and give it time for that with --stop-grace."
-            ),
-        )
-    ]
+    return " ".join(told)
 
 
 def _told(each: Unfinished) -> str:

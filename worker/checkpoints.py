@@ -141,13 +141,20 @@ class CheckpointWatch:
         self.done(snapshot)
 
     def incomplete(self) -> list[Unfinished]:
-        """Checkpoints that are there and not whole: what a kill in mid-save leaves. See `incomplete_findings`."""
-        found = [each for each in self._candidates() if each.completeness() is Completeness.INCOMPLETE]
-        told = (
-            Unfinished(each.name, each.key[1], each.what_is_missing(), each.name in self._taken)
-            for each in found
-        )
-        return sorted(told, key=lambda unfinished: unfinished.name)
+        """At the end, checkpoints that are there and were not taken: what a kill in mid-save leaves, and what
+        could not be copied. See `incomplete_findings`."""
+        told = [self._unfinished(each, each.completeness()) for each in self._candidates()]
+        return sorted((each for each in told if each), key=lambda unfinished: unfinished.name)
+
+    def _unfinished(self, found: _Candidate, whole: Completeness) -> Unfinished | None:
+        if whole is Completeness.FOREIGN:
+            return None
+        had_whole = found.name in self._taken
+        if whole is Completeness.INCOMPLETE:
+            return Unfinished(found.name, found.key[1], found.what_is_missing(), had_whole)
+        has_room = self._free_bytes(self._outbox) >= found.key[1] + self._reserve_bytes
+        why = "it could not be copied" if has_room else "the node's disk has no room for a copy of it"
+        return Unfinished(found.name, found.key[1], why, had_whole, is_whole=True)
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from worker.checkpoint_findings import KIND, Unfinished, incomplete_findings
+from worker.checkpoint_findings import KIND, NOT_TAKEN, Unfinished, incomplete_findings
 from worker.checkpoints import CheckpointWatch
 
 
@@ -28,6 +29,18 @@ def test_one_finding_names_the_files_their_sizes_and_what_is_missing() -> None:
         "work/last.pt: 5 bytes are there, and it breaks off before its end. An earlier version of it was taken."
     )
     assert "was not taken" in finding.meaning and "os.replace" in finding.mend
+
+
+def test_what_was_whole_and_could_not_be_copied_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    with zipfile.ZipFile(tmp_path / "work/last.pt", "w") as archive:
+        archive.writestr("a/data.pkl", b"x")
+    (tmp_path / "work/cut.pt").write_bytes(b"PK\x03\x04")
+    watch = CheckpointWatch([tmp_path / "work"], tmp_path / "outbox", free_bytes=lambda _: 0)
+    assert watch.step(0.0, final=True) == []
+    cut, whole = incomplete_findings(watch.incomplete())
+    assert (cut.kind, whole.kind) == (KIND, NOT_TAKEN)
+    assert whole.evidence.endswith("bytes are there, and the node's disk has no room for a copy of it.")
 
 
 def test_very_many_and_very_long_names_keep_it_readable() -> None:
