@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dashboard import preview as previews
 from dashboard.api.context import TheService
 from dashboard.documents import answer, document
-from dashboard.remedies import launch_path, remedy_of
+from dashboard.remedies import launch_path, remedy_of, with_next_step
 from db import findings as db_findings
 from db import queries
 from db import ranks as db_ranks
@@ -32,7 +32,7 @@ def list_runs(
 ) -> Response:
     """All runs, newest first."""
     found = queries.runs(service.store, service.now_for_contact(), state, q, project, limit)
-    return answer(found)
+    return answer([with_next_step(run) for run in found])
 
 
 @router.post("/runs", status_code=201)

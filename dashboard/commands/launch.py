@@ -141,7 +141,7 @@ def submit(server: Server, spec: dict[str, Any], wait: bool, as_json: bool) -> N
     if wait:
         ended = wait_until_ended(server, run["id"])
         if as_json:
-            print_json(run | {name: ended[name] for name in ("state", "reason", "message", "next_step")})
+            print_json(run | {name: ended.get(name) for name in ("state", "reason", "message", "next_step")})
         if ended["state"] != "succeeded":
             why = f": {ended['message']}" if ended.get("message") else "."
             if ended.get("next_step"):

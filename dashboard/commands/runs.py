@@ -81,7 +81,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("reason", run["reason"]),
             ("message", run["message"]),
             ("next step", run.get("next_step")),
-            ("ready", remedy["url"] if (remedy := run.get("remedy")) else None),
+            ("ready to launch", remedy["url"] if (remedy := run.get("remedy")) else None),
             ("attempt", run["attempt"]),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
             ("epoch", None if run["epoch"] is None else figure(run["epoch"])),
