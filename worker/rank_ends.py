@@ -91,15 +91,21 @@ def rank_ends(facts: EndFacts) -> list[RankEnd]:
         failure, text = root.failure or find_failure(record[0]), root.text or record[0]
         ends[0] = RankEnd(root.rank, root.exit_code, record[1] or root.at, failure, text)
     told = {end.rank for end in ends}
-    for rank, text in sorted(facts.rank_errs.items()):
+    # Where torchrun was killed, no rank failed first: what they wrote before may have been caught.
+    for rank, text in sorted(facts.rank_errs.items()) if facts.signal is None else ():
         if rank not in told and (failure := find_failure(text)) is not None:
             ends.append(RankEnd(rank, None, None, failure, text))
     return ends
 
 
 def first_failing(ends: list[RankEnd]) -> RankEnd | None:
-    """The earliest by its own time of those that failed by themselves; of the others where none did."""
-    order = sorted(enumerate(ends), key=lambda each: (each[1].blame, each[1].at or float("inf"), each[0]))
+    """The earliest by its own time of those that failed by themselves; where none did, whom torchrun names."""
+
+    def order_of(numbered: tuple[int, RankEnd]) -> tuple[int, float, int]:
+        number, end = numbered
+        return min(end.blame, Blame.LOST_PEER), end.at or float("inf"), number
+
+    order = sorted(enumerate(ends), key=order_of)
     return order[0][1] if order else None
 
 

@@ -15,6 +15,7 @@ from tests.worker.test_diagnose import (
     torchrun,
     torchrun_failed,
 )
+from worker.diagnose import EndFacts, explain_end
 
 GLOO_TIMEOUT = """\
 [rank0]: Traceback (most recent call last):
@@ -142,6 +143,26 @@ def test_a_lost_peer_while_cleaning_up_is_still_only_a_lost_peer() -> None:
     )
     verdict = torchrun_failed({0: cleaning_up, 1: ""}, torchrun((0, 1, ""), (1, 3, "")))
     assert (verdict.message or "").startswith("rank 1 on gpu-1: exit code 3, no traceback")
+
+
+def test_a_rank_that_somebody_ended_with_sigterm_is_named_not_its_peer() -> None:
+    verdict = torchrun_failed({0: PEER_GONE, 1: ""}, torchrun((1, -15, "SIGTERM"), (0, 1, "")))
+    assert verdict.message == "rank 1 on gpu-1 was ended by a signal (SIGTERM)"
+    assert "Ask who sent it on node gpu-1" in (verdict.next_step or "")
+
+
+def test_an_exception_that_was_caught_is_not_blamed_when_torchrun_is_killed() -> None:
+    verdict = explain_end(
+        EndFacts(
+            exit_code=-9,
+            signal="SIGKILL",
+            node="gpu-1",
+            rank_errs={0: raised(0, "retry()", "OSError: slow"), 1: ""},
+        )
+    )
+    assert (
+        verdict.message == "torchrun on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"
+    )
 
 
 def test_a_database_that_is_away_is_not_a_lost_peer() -> None:

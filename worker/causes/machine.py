@@ -41,6 +41,12 @@ MEMORY = (
         says="a data loader's process crashed ({signal}){place}",
     ),
     Cause(
+        r"failed to map segment from shared object",
+        "Raise the limit of memory (ulimit -v) on node {node}, or let its temporary folder hold programs (no noexec).",
+        says="not enough memory to load a library: {text}{place}",
+        reason=Reason.OUT_OF_MEMORY,
+    ),
+    Cause(
         r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
         "Set num_workers=0 once: the data set's own error then shows with its line.",
     ),
