@@ -1,0 +1,82 @@
+"""The program that rewrites: within its limits, into a file of its own, and never longer than its starter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def started(source: Path, target: Path, *options: str, room: int = 10**9) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "worker.checkpoint_rewrite", str(source), str(target), *options]
+    limits = ["--room", str(room), "--seconds", "60"]
+    return subprocess.Popen([*command, *limits], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def answer(source: Path, target: Path, *options: str, room: int = 10**9) -> dict[str, Any]:
+    with started(source, target, *options, room=room) as program:
+        assert program.stdout is not None
+        return dict(json.loads(program.stdout.read()))
+
+
+@pytest.fixture
+def safetensors(tmp_path: Path) -> Path:
+    header = json.dumps({"module.w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    path = tmp_path / "7"  # files have no names on the server
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
+    return path
+
+
+def test_it_says_what_it_wrote(safetensors: Path, tmp_path: Path) -> None:
+    told = answer(safetensors, tmp_path / "out", "--strip")
+    assert told["notes"] == ["Names lost their prefix module."]
+    assert told["size_bytes"] == (tmp_path / "out").stat().st_size == safetensors.stat().st_size
+    assert (tmp_path / "out").read_bytes().endswith(b"1234")
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_written_where_there_is_no_room_or_nothing_to_do(
+    safetensors: Path, tmp_path: Path
+) -> None:
+    size = safetensors.stat().st_size
+    assert answer(safetensors, tmp_path / "out", "--strip", room=5) == {"no_room": True, "size_bytes": size}
+    assert answer(safetensors, tmp_path / "out", "--safetensors")["unchanged"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_there_is_never_written_over(safetensors: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "out").symlink_to(tmp_path / "mine")
+    assert "failed" in answer(safetensors, tmp_path / "out", "--strip")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_it_ends_with_its_starter(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "source")  # it waits for somebody who writes, for ever
+    with started(tmp_path / "source", tmp_path / "out", "--strip") as program:
+        assert program.stdin is not None
+        program.stdin.close()
+        assert program.wait(30) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"PK\x03\x04", b"\x80\x02", b"\x80\x02.", b"{" * 100, bytes(600)]
+)
+def test_what_is_no_checkpoint_gets_a_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "7").write_bytes(content)
+    for options in (["--strip"], ["--safetensors"]):
+        told = answer(tmp_path / "7", tmp_path / "out", *options)
+        assert str(told.get("refused", "")).endswith("."), told
+
+
+def test_a_zip_file_without_a_pickle_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "7", "w") as archive:
+        archive.writestr("notes.txt", b"x")
+    told = answer(tmp_path / "7", tmp_path / "out", "--strip")
+    assert told == {"refused": "The checkpoint cannot be rewritten: there is not exactly one data.pkl in it."}
