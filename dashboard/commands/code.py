@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dashboard.client import CommandFailed, Server
 from dashboard.commands.printing import warn
-from dashboard.snapshots.bringing import Brought, CodeWish, bring, survey
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
 from worker.launch import recipe_names
+
+if TYPE_CHECKING:  # no other command waits for what only a launch needs
+    from dashboard.snapshots.bringing import Brought, CodeWish
 
 Spec = dict[str, Any]
 
 
 def with_code(server: Server, spec: Spec) -> Spec:
     """The specification with its code kept on the dashboard, as far as this machine has the code."""
+    from dashboard.snapshots.bringing import bring
+
     wish = _wish(spec)
     if wish is None:
         return spec
@@ -33,6 +37,8 @@ def with_code(server: Server, spec: Spec) -> Spec:
 
 def preview(server: Server, spec: Spec) -> Any:
     """What the launch would be; nothing is cloned, packed or sent."""
+    from dashboard.snapshots.bringing import survey
+
     wish = _wish(spec)
     if wish is None:
         return server.post("/api/preview", spec)
@@ -47,6 +53,8 @@ def preview(server: Server, spec: Spec) -> Any:
 
 def _wish(spec: Spec) -> CodeWish | None:
     """None where nothing is to be brought from here: recipes, runs in place, paths of other machines."""
+    from dashboard.snapshots.bringing import CodeWish
+
     target = spec["target"]
     if target in recipe_names():
         return None

@@ -4,6 +4,7 @@ The command line calls this on the machine where it runs, the dashboard for its 
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from dashboard.snapshots.git_address import check_address, check_ref, is_git_add
 from dashboard.snapshots.git_source import GitLimits, clone
 from dashboard.snapshots.origin import LeftBehind, Origin
 from dashboard.snapshots.packing import Packed, check_size, pack, too_many_files
-from dashboard.snapshots.programs import git
+from dashboard.snapshots.programs import ask
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import (
     MOST_LOOKED_AT,
@@ -181,7 +182,8 @@ def _of_script(named: Path, wish: CodeWish, origin: Origin) -> Chosen:
 
 def _small_or_checkout(script: Path) -> Selection | None:
     folder = script.parent
-    crowded = (Path("/"), Path.home().resolve(), Path(tempfile.gettempdir()).resolve())
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  (there may be none, which is no error here)
+    crowded = (Path("/"), home.resolve(), Path(tempfile.gettempdir()).resolve())
     if folder in crowded and not (folder / ".git").exists():
         return None  # everybody's, or everything of somebody
     try:
@@ -223,15 +225,15 @@ def _choice(
 
 def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str | None]:
     """Commit, branch, whether something is uncommitted; a sentence when there is more of the checkout."""
-    commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
-    branch = git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
-    status = git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
+    commit = ask(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    branch = ask(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
+    status = ask(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
     facts: dict[str, object] = {
         "commit": commit.out.decode().strip() or None,
         "branch": branch.out.decode(errors="replace").strip()[:250] or None,
         "dirty": bool(status.out.strip()),
     }
-    prefix = git(folder, "rev-parse", "--show-prefix").out.decode(errors="replace").strip()
+    prefix = ask(folder, "rev-parse", "--show-prefix").out.decode(errors="replace").strip()
     if not prefix:
         return facts, None
     start = f" with --entry {prefix}{entry}" if entry else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints"})
+EVENT_FILES = "events.out.tfevents"
+"""Of earlier runs: as part of the code they would be taken for the new run's own."""
 MARKS_OF_STRANGERS = ("pyvenv.cfg", "conda-meta", "rankzero.db", "join-token")
 """What lies in a virtual environment, a conda environment, a data directory of Rankzero."""
 _CACHES = frozenset({"node_modules", "__pycache__", "build", "dist"})
@@ -12,7 +14,7 @@ _CACHES = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 def is_never_kept(name: str) -> bool:
     """A file or folder that no snapshot holds, wherever it lies."""
-    return name in NEVER or "tfevents" in name
+    return name in NEVER or name.startswith(EVENT_FILES)
 
 
 def is_stranger(names: Collection[str]) -> bool:

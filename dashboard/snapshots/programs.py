@@ -35,9 +35,12 @@ class Outcome:
     def complaint(self) -> str:
         """What git says is wrong, on one line."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
-        fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-        said = (fatal or lines or ["it ended without a word"])[-1]
-        return said.partition(": ")[2] if said.startswith(("fatal:", "error:")) else said
+        fatal = next((i for i, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), None)
+        if fatal is None:
+            return lines[-1] if lines else "it ended without a word"
+        if fatal and "Could not read from remote" in lines[fatal]:
+            return lines[fatal - 1]  # ssh's own words
+        return lines[fatal].partition(": ")[2]
 
 
 class GitTooSlow(Exception):
@@ -51,6 +54,14 @@ class GitTooLarge(Exception):
 def has_git() -> bool:
     """Is git installed here?"""
     return shutil.which("git") is not None
+
+
+def ask(folder: Path, *arguments: str) -> Outcome:
+    """A question about a checkout here; a checkout so large that it takes too long has no answer."""
+    try:
+        return git(folder, *arguments)
+    except GitTooSlow:
+        return Outcome(-1, b"", "it took too long")
 
 
 def git(

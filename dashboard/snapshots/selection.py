@@ -12,7 +12,7 @@ from typing import Literal
 from dashboard.snapshots import walking
 from dashboard.snapshots.naming import folders_of_strangers, is_never_kept, is_worth_a_word
 from dashboard.snapshots.origin import LeftBehind
-from dashboard.snapshots.programs import git, has_git
+from dashboard.snapshots.programs import ask, has_git
 from dashboard.snapshots.refusal import CodeRefused
 
 MOST_LOOKED_AT = 50_000
@@ -105,13 +105,13 @@ def script_alone(script: Path) -> Selection:
 
 def _listed_by_git(folder: Path, most_files: int) -> tuple[list[str], list[str]] | None:
     """Names git knows or would add, and those it ignores; None where the folder is in no checkout."""
-    found = git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    found = ask(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if found.code != 0 or not found.out:
         return None  # also a folder that is itself ignored: then every file in it counts
     names = sorted(set(_names(found.out)))
     if len(names) > most_files:
         raise TooManyFiles
-    ignored = git(folder, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    ignored = ask(folder, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     strangers = folders_of_strangers(names)
     kept = [name for name in names if not name.startswith(strangers) and _is_kept(name)]
     return list(_with_checkouts(folder, kept, most_files)), list(_names(ignored.out))

@@ -80,6 +80,25 @@ def test_links_stay_links_and_those_that_leave_stay_behind(folder, tmp_path):
     assert left_out(folder) == {"data/": "outside"}
 
 
+def test_only_event_files_are_taken_for_event_files(tmp_path):
+    code = write(
+        tmp_path / "code", read_tfevents_py="", tfevents__x_py="", **{"events.out.tfevents.1.host": ""}
+    )
+    assert names(code) == ["read_tfevents.py", "tfevents/x.py"]
+
+
+def test_a_checkout_too_large_for_git_is_looked_through_without_it(tmp_path, monkeypatch):
+    code = write(tmp_path / "code", **{"train_py": "", ".gitignore": "data\n", "data": ""})
+    commit(code)
+    monkeypatch.setattr(programs, "git", too_slow)
+    found, _ = chosen(code / "train.py")
+    assert found == [".gitignore", "train.py"]
+
+
+def too_slow(*_arguments: object) -> None:
+    raise programs.GitTooSlow
+
+
 def test_names_of_any_bytes_are_kept(folder):
     odd = os.fsencode(str(folder)) + b"/\xff \n-x\x01.py"
     Path(os.fsdecode(odd)).write_text("pass")

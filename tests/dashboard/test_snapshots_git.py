@@ -9,6 +9,7 @@ import pytest
 from dashboard.snapshots.bringing import Brought, CodeWish, bring, check
 from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
 from dashboard.snapshots.git_source import GitLimits
+from dashboard.snapshots.programs import Outcome
 from dashboard.snapshots.refusal import CodeRefused
 from tests.dashboard.checkouts import commit, git, names_in, write
 from tests.dashboard.git_server import git_over_https
@@ -154,6 +155,21 @@ def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path,
     with pytest.raises(CodeRefused) as refused:
         bring(wish, tmp_path / "archive", MIB, FILES)
     assert str(refused.value) == f"entry: there is no file 'none.py' in {repository.as_uri()}."
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("me@host: Permission denied (publickey).\nfatal: Could not read from remote repository.\n\nPlease make\n",
+         "me@host: Permission denied (publickey)."),
+        ("Cloning\nfatal: repository 'x' not found\n", "repository 'x' not found"),
+        ("error: RPC failed\nfatal: early EOF\n", "RPC failed"),
+        ("something\nelse\n", "else"),
+        ("", "it ended without a word"),
+    ],
+)  # fmt: skip
+def test_of_what_git_says_the_line_that_tells_most_is_told(said, told):
+    assert Outcome(1, b"", said).complaint == told
 
 
 def test_https_is_spoken_and_nothing_else_follows(tmp_path, repository, monkeypatch):
