@@ -10,7 +10,16 @@ import streamlit as st
 from dashboard import service
 from dashboard.components.live_run import live_charts, log_view, run_header
 from dashboard.remedies import remedy_of
-from dashboard.views import navigation, run_checkpoints, run_dialogs, run_findings, run_ranks, run_tabs, style
+from dashboard.views import (
+    navigation,
+    run_checkpoints,
+    run_code,
+    run_dialogs,
+    run_findings,
+    run_ranks,
+    run_tabs,
+    style,
+)
 from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
@@ -35,8 +44,11 @@ def page() -> None:
     run_header(run.id)
     _answer(run.id)
     live_charts(run.id)
-    logs, ranks, checkpoints, history, commands, spec = st.tabs(
-        ["Logs", "Ranks", "Checkpoints", "History", "Commands", "Spec"], key=f"tabs_{run.id}"
+    st.session_state.setdefault(f"tabs_{run.id}", "Code" if "compare" in st.query_params else "Logs")
+    logs, ranks, checkpoints, history, code, commands, spec = st.tabs(
+        ["Logs", "Ranks", "Checkpoints", "History", "Code", "Commands", "Spec"],
+        key=f"tabs_{run.id}",
+        on_change="rerun",  # so that code is read and compared only for those who look at it
     )
     with logs:
         log_view(run.id)
@@ -50,6 +62,9 @@ def page() -> None:
         run_tabs.commands(run.id)
     with spec:
         run_tabs.specification(run.spec)
+    if code.open:
+        with code:
+            run_code.code(run)
 
 
 @st.fragment(run_every=REFRESH_S)
