@@ -42,7 +42,8 @@ footer, [data-testid="stStatusWidget"] {display: none}
 .st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere}
 [class*="st-key-cell_"] p {font-size: .88rem}
 [class*="st-key-cell_"] a {padding-left: 0}
-.st-key-launch_meaning {position: sticky; top: 4.5rem}
+[data-testid="stLayoutWrapper"]:has(> .st-key-launch_meaning) {position: sticky; top: 4.5rem}
+.st-key-launch_meaning {max-height: calc(100vh - 5.5rem); overflow-y: auto}
 .st-key-launch_room p, .st-key-launch_guess p {font-size: .88rem}
 [class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.25; margin-top: -.6rem}
 </style>"""
