@@ -135,7 +135,8 @@ class ScriptForm:
         self._grid(first)
         if rest:
             changed = sum(self._typed(option) is not None for option in rest)
-            label = f"{plural(len(rest), 'more argument' if first else 'argument')}{f', {changed} changed' if changed else ''}"
+            label = plural(len(rest), "more argument" if first else "argument")
+            label += f", {changed} changed" if changed else ""
             with st.expander(label, key="launch_more_arguments", type="compact"):
                 self._grid(self._searched(rest))
         if said:
