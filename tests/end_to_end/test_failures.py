@@ -80,7 +80,12 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         "rank 0 on NODE: bad argument (exit code 2): broken.py: error: unrecognized arguments: --nonsense",
         "Correct the extra arguments (those after -- on the command line); the script's own --help lists them.",
     ),
-    "peer --rank=-1": ({}, "script error", "rank 1 on NODE: ValueError: bad labels, broken.py line LINE", None),
+    "peer --rank=-1": (
+        {},
+        "script error",
+        "rank 1 on NODE: ValueError: bad labels, broken.py line LINE",
+        None,
+    ),
     "wait --rank=-1": (
         {},
         "timed out",
@@ -156,16 +161,21 @@ def test_a_loss_that_is_not_a_number_is_kept_and_shown(product: Product):
     assert repr(points[5][1]) == "-0.0"
 
 
-def test_a_script_that_is_gone_by_the_time_it_starts(product: Product, tmp_path: Path):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_script_that_is_removed_before_it_starts(product: Product, tmp_path: Path, in_place: bool):
+    """Its code was kept with the run; only a run in place needs it where it was."""
     script = tmp_path / "train.py"
     script.write_text("print('hello')")
-    blocker = product.launch(BROKEN, gpus_per_node=2, args=["raise"], env={"WAIT": "1"})
-    run_id = product.launch(script, gpus_per_node=2)
+    blocker = product.launch(BROKEN, gpus_per_node=2, args=["raise"])
+    run_id = product.launch(script, gpus_per_node=2, **({"workdir": str(tmp_path)} if in_place else {}))
     script.unlink()
     ended = product.wait_state(run_id)
     product.wait_state(blocker)
-    assert (ended["state"], ended["reason"]) == ("failed", "script missing"), ended
-    assert str(script) in ended["message"]
+    if in_place:
+        assert (ended["state"], ended["reason"]) == ("failed", "script missing"), ended
+        assert str(script) in ended["message"]
+    else:
+        assert ended["state"] == "succeeded", ended
 
 
 def test_a_missing_interpreter(product: Product):
