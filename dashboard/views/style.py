@@ -38,8 +38,9 @@ footer, [data-testid="stStatusWidget"] {display: none}
 [data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
 [data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
 [data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
+.st-key-table_checkpoints [data-testid="stMarkdownContainer"] {overflow-x: auto}
 .st-key-table_checkpoints td {white-space: nowrap}
-.st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere}
+.st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere; min-width: 14rem}
 [class*="st-key-cell_"] p {font-size: .88rem}
 [class*="st-key-cell_"] a {padding-left: 0}
 [data-testid="stLayoutWrapper"]:has(> .st-key-launch_meaning) {position: sticky; top: 4.5rem}
