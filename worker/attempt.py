@@ -196,8 +196,9 @@ class Attempt:
         except CannotStart as error:
             if self._stop_grace_s is None:
                 self._conclude(PartReport(state="failed", reason=error.reason, message=str(error)))
-        except OSError as error:
-            text = f"The run's directory could not be made ready: {error}"
+        except Exception as error:  # also a mistake of ours: a run must not be "starting" for ever
+            log.exception("attempt %s could not be made ready", self.label)
+            text = f"The run's directory could not be made ready: {error or type(error).__name__}"
             self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         finally:
             self._preparing = False

@@ -398,6 +398,17 @@ def test_a_checkpoint_on_a_shared_disk_is_not_sent_but_linked(node, tmp_path):
     assert (tmp_path / "adopted-0").stat().st_nlink == 1
 
 
+def test_a_mistake_of_ours_before_the_start_ends_the_attempt_with_a_sentence(node, monkeypatch):
+    def broken(*_):
+        raise NameError("name 'nobody' is not defined")
+
+    monkeypatch.setattr("worker.attempt.prepare", broken)
+    node.wish(node.assignment(node.script("")))
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
+    assert "name 'nobody' is not defined" in end.message
+
+
 def test_a_half_written_checkpoint_is_not_sent_but_told_of(node):
     text = (
         "import os, torch\ntorch.save({'w': 1}, 'a.pt')\nos.truncate('a.pt', os.path.getsize('a.pt') - 9)\n"
