@@ -35,12 +35,13 @@ def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tm
         expect(page.get_by_text("broken.zip is no such archive")).to_be_visible()
         page.locator("input[type=file]").set_input_files(project)
         expect(page.get_by_role("textbox", name="Entry file")).to_have_value("train.py")
-        page.get_by_test_id("stButton").get_by_role("button", name="Launch").click()
+        page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()
         page.wait_for_url("**/run?id=*")
         first = page.url.partition("id=")[2][:10]
         page.get_by_role("button", name="Launch again with changes").click()
+        page.wait_for_url("**/launch*")
         expect(page.get_by_text("From project.zip: 2 files")).to_be_visible()
-        page.get_by_test_id("stButton").get_by_role("button", name="Launch").click()
+        page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()
         page.wait_for_url(lambda url: "/run?id=" in url and first not in url)
         second = page.url.partition("id=")[2][:10]
         browser.close()
