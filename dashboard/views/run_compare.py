@@ -129,6 +129,10 @@ def _code(found: comparing.CodeComparison, other: RunView, run: RunView) -> None
         return
     files = found.difference.files
     st.markdown(_summary(files))
+    if found.difference.truncated:
+        st.caption(
+            "Too much differs to show it all: some files are only named, and their lines are not counted."
+        )
     left = MOST_CHARACTERS
     with st.container(gap="xsmall"):
         for position, file in enumerate(files[:MOST_FILES]):
