@@ -24,11 +24,14 @@ from dashboard.views.formats import as_text, size
 from dashboard.views.tables import checkpoint_url
 from db import queries
 from db.spec import RUN_ID
-from db.states import State
+from db.states import Reason, State
 from db.views import CheckpointView, RunView
 
 REFRESH_S = 2
 TRACEBACK_PX = 300
+NOT_THE_SCRIPTS_FAULT = frozenset(
+    {Reason.KILLED, Reason.NODE_LOST, Reason.HUNG, Reason.TIMED_OUT, Reason.DISK_FULL, Reason.PORT_IN_USE}
+)
 
 
 @style.asked_again_without_store
@@ -88,7 +91,7 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
     latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
     if run.state.is_terminal:
         is_mended = _remedy(run)
-        kind: Literal["primary", "secondary"] = "secondary" if is_mended else "primary"
+        kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, is_mended) else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
             run_dialogs.resume(run, found)
     else:
@@ -108,6 +111,11 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
         navigation.open_launch(like_run=run.id)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         run_dialogs.delete(run, found)
+
+
+def _resume_helps(run: RunView, is_mended: bool) -> bool:
+    """Not where the same code would fail again, or has done all it had to."""
+    return run.state == State.STOPPED or (not is_mended and run.reason in NOT_THE_SCRIPTS_FAULT)
 
 
 def _remedy(run: RunView) -> bool:
