@@ -22,10 +22,13 @@ import psutil
 import pynvml
 
 from db.states import Device, NodeLoad
+from worker import processes
 
 GPU_LIMIT_S = 5.0
 """A driver that has not answered by then counts as hanging; a heartbeat never waits for it."""
 LOW_DISK_BYTES = 5 * 1024**3
+FOREIGN_BYTES = 2 * 1024**3
+"""More than a driver needs for itself: somebody computes there."""
 T = TypeVar("T")
 
 
@@ -131,7 +134,16 @@ class GpuReader:
             "memory_used_bytes": _or_none(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
             "temperature_c": temperature if temperature is not None and -20 <= temperature <= 150 else None,
             "power_w": _or_none(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            "foreign": _or_none(lambda: self._has_foreign_process(handle)),
         }
+
+    def _has_foreign_process(self, handle: Any) -> bool:
+        """Does a process compute there that none of our runs started? In a container ours are not known by
+        the ids the driver names, but then the server knows that the GPU is ours."""
+        found = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        if not found:  # a container may be shown none of the processes outside of it
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used) > FOREIGN_BYTES
+        return any(processes.RUN_VARIABLE not in processes.environment(process.pid) for process in found)
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())

@@ -36,7 +36,7 @@ class FakeNvml:
         return b"NVIDIA H100"
 
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(total=80 << 30, used=3 << 30)
+        return SimpleNamespace(total=80 << 30, used=1 << 30)
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
         return SimpleNamespace(gpu=97)
@@ -49,6 +49,9 @@ class FakeNvml:
 
     def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
         return [0, 0]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return []
 
     def nvmlSystemGetCudaDriverVersion(self) -> int:
         return 12080
@@ -132,12 +135,36 @@ def test_load_names_each_gpu_and_leaves_out_what_it_does_not_tell(tmp_path: Path
     assert load.gpus[0] == {
         "id": "GPU-aaaa",
         "utilisation_percent": 97,
-        "memory_used_bytes": 3 << 30,
+        "memory_used_bytes": 1 << 30,
         "temperature_c": 61,
         "power_w": None,
+        "foreign": False,
     }
     assert 0 < load.memory_used_bytes < load.memory_total_bytes
     assert 0 < load.disk_free_bytes < load.disk_total_bytes
+
+
+def test_a_gpu_is_foreign_while_a_process_computes_there_that_no_run_of_ours_started(tmp_path: Path) -> None:
+    nvml = FakeNvml()
+    with (
+        subprocess.Popen(["sleep", "60"], env={"RANKZERO_RUN_ID": "abcdefghij"}) as ours,
+        subprocess.Popen(["sleep", "60"], env={}) as theirs,
+    ):
+        pids = {"GPU-aaaa": [ours.pid], "GPU-bbbb": [ours.pid, theirs.pid]}
+        nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: [  # type: ignore[method-assign]
+            SimpleNamespace(pid=pid) for pid in pids[handle]
+        ]
+        try:
+            assert [gpu["foreign"] for gpu in sample_load(tmp_path, GpuReader(nvml)).gpus] == [False, True]
+            pids["GPU-aaaa"] = [2**22 + 1]  # known to nobody here: ended, or outside of this container
+            assert sample_load(tmp_path, GpuReader(nvml)).gpus[0]["foreign"] is True
+            pids["GPU-aaaa"] = []
+            used = SimpleNamespace(total=80 << 30, used=60 << 30)
+            nvml.nvmlDeviceGetMemoryInfo = lambda handle: used  # type: ignore[method-assign]
+            assert sample_load(tmp_path, GpuReader(nvml)).gpus[0]["foreign"] is True
+        finally:
+            ours.kill()
+            theirs.kill()
 
 
 def test_a_temperature_that_cannot_be_is_none(tmp_path: Path) -> None:
