@@ -26,8 +26,6 @@ from db.views import LiveAttempt, NodeView, RunView, StacksView
 log = logging.getLogger("rankzero")
 SEEN_EVERY_S = 2.0
 """A node's last word is written down at most this often."""
-PLACEABLE_WITHIN_S = 15.0
-"""Only nodes heard of so recently are given new work."""
 LIVE_RUN_AGE_S = 0.2
 
 
@@ -114,10 +112,20 @@ class Service:
         """All nodes there ever were."""
         return queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
 
+    def drain(self, node: str) -> NodeView:
+        """Start nothing new on a node, by its name or id. Raises db.requests.NoSuchNode."""
+        return self._drained(requests.drain(self.store, node, self.clock()), "is draining")
+
+    def undrain(self, node: str) -> NodeView:
+        """Give a node new runs again. Raises db.requests.NoSuchNode."""
+        return self._drained(requests.undrain(self.store, node), "takes new runs again")
+
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
         with self._scheduling:
-            changed = scheduling.place_queue(self.store, self.clock(), PLACEABLE_WITHIN_S)
+            changed = scheduling.place_queue(
+                self.store, self.clock(), lost_after_s=self.settings.lost_after_s
+            )
         if changed:
             self.hub.wishes_changed()
         for run_id in changed:
@@ -208,6 +216,12 @@ class Service:
         progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
         log.warning("run %s/%d: %s", live.run_id, live.attempt, said)
         self.run_changed(live.run_id)
+
+    def _drained(self, node_id: str, now_it: str) -> NodeView:
+        view = next(node for node in self.nodes() if node.id == node_id)
+        log.info("node %s %s", view.name, now_it)
+        self.schedule()
+        return view
 
     def _wished(self, run_id: str) -> RunView:
         self.hub.wishes_changed()

@@ -64,6 +64,7 @@ class Attempt(Base):
     resume_checkpoint_id: Mapped[int | None]
     state: Mapped[str] = mapped_column(String(16), index=True)
     waiting_for: Mapped[str | None] = mapped_column(Text)
+    expected_start_at: Mapped[float | None]
     reason: Mapped[str | None] = mapped_column(String(32))
     message: Mapped[str | None] = mapped_column(Text)
     next_step: Mapped[str | None] = mapped_column(Text)
@@ -84,12 +85,16 @@ class Node(Base):
     name: Mapped[str] = mapped_column(Text)
     instance_id: Mapped[str] = mapped_column(Text)
     token_hash: Mapped[str] = mapped_column(String(64), index=True)
+    drain_requested_at: Mapped[float | None]
+    """A wish; everything below are facts."""
     hostname: Mapped[str] = mapped_column(Text)
     address: Mapped[str] = mapped_column(Text)
     devices: Mapped[list[Any]]
     labels: Mapped[dict[str, Any]]
     info: Mapped[dict[str, Any]]
     load: Mapped[dict[str, Any] | None]
+    foreign_devices: Mapped[list[Any] | None]
+    """Ids of those that processes which are not ours occupy."""
     first_seen: Mapped[float]
     last_seen: Mapped[float]
 

@@ -57,6 +57,7 @@ def node_seen(store: Store, node_id: str, now: float, load: NodeLoad | None = No
     values: dict[str, object] = {"last_seen": now}
     if load is not None:
         values["load"] = load.model_dump()
+        values["foreign_devices"] = [gpu.get("id") for gpu in load.gpus if gpu.get("foreign")] or None
     with store.write() as session:
         session.execute(update(Node).where(Node.id == node_id).values(**values))
 

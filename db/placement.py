@@ -1,91 +1,77 @@
-"""The scheduler as a pure function: a queue and the free devices in, assignments or a reason in words out."""
+"""The scheduler as a pure function: a queue and the nodes in, assignments or a reason in words out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from db.forecast import Forecast, Start
+from db.placement_words import Blocker, Situation, reason
+from db.pools import Pool, Pools
+from db.room import Room
+from db.wants import Decision, Host, Waits, Want
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A queued attempt and what it needs."""
+def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
+    """Give each run all its devices at once or none: by priority, then first come.
 
-    fence: int
-    run_id: str
-    nodes: int
-    devices_per_node: int
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A node that is alive, and its devices nobody uses."""
-
-    node_id: str
-    name: str
-    total: int
-    free: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Devices of one node, given to one attempt."""
-
-    node_id: str
-    devices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What `place` decided: who starts where, and why the others wait."""
-
-    placed: dict[int, list[Placement]] = field(default_factory=dict)
-    waiting: dict[int, str] = field(default_factory=dict)
-
-
-def place(queue: Sequence[Waiting], offers: Sequence[Offer]) -> Decision:
-    """Give each attempt all its devices at once or none, first come, first served."""
-    decision = Decision()
-    free = {offer.node_id: list(offer.free) for offer in offers}
-    blocked_by: Waiting | None = None
-    for waiting in queue:
-        chosen = None if blocked_by else _choose(waiting, offers, free)
-        if chosen is None:
-            decision.waiting[waiting.fence] = _why(waiting, offers, free, blocked_by)
-            blocked_by = blocked_by or waiting
+    A run passes one that has to wait only if it does not delay it: it takes what that one will not need, or is
+    expected to end before that one can start (EASY backfill). Runs whose nodes differ do not wait for each other."""
+    pools = Pools(hosts)
+    room, forecast = Room(pools.hosts, now), Forecast(pools.hosts, now)
+    decision, waiting, first = Decision(), [], _First()
+    for want in sorted(queue, key=turn):
+        pool = pools.of(want)
+        if chosen := room.choose(want, pool):
+            decision.placed[want.fence] = room.take(want, chosen)
+            forecast.occupy(want, chosen, now)
             continue
-        decision.placed[waiting.fence] = chosen
+        waiting.append((want, pool))
+        if first.is_first_for(pool) and (start := forecast.earliest(want, pool)):
+            first.add(pool)
+            room.keep(want, start, forecast)
+    queued = {want.run_id: want for want, _ in waiting}
+    for want, pool in waiting:
+        start = forecast.earliest(want, pool)
+        there = _situation(want, pool, pools.hosts, room, start, queued)
+        at = start.at if start is not None and start.at < math.inf else None
+        decision.waiting[want.fence] = Waits(reason(want, there, now), at)
+        if start is not None:
+            forecast.occupy(want, start.hosts, start.at)
     return decision
 
 
-def _choose(waiting: Waiting, offers: Sequence[Offer], free: dict[str, list[str]]) -> list[Placement] | None:
-    """The fullest nodes that still have room, so that large free nodes stay whole."""
-    able = [o for o in offers if len(free[o.node_id]) >= waiting.devices_per_node]
-    able.sort(key=lambda o: (len(free[o.node_id]), o.name))
-    if len(able) < waiting.nodes:
-        return None
-    chosen = []
-    for offer in able[: waiting.nodes]:
-        taken = free[offer.node_id][: waiting.devices_per_node]
-        free[offer.node_id] = free[offer.node_id][waiting.devices_per_node :]
-        chosen.append(Placement(offer.node_id, tuple(taken)))
-    return chosen
+def turn(want: Want) -> tuple[int, float, int]:
+    """The order of the queue."""
+    return -want.priority, want.created_at, want.fence
 
 
-def _why(
-    waiting: Waiting, offers: Sequence[Offer], free: dict[str, list[str]], blocked_by: Waiting | None
-) -> str:
-    if blocked_by:
-        return f"waits behind run {blocked_by.run_id}, which came first"
-    need = f"needs {_nodes(waiting.nodes)} with {waiting.devices_per_node} free {_slots(waiting)}"
-    if not offers:
-        return f"{need}; no node is alive"
-    best = ", ".join(f"{o.name} has {len(free[o.node_id])} of {o.total} free" for o in list(offers)[:4])
-    return f"{need}; {best}"
+class _First:
+    """The nodes that first-in-line runs wait for: one such run for all nodes that it might get."""
+
+    def __init__(self) -> None:
+        self._taken: list[frozenset[int]] = []
+
+    def is_first_for(self, pool: Pool) -> bool:
+        return all(pool.usable.isdisjoint(taken) for taken in self._taken)
+
+    def add(self, pool: Pool) -> None:
+        self._taken.append(pool.usable)
 
 
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
-def _slots(waiting: Waiting) -> str:
-    return "slot" if waiting.devices_per_node == 1 else "slots"
+def _situation(
+    want: Want,
+    pool: Pool,
+    hosts: Sequence[Host],
+    room: Room,
+    start: Start | None,
+    queued: Mapping[str, Want],
+) -> Situation:
+    with_room = room.with_free(want.devices_per_node, pool)
+    kept_for = queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.nodes else None
+    blocker = None
+    if start is not None:
+        ends_at = None if start.at == math.inf else start.at
+        node = hosts[start.blocker_host].name
+        blocker = Blocker(start.blocker, node, ends_at, queued.get(start.blocker))
+    return Situation(pool.kind, [hosts[i] for i in pool.known], room.free_in(pool), kept_for, blocker)

@@ -319,16 +319,19 @@ def _node_view(
     devices = []
     for device in node.devices:
         run_id, attempt = users.get((node.id, device["id"]), (None, None))
-        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt))
+        foreign = run_id is None and device["id"] in (node.foreign_devices or ())
+        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign))
+    draining = node.drain_requested_at is not None
     state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
     return NodeView(
         id=node.id,
         name=node.name,
         state=state,
+        draining=draining,
         hostname=node.hostname,
         address=node.address,
         slots=len(devices),
-        free=sum(device.run_id is None for device in devices),
+        free=0 if draining else sum(device.run_id is None and not device.foreign for device in devices),
         devices=devices,
         labels=dict(node.labels),
         info=node.info,

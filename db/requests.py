@@ -7,11 +7,13 @@ import string
 from pathlib import PurePosixPath
 
 from sqlalchemy import delete as delete_rows
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from db import fitting
 from db.engine import Store
-from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run
+from db.hosts import known_hosts
+from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run
 from db.spec import RUN_ID, RunSpec
 from db.states import TERMINAL_STATES, State
 
@@ -28,6 +30,10 @@ class NoSuchRun(LookupError):
     """There is no run of that id."""
 
 
+class NoSuchNode(LookupError):
+    """There is no node of that name or id."""
+
+
 class WrongState(Exception):
     """The run is not in a state in which this can be asked for."""
 
@@ -35,8 +41,7 @@ class WrongState(Exception):
 def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
     """Queue a new run, with a remark for its history; returns its id. Raises Refused when it can never run here."""
     with store.write() as session:
-        spec = _with_devices_counted(session, spec)
-        _refuse_what_never_fits(session, spec)
+        spec = _known_to_fit(session, spec, now)
         checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
         run = Run(
             id=_new_run_id(),
@@ -64,7 +69,8 @@ def request_stop(store: Store, run_id: str, now: float) -> None:
         note(session, run_id, attempt.number, now, "stop requested")
         if attempt.state == State.QUEUED:
             # No worker knows of it, so there is nobody else to report the end.
-            attempt.state, attempt.ended_at, attempt.waiting_for = State.STOPPED, now, None
+            attempt.state, attempt.ended_at = State.STOPPED, now
+            attempt.waiting_for = attempt.expected_start_at = None
             attempt.message = "stopped while it was queued"
 
 
@@ -76,9 +82,18 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
         last = latest_attempt(session, run_id)
         if last.state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
-        spec = RunSpec.model_validate(_run(session, run_id).spec)
-        _refuse_what_never_fits(session, spec)
+        _known_to_fit(session, RunSpec.model_validate(_run(session, run_id).spec), now)
         return open_next_attempt(session, run_id, now, checkpoint)
+
+
+def drain(store: Store, node: str, now: float) -> str:
+    """Wish that nothing new starts on a node (its name or id); what runs there goes on. Returns its id."""
+    return _set_drain(store, node, now)
+
+
+def undrain(store: Store, node: str) -> str:
+    """Wish that a node gets new runs again. Returns its id."""
+    return _set_drain(store, node, None)
 
 
 def delete(store: Store, run_id: str) -> tuple[list[int], list[int]]:
@@ -122,6 +137,17 @@ def note(session: Session, run_id: str, attempt: int | None, now: float, text: s
     session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text))
 
 
+def _set_drain(store: Store, node: str, at: float | None) -> str:
+    with store.write() as session:
+        named = select(Node).where(or_(Node.name == node, Node.id == node)).order_by(Node.id != node)
+        found = session.scalars(named).first()
+        if found is None:
+            raise NoSuchNode(f"There is no node {node!r}.")
+        if at is None or found.drain_requested_at is None:
+            found.drain_requested_at = at
+        return found.id
+
+
 def _run(session: Session, run_id: str) -> Run:
     run = session.get(Run, run_id)
     if run is None:
@@ -141,44 +167,13 @@ def _open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int
     )
 
 
-def _with_devices_counted(session: Session, spec: RunSpec) -> RunSpec:
-    """`gpus_per_node` None becomes what the emptiest node has free, or has at all when none is free."""
-    if spec.gpus_per_node is not None:
-        return spec
-    if spec.strategy == "single":
-        return spec.model_copy(update={"gpus_per_node": 1})
-    free, total = free_and_total_slots(session)
-    count = max(free.values(), default=0) or max(total.values(), default=0) or 1
-    return spec.model_copy(update={"gpus_per_node": count})
-
-
-def free_and_total_slots(session: Session) -> tuple[dict[str, int], dict[str, int]]:
-    """Slots per node id: those nobody uses, and all."""
-    total = {node.id: len(node.devices) for node in session.scalars(select(Node))}
-    live = select(Part).where(Part.state.not_in(TERMINAL_STATES))
-    free = dict(total)
-    for part in session.scalars(live):
-        free[part.node_id] -= len(part.devices)
-    return free, total
-
-
-def _refuse_what_never_fits(session: Session, spec: RunSpec) -> None:
-    if spec.wait_for_nodes:
-        return
-    per_node = spec.gpus_per_node or 1
-    sizes = [len(node.devices) for node in session.scalars(select(Node))]
-    able = sum(size >= per_node for size in sizes)
-    if able >= spec.nodes:
-        return
-    field = "gpus_per_node" if spec.nodes <= len(sizes) else "nodes"
-    known = f"{_count(len(sizes), 'node is', 'nodes are')} registered"
-    largest = f", the largest with {_count(max(sizes), 'slot', 'slots')}" if sizes else ""
-    need = f"{_count(spec.nodes, 'node', 'nodes')} with {_count(per_node, 'slot', 'slots')} each"
-    raise Refused(
-        field,
-        f"{field}: the run needs {need}, but {known}{largest}. Start another worker, lower --nodes or"
-        " --gpus-per-node, or launch with --wait-for-nodes.",
-    )
+def _known_to_fit(session: Session, spec: RunSpec, now: float) -> RunSpec:
+    """The spec with its devices counted. Raises Refused when the known nodes can never hold it."""
+    known = known_hosts(session, now)
+    spec = spec.model_copy(update={"gpus_per_node": fitting.devices_per_node(spec, known)})
+    if refused := fitting.refusal(spec, known):
+        raise Refused(*refused)
+    return spec
 
 
 def _checkpoint_to_resume(session: Session, resume: str) -> int:

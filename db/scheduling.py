@@ -8,63 +8,95 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.agreement import waiting_for
+from db.ends import expected_durations, expected_ends
 from db.engine import Store
+from db.fitting import want_of
+from db.hosts import ALIVE_WITHIN_S, LOST_AFTER_S, hosts
 from db.models import Attempt, Node, Part, Run
-from db.placement import Offer, Placement, Waiting, place
+from db.placement import place
 from db.requests import note
 from db.spec import RunSpec
-from db.states import TERMINAL_STATES, State
+from db.states import LIVE_STATES, State
+from db.wants import Decision, Placement, Waits, Want
+
+NEWS_AFTER_S = 60.0
+"""An expected start that moved by less is told when there is something else to tell."""
 
 
-def place_queue(store: Store, now: float, alive_within_s: float) -> list[str]:
-    """Give free devices to queued attempts; returns the ids of the runs that changed."""
+def place_queue(
+    store: Store, now: float, alive_within_s: float = ALIVE_WITHIN_S, lost_after_s: float = LOST_AFTER_S
+) -> list[str]:
+    """Give free devices to queued attempts; returns the ids of the runs that changed.
+
+    Decided on a look that holds up nobody who writes; of the decision what still holds is written."""
     with store.read() as session:
-        if session.scalar(select(Attempt.fence).where(Attempt.state == State.QUEUED).limit(1)) is None:
+        queue = _queue(session)
+        if not queue:
             return []
+        known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
+        decision = place(queue, known, now)
+        news = _news(session, decision)
+    if not decision.placed and not news:
+        return []
     with store.write() as session:
-        attempts = _queued(session)
-        offers = _offers(session, now - alive_within_s)
-        decision = place([_waiting(session, attempt) for attempt in attempts], offers)
-        changed = []
-        for attempt in attempts:
-            if attempt.fence in decision.placed:
-                changed.append(_start(session, attempt, decision.placed[attempt.fence], now))
-            elif _wait(attempt, decision.waiting[attempt.fence]):
-                changed.append(attempt.run_id)
-        return changed
+        attempts = select(Attempt).where(Attempt.fence.in_([*decision.placed, *news]))
+        still = [attempt for attempt in session.scalars(attempts) if attempt.state == State.QUEUED]
+        return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
 
 
-def _queued(session: Session) -> Sequence[Attempt]:
-    queue = select(Attempt).where(Attempt.state == State.QUEUED).order_by(Attempt.fence)
-    return list(session.scalars(queue))
+def _queue(session: Session) -> list[Want]:
+    query = (
+        select(Attempt.fence, Attempt.number, Attempt.run_id, Attempt.created_at, Run.spec)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(Attempt.state == State.QUEUED)
+        .order_by(Attempt.fence)
+    )
+    rows = session.execute(query).all()
+    durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
+    return [
+        want_of(RunSpec.model_validate(spec), fence, run_id, created_at, durations.get(fence))
+        for fence, _, run_id, created_at, spec in rows
+    ]
 
 
-def _waiting(session: Session, attempt: Attempt) -> Waiting:
-    spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
-    return Waiting(attempt.fence, attempt.run_id, spec.nodes, spec.gpus_per_node or 1)
+def _news(session: Session, decision: Decision) -> list[int]:
+    """Those that wait for something else than was said of them before."""
+    said = select(Attempt.fence, Attempt.waiting_for, Attempt.expected_start_at)
+    said = said.where(Attempt.state == State.QUEUED)
+    return [
+        fence
+        for fence, reason, starts_at in session.execute(said)
+        if (now_said := decision.waiting.get(fence)) and _differs(now_said, reason, starts_at)
+    ]
 
 
-def _offers(session: Session, seen_since: float) -> list[Offer]:
-    used: dict[str, set[str]] = {}
-    for part in session.scalars(select(Part).where(Part.state.not_in(TERMINAL_STATES))):
-        used.setdefault(part.node_id, set()).update(part.devices)
-    offers = []
-    for node in session.scalars(select(Node).where(Node.last_seen >= seen_since).order_by(Node.name)):
-        ids = [device["id"] for device in node.devices]
-        free = tuple(i for i in ids if i not in used.get(node.id, ()))
-        offers.append(Offer(node.id, node.name, len(ids), free))
-    return offers
+def _differs(waits: Waits, reason: str | None, starts_at: float | None) -> bool:
+    if waits.reason != reason or (waits.starts_at is None) != (starts_at is None):
+        return True
+    return abs((waits.starts_at or 0.0) - (starts_at or 0.0)) >= NEWS_AFTER_S
 
 
-def _wait(attempt: Attempt, why: str) -> bool:
-    """Say why it waits; true when that is news."""
-    is_news = attempt.waiting_for != why
-    attempt.waiting_for = why
-    return is_news
+def _decided(session: Session, attempt: Attempt, decision: Decision, now: float) -> bool:
+    """Write what was decided of an attempt; false when somebody else has taken its devices meanwhile."""
+    if (waits := decision.waiting.get(attempt.fence)) is not None:
+        attempt.waiting_for, attempt.expected_start_at = waits.reason, waits.starts_at
+        return True
+    placements = decision.placed[attempt.fence]
+    if not _are_free(session, placements):
+        return False
+    _start(session, attempt, placements, now)
+    return True
 
 
-def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> str:
-    attempt.state, attempt.placed_at, attempt.waiting_for = State.STARTING, now, None
+def _are_free(session: Session, placements: Sequence[Placement]) -> bool:
+    wanted = {placement.node_id: placement.devices for placement in placements}
+    taken = select(Part.node_id, Part.devices).where(Part.node_id.in_(wanted), Part.state.in_(LIVE_STATES))
+    return all(set(devices).isdisjoint(wanted[node_id]) for node_id, devices in session.execute(taken))
+
+
+def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> None:
+    attempt.state, attempt.placed_at = State.STARTING, now
+    attempt.waiting_for = attempt.expected_start_at = None
     names, nodes = [], []
     for node_rank, placement in enumerate(placements):
         node = session.get_one(Node, placement.node_id)
@@ -84,4 +116,3 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
     if len(nodes) > 1:
         attempt.waiting_for = waiting_for(nodes)
     note(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
-    return attempt.run_id

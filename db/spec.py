@@ -41,6 +41,9 @@ def _one_line(value: str) -> str:
 
 Argument = Annotated[str, AfterValidator(_plain_text)]
 Label = Annotated[str, Field(max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)]
+NodeText = Annotated[
+    str, Field(min_length=1, max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)
+]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
@@ -85,6 +88,12 @@ class RunSpec(BaseModel):
     links: dict[str, Argument] = {}
     resume: Annotated[str, Field(max_length=4200)] | None = None
     """RUN or RUN:CHECKPOINT."""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    """In the queue higher ones come first; of one priority, who came first."""
+    labels: Annotated[dict[NodeText, NodeText], Field(max_length=32)] = {}
+    """Each must be a label of every node the run gets."""
+    on_nodes: Annotated[list[NodeText], Field(max_length=4096)] = []
+    """Names of the only nodes it may get; empty: any."""
     wait_for_nodes: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     probe: bool = True
@@ -121,6 +130,10 @@ class RunSpec(BaseModel):
             raise ValueError("entry and module exclude each other: name one of them")
         if self.strategy in ("dp", "single") and self.nodes > 1:
             raise ValueError(f"strategy {self.strategy} is one process on one node: nodes must be 1")
+        if self.on_nodes and len(set(self.on_nodes)) < self.nodes:
+            raise ValueError(
+                f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
+            )
         if self.strategy in ("dp", "single") and self.launcher in ("torchrun", "launch"):
             raise ValueError(f"strategy {self.strategy} is one process: the launcher must be python")
         if len("\0".join(self.args).encode(errors="surrogatepass")) > 1024 * 1024:

@@ -197,7 +197,8 @@ class NodeLoad(BaseModel):
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
     gpus: list[dict[str, Any]] = []
-    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w; empty on a CPU node."""
+    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
+    that is not ours compute there? Empty on a CPU node."""
     notice: str | None = None
     """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from db.curves import main_loss
 from db.models import Attempt, Run, Series
+from db.pace import pace, said_total
 from db.spec import RunSpec
 from db.states import State
 from db.views import RunView
@@ -73,6 +73,7 @@ def run_view(
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
         waiting_for=attempt.waiting_for,
+        expected_start_at=attempt.expected_start_at,
         finding=finding,
         base_lr=spec.lr,
         lr=spec.scaled_lr,
@@ -83,9 +84,7 @@ def run_view(
 
 def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:
     said = by_tag.get(TOTAL_STEPS_TAG)
-    if said and math.isfinite(said.last_value) and said.last_value >= 1:
-        return int(said.last_value)
-    return spec.max_steps
+    return (said_total(said.last_value) if said else None) or spec.max_steps
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
@@ -98,7 +97,5 @@ def _progress(state: State, step: int | None, total_steps: int | None) -> float 
 
 def _eta_s(state: State, loss: Series | None, total_steps: int | None) -> float | None:
     """Steps left at the attempt's mean step time so far."""
-    if state != State.RUNNING or loss is None or not total_steps or loss.last_step <= loss.first_step:
-        return None
-    step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
-    return max(0.0, (total_steps - loss.last_step) * step_time_s)
+    found = pace(loss, total_steps) if state == State.RUNNING else None
+    return found.left_s(found.last_step) if found else None

@@ -43,6 +43,8 @@ class RunView:
     ended_at: float | None
     stop_requested_at: float | None
     waiting_for: str | None
+    expected_start_at: float | None
+    """While it is queued, where that can be foretold."""
     finding: str | None
     """What is wrong with the latest attempt as it trains, in a line; None when nothing is known."""
     base_lr: float | None
@@ -229,6 +231,8 @@ class DeviceView:
     memory_bytes: int | None
     run_id: str | None
     attempt: int | None
+    foreign: bool
+    """Processes that are not ours occupy it."""
 
 
 @dataclass(frozen=True)
@@ -239,10 +243,13 @@ class NodeView:
     name: str
     state: str
     """alive, no contact, or lost."""
+    draining: bool
+    """Nothing new starts there, because somebody asked for it."""
     hostname: str
     address: str
     slots: int
     free: int
+    """Slots that can be given to a run."""
     devices: list[DeviceView]
     labels: dict[str, str]
     info: dict[str, Any]

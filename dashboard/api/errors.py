@@ -9,11 +9,12 @@ from starlette.responses import JSONResponse, Response
 from dashboard.refusals import error_body
 from db.nodes import NameTaken
 from db.progress import NotYours, Superseded
-from db.requests import NoSuchRun, Refused, WrongState
+from db.requests import NoSuchNode, NoSuchRun, Refused, WrongState
 
 STATUS: dict[type[Exception], int] = {
     Refused: 422,
     NoSuchRun: 404,
+    NoSuchNode: 404,
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,

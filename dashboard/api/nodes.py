@@ -15,3 +15,15 @@ router = APIRouter(prefix="/api", tags=["nodes"])
 def list_nodes(service: TheService) -> Response:
     """Every node ever seen, with what runs on it."""
     return answer(service.nodes())
+
+
+@router.post("/nodes/{node}/drain")
+def drain(service: TheService, node: str) -> Response:
+    """Start nothing new on a node, by its name or id; what runs there goes on."""
+    return answer(service.drain(node))
+
+
+@router.post("/nodes/{node}/undrain")
+def undrain(service: TheService, node: str) -> Response:
+    """Give a node new runs again."""
+    return answer(service.undrain(node))

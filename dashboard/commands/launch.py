@@ -20,7 +20,7 @@ from dashboard.snapshots.git_address import is_git_address
 from worker.launch import recipe_names
 
 AS_GIVEN = (
-    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision "
+    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
     "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s"
 ).split()
 
@@ -56,6 +56,9 @@ def launch(
     hang_after_s: options.HangAfter = None,
     on_hang: options.OnHanging = None,
     stop_grace_s: options.StopGrace = None,
+    priority: options.Priority = None,
+    label: options.Labels = None,
+    on: options.OnNodes = None,
     wait: options.Wait = False,
     wait_for_nodes: options.WaitForNodes = False,
     dry_run: options.DryRun = False,
@@ -81,6 +84,8 @@ def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
         "target": resolve_target(given["target"], has_start, is_local),
         "args": given["args"] or None,
         "wait_for_nodes": given["wait_for_nodes"] or None,
+        "labels": pairs(given["label"], "labels") or None,
+        "on_nodes": given["on"] or None,
         "python": interpreter.named(given["python"]),
         "workdir": absolute(workdir) if workdir else workdir,
         "env": pairs(given["env"], "env") or None,

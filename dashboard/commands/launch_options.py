@@ -87,6 +87,14 @@ StopGrace = Annotated[
         "--stop-grace", metavar="S", help="Seconds to save in when it is stopped.", show_default="30"
     ),
 ]
+Priority = Annotated[int | None, typer.Option(help="Higher ones start first, -100 to 100.", show_default="0")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="K=V", help="Only nodes with this label; repeatable."),
+]
+OnNodes = Annotated[
+    list[str] | None, typer.Option("--on", metavar="NODE", help="Only the nodes so named; repeatable.")
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
 WaitForNodes = Annotated[
     bool, typer.Option("--wait-for-nodes", help="Queue it even when the known nodes do not suffice.")

@@ -78,6 +78,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
         [
             ("run", f"{run['id']} ({run['name']}), project {run['project']}"),
             ("state", describe(run)),
+            ("expected", run.get("expected_start_at") and expected(run["expected_start_at"], now)),
             ("reason", run["reason"]),
             ("message", run["message"]),
             ("next step", run.get("next_step")),
@@ -95,6 +96,12 @@ def print_run(run: dict[str, Any], url: str) -> None:
     )
     for line in str((run.get("error") or {}).get("traceback") or "").splitlines():
         print(f"  {printable(line)}")
+
+
+def expected(start_at: float, now: float) -> str:
+    """When a run that waits will start, as far as that can be foretold."""
+    left_s = start_at - now
+    return f"to start in about {formats.duration(left_s)}" if left_s > 0 else "to start any moment"
 
 
 def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:

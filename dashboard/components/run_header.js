@@ -168,7 +168,7 @@ class RunHeader {
 function sentenceOf(run, now) {
   if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
   if (run.state === 'stopping' || (run.stop_requested_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
-  if (run.state === 'queued') return [run.waiting_for ? `Waiting: ${run.waiting_for}` : 'Waiting to be given to a node.', ''];
+  if (run.state === 'queued') return [waiting(run, now), ''];
   if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
   if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
   if (run.lost_contact && LIVE.has(run.state)) {
@@ -180,6 +180,17 @@ function sentenceOf(run, now) {
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
   const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
   return [`${ranks}${nodes}${batch}`, ''];
+}
+
+/** Why it waits, and when it is expected to start, by the browser's clock. */
+function waiting(run, now) {
+  if (!run.waiting_for) return 'Waiting to be given to a node.';
+  const said = `Waiting: ${run.waiting_for}.`;
+  if (!run.expected_start_at || run.expected_start_at < now) return said;
+  const start = new Date(run.expected_start_at * 1000);
+  const isToday = start.toDateString() === new Date(now * 1000).toDateString();
+  const when = isToday ? start.toLocaleTimeString([], { timeStyle: 'short' }) : start.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+  return `${said} Expected to start about ${when}.`;
 }
 
 function sentenceCase(text) {

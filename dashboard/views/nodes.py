@@ -22,8 +22,6 @@ STATES: dict[str, tuple[style.Colour, str]] = {
 }
 MOST_DEVICES = 64
 DEVICES_IN_A_ROW = 4
-FOREIGN_BYTES = 2**30
-"""A device nobody has from us, and more memory in use than a driver needs: somebody else works there."""
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -63,7 +61,11 @@ def _card(node: NodeView, names: Mapping[str, str], now: float) -> None:
             st.markdown(f"**{as_text(node.name)}**", width="content")
             colour, icon = STATES.get(node.state, ("gray", ":material/help:"))
             st.badge(node.state, color=colour, icon=icon)
+            if node.draining:
+                st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
             st.caption(f"{as_text(node.address)} · last contact {ago(node.last_seen, now)}", width="content")
+            st.space("stretch")
+            _drain_button(node)
         if notice := (node.load or {}).get("notice"):
             st.warning(as_text(notice), icon=":material/warning:")
         if problem := _interpreter(node).get("problem"):
@@ -71,6 +73,22 @@ def _card(node: NodeView, names: Mapping[str, str], now: float) -> None:
         _devices(node, names)
         _load(node)
         st.caption(" · ".join(as_text(fact) for fact in facts(node)))
+
+
+def _drain_button(node: NodeView) -> None:
+    if node.draining:
+        label, wish, meaning = "Undrain", _undrain, "Give it new runs again."
+    else:
+        label, wish, meaning = "Drain", _drain, "Start nothing new there; what runs goes on until it ends."
+    st.button(label, key=f"drain_{node.id}", type="tertiary", help=meaning, on_click=wish, args=(node.id,))
+
+
+def _drain(node_id: str) -> None:
+    service.current().drain(node_id)
+
+
+def _undrain(node_id: str) -> None:
+    service.current().undrain(node_id)
 
 
 def _devices(node: NodeView, names: Mapping[str, str]) -> None:
@@ -82,18 +100,26 @@ def _devices(node: NodeView, names: Mapping[str, str]) -> None:
             columns[position % DEVICES_IN_A_ROW],
             st.container(border=True, gap=None, key=f"cell_{node.id}_{position}"),
         ):
-            _device(position, device, loads.get(device.id, {}), names)
+            _device(position, device, loads.get(device.id, {}), names, node.draining)
     if len(node.devices) > MOST_DEVICES:
         st.caption(f"and {len(node.devices) - MOST_DEVICES} more")
 
 
-def _device(position: int, device: DeviceView, load: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _device(
+    position: int,
+    device: DeviceView,
+    load: Mapping[str, Any],
+    names: Mapping[str, str],
+    is_draining: bool,
+) -> None:
     label = as_text(device.id if device.kind == "cpu" else f"GPU {position}")
     if device.run_id is not None:
         run_name = names.get(device.run_id, device.run_id)
         navigation.link("run", f"{label} · {as_text(run_name)}", id=device.run_id)
-    elif (load.get("memory_used_bytes") or 0) > FOREIGN_BYTES:
+    elif device.foreign:
         st.markdown(f"{label} :orange[used by others]")
+    elif is_draining:
+        st.markdown(f"{label} :gray[draining]")
     else:
         st.markdown(f"{label} :gray[free]")
     if load:

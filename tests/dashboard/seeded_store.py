@@ -69,7 +69,7 @@ class Seed:
         self.node_ids[name] = nodes.register_node(self.store, known, None, self.now).node_id
         gpus = [
             {"id": device.id, "utilisation_percent": 96.0 - i, "memory_used_bytes": 71 * GIB,
-             "memory_total_bytes": 141 * GIB, "temperature_c": 61 + i, "power_w": 540.5}
+             "memory_total_bytes": 141 * GIB, "temperature_c": 61 + i, "power_w": 540.5, "foreign": i == 7}
             for i, device in enumerate(devices)
         ]  # fmt: skip
         load = NodeLoad(
@@ -210,7 +210,7 @@ def _live(made: Seed, files: Path | None) -> None:
     made.train("being stopped", 60, 380)
     requests.request_stop(made.store, made.runs["being stopped"], made.now - 5)
     made.report("being stopped", "stopping", 4)
-    made.launch("just launched", 20, gpus_per_node=2)
+    made.launch("just launched", 20, gpus_per_node=1)
     made.report("just launched", "starting", 10)
     made.launch("waits for room", 10, gpus_per_node=4)
 

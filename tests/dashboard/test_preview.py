@@ -18,10 +18,11 @@ def node(
     name: str = "n0", slots: int = 2, used: int = 0, kind: str = "cpu", hostname: str = "far"
 ) -> NodeView:
     devices = [
-        DeviceView(f"{kind}:{i}", kind, kind, None, "run" if i < used else None, 1) for i in range(slots)
+        DeviceView(f"{kind}:{i}", kind, kind, None, "run" if i < used else None, 1, False)
+        for i in range(slots)
     ]
     return NodeView(
-        name, name, "alive", hostname, "10.0.0.1", slots, slots - used, devices, {}, {}, None, 0.0, 0.0
+        name, name, "alive", False, hostname, "10.0.0.1", slots, slots - used, devices, {}, {}, None, 0.0, 0.0
     )
 
 

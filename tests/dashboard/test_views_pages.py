@@ -46,7 +46,7 @@ def test_all_runs_are_listed_newest_first(full):
     assert list(table["Name"])[::7] == ["waits for room", "digits baseline"]
     assert HOSTILE_NAME in list(table["Name"])
     notes = dict(zip(table["Name"], table["Note"], strict=True))
-    assert notes["waits for room"].startswith("needs 1 node with 4 free slots")
+    assert notes["waits for room"].startswith("needs 4 GPUs on one node, none is free; ")
     assert notes["bad labels"].startswith("script error: Rank 1 raised ValueError")
     assert notes["nan at once"] == "the loss is not finite"
     curves = dict(zip(table["Name"], table["Loss curve"], strict=True))

@@ -54,7 +54,9 @@ def test_a_second_run_waits_and_is_told_for_what(cluster):
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
     assert waiting.state == State.QUEUED
-    assert waiting.waiting_for == "needs 1 node with 1 free slot; gpu-1 has 0 of 2 free"
+    first = next(run.id for run in queries.runs(cluster.store, cluster.now) if run.id != second)
+    assert waiting.waiting_for == f"needs 1 slot, none is free; {first} on gpu-1 does not say when it ends"
+    assert waiting.expected_start_at is None
 
 
 def test_more_than_the_known_nodes_offer_is_refused(cluster):

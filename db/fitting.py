@@ -1,0 +1,87 @@
+"""Whether the known nodes could ever do what a run asks for, and how many devices it gets by default; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from db.placement_words import counted, listed, where
+from db.pools import Pools, matches
+from db.spec import RunSpec
+from db.wants import Host, Want
+
+
+def want_of(
+    spec: RunSpec,
+    fence: int = 0,
+    run_id: str = "",
+    created_at: float = 0.0,
+    duration_s: float | None = None,
+) -> Want:
+    """What a run asks of placement."""
+    return Want(
+        fence=fence,
+        run_id=run_id,
+        nodes=spec.nodes,
+        devices_per_node=spec.gpus_per_node or 1,
+        priority=spec.priority,
+        created_at=created_at,
+        labels=spec.labels,
+        on_nodes=tuple(spec.on_nodes),
+        duration_s=duration_s,
+        waits_for_nodes=spec.wait_for_nodes,
+    )
+
+
+def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
+    """Where it is not said: what so many nodes have free now, the emptiest first, or have at all; at least 1."""
+    if spec.gpus_per_node is not None:
+        return spec.gpus_per_node
+    if spec.strategy == "single":
+        return 1
+    pools = Pools(hosts)
+    pool = pools.of(want_of(spec))
+    free = sorted((len(pools.hosts[index].free) for index in pool.usable), reverse=True)
+    for counts in (free, pool.sizes):
+        if len(counts) >= spec.nodes and counts[spec.nodes - 1]:
+            return counts[spec.nodes - 1]
+    return 1
+
+
+def refusal(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
+    """The field and the sentence why a run could never start on these nodes, were nothing in use."""
+    want = want_of(spec)
+    if spec.wait_for_nodes or Pools(hosts).of(want).fits(want):
+        return None
+    if unknown := [name for name in spec.on_nodes if name not in {host.name for host in hosts}]:
+        known = listed((host.name for host in hosts), 8) or "none"
+        one = f"there is no node {unknown[0]!r}; known: {known}"
+        return "on_nodes", f"on_nodes: {one}. Name others, or launch with --wait-for-nodes."
+    asked = [h for h in hosts if matches(h.name, h.labels, spec.on_nodes, spec.labels)]
+    field = _field(spec, hosts, asked)
+    registered = f"{counted(len(hosts), 'node')} {'is' if len(hosts) == 1 else 'are'} registered"
+    if len(asked) < len(hosts):
+        registered += f", {len(asked)} of them {'has' if len(asked) == 1 else 'have'} that name and label"
+    sizes = [host.size for host in asked]
+    largest = f", the largest with {counted(max(sizes), 'slot')}" if sizes else ""
+    need = f"{_nodes(spec)} with {counted(want.devices_per_node, 'slot')} each"
+    return (
+        field,
+        f"{field}: the run needs {need}, but {registered}{largest}. Start another worker, lower --nodes or"
+        " --gpus-per-node, or launch with --wait-for-nodes.",
+    )
+
+
+def _field(spec: RunSpec, hosts: Sequence[Host], asked: Sequence[Host]) -> str:
+    """The field to change first."""
+    if spec.nodes > len(hosts):
+        return "nodes"
+    if spec.nodes > len(asked):
+        return "labels" if spec.labels else "nodes"
+    return "gpus_per_node"
+
+
+def _nodes(spec: RunSpec) -> str:
+    """4 nodes; 2 of gpu-1, gpu-2 and gpu-3; 2 nodes labelled rack=7"""
+    if not spec.labels and not spec.on_nodes:
+        return counted(spec.nodes, "node")
+    return where(spec.nodes, spec.on_nodes, spec.labels.items()).removeprefix("on ")

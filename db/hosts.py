@@ -1,0 +1,67 @@
+"""The nodes as placement sees them: what is free on each, who has the rest, and until when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, Node, Part
+from db.states import LIVE_STATES
+from db.wants import Contact, Hold, Host
+
+ALIVE_WITHIN_S = 15.0
+"""Only nodes heard of so recently are given new work."""
+LOST_AFTER_S = 30.0
+
+
+def hosts(
+    session: Session,
+    now: float,
+    ends: Mapping[int, float],
+    alive_within_s: float = ALIVE_WITHIN_S,
+    lost_after_s: float = LOST_AFTER_S,
+) -> list[Host]:
+    """All known nodes; `ends`: when attempts are expected to end, by fence."""
+    taken = (
+        select(Part.node_id, Part.devices, Part.fence, Attempt.run_id)
+        .join(Attempt, Attempt.fence == Part.fence)
+        .where(Part.state.in_(LIVE_STATES))
+        .order_by(Part.fence, Part.node_rank)
+    )
+    holds: dict[str, list[Hold]] = {}
+    for node_id, devices, fence, run_id in session.execute(taken):
+        holds.setdefault(node_id, []).append(Hold(run_id, tuple(devices), ends.get(fence)))
+    known = select(
+        Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
+        Node.foreign_devices,
+    )  # fmt: skip
+    found = []
+    for node_id, name, devices, labels, last_seen, drain_requested_at, foreign in session.execute(known):
+        silent_s = now - last_seen
+        contact: Contact = "lost" if silent_s >= lost_after_s else "no contact"
+        on_it = tuple(holds.get(node_id, ()))
+        used = {device for hold in on_it for device in hold.devices}
+        others = set(foreign or ()) - used
+        ids = [device["id"] for device in devices if device["id"] not in used]
+        found.append(
+            Host(
+                node_id=node_id,
+                name=name,
+                free=tuple(device for device in ids if device not in others),
+                holds=on_it,
+                foreign=sum(device in others for device in ids),
+                kind="cuda" if devices and devices[0]["kind"] == "cuda" else "cpu",
+                labels=labels,
+                contact="alive" if silent_s <= alive_within_s else contact,
+                draining=drain_requested_at is not None,
+            )
+        )
+    return found
+
+
+def known_hosts(session: Session, now: float) -> list[Host]:
+    """All nodes, and what of them is in use; not until when."""
+    return hosts(session, now, {}, ALIVE_WITHIN_S, math.inf)

@@ -1,0 +1,44 @@
+"""How fast an attempt steps and how far it will go, from its loss curve; pure."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+
+class Curve(Protocol):
+    """A series' first and last point."""
+
+    @property
+    def first_step(self) -> int: ...
+    @property
+    def last_step(self) -> int: ...
+    @property
+    def first_wall(self) -> float: ...
+    @property
+    def last_wall(self) -> float: ...
+
+
+class Pace(NamedTuple):
+    """An attempt's mean step time, and its steps."""
+
+    step_time_s: float
+    last_step: int
+    total_steps: int
+
+    def left_s(self, step: int) -> float:
+        """Seconds from a step to the end."""
+        return max(0.0, (self.total_steps - step) * self.step_time_s)
+
+
+def pace(loss: Curve | None, total_steps: int | None) -> Pace | None:
+    """None until two steps are logged, or where the number of steps is not known."""
+    if loss is None or not total_steps or loss.last_step <= loss.first_step:
+        return None
+    step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
+    return Pace(step_time_s, loss.last_step, total_steps)
+
+
+def said_total(value: float) -> int | None:
+    """The number of steps a script logs, where it is one."""
+    return int(value) if math.isfinite(value) and value >= 1 else None
