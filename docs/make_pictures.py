@@ -16,11 +16,12 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.end_to_end.browsers import chromium  # noqa: E402
-from tests.end_to_end.product import Product  # noqa: E402
+from tests.end_to_end.product import Product, wait_for  # noqa: E402
 
 PICTURES = Path(__file__).parent / "pictures"
 SIZE = {"width": 1280, "height": 860}
-BROKEN = ROOT / "tests" / "end_to_end" / "scripts" / "broken.py"
+SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
+BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 
 
 def main() -> None:
@@ -32,11 +33,14 @@ def main() -> None:
         product = Product(Path(folder) / "data")
         try:
             product.start()
-            run_id = some_runs(product, options.steps)
             with sync_playwright() as playwright:
                 browser = chromium(playwright)
-                for scheme in ("light", "dark"):
-                    take(browser, product, run_id, scheme)
+                hung = a_hung_run(product)
+                take(browser, product, {"hang": f"/run?id={hung}"})
+                product.request("POST", f"/api/runs/{hung}/stop")
+                run_id = some_runs(product, options.steps)
+                run_pages = {"launch": f"/launch?from={run_id}", "run": f"/run?id={run_id}"}
+                take(browser, product, {"runs": "/", "nodes": "/nodes"} | run_pages)
                 browser.close()
             product.stop()
         finally:
@@ -54,23 +58,32 @@ def some_runs(product: Product, steps: int) -> str:
     return run_id
 
 
-def take(browser: Browser, product: Product, run_id: str, scheme: str) -> None:
-    """One picture of each page."""
-    context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
-    page = context.new_page()
-    page.goto(f"{product.url}/?token={product.token()}")
-    addresses = {
-        "runs": "/",
-        "launch": f"/launch?from={run_id}",
-        "nodes": "/nodes",
-        "run": f"/run?id={run_id}",
-    }
-    for name, address in addresses.items():
-        page.goto(product.url + address)
-        page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(5000)  # fonts and first drawing
-        page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
-    context.close()
+def a_hung_run(product: Product) -> str:
+    """One of its ranks has left before a collective; the page knows which."""
+    run_id = product.launch(
+        HANGING,
+        name="resnet50",
+        project="vision",
+        args=["hang before a collective"],
+        hang_after_s=5,
+        stop_grace_s=1,
+    )
+    wait_for(lambda: product.get(f"/api/runs/{run_id}/findings"), "the hang to be found")
+    return run_id
+
+
+def take(browser: Browser, product: Product, addresses: dict[str, str]) -> None:
+    """One picture of each page, light and dark."""
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
+        page = context.new_page()
+        page.goto(f"{product.url}/?token={product.token()}")
+        for name, address in addresses.items():
+            page.goto(product.url + address)
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(5000)  # fonts and first drawing
+            page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
+        context.close()
 
 
 if __name__ == "__main__":

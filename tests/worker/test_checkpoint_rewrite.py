@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors import torch as safetensors_torch
 
 
 def started(source: Path, target: Path, *options: str, room: int = 10**9) -> subprocess.Popen[bytes]:
@@ -39,6 +41,22 @@ def test_it_says_what_it_wrote(safetensors: Path, tmp_path: Path) -> None:
     assert told["size_bytes"] == (tmp_path / "out").stat().st_size == safetensors.stat().st_size
     assert (tmp_path / "out").read_bytes().endswith(b"1234")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_readers_that_people_use_find_the_weights_as_they_were(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).to(torch.bfloat16)
+    saved = {f"module.{name}": value for name, value in model.state_dict().items()}
+    saved["module.turned"] = torch.arange(12, dtype=torch.float64).reshape(3, 4).t()
+    torch.save({"model": saved, "step": 3}, tmp_path / "7")
+    answer(tmp_path / "7", tmp_path / "plain", "--strip")
+    answer(tmp_path / "7", tmp_path / "tensors", "--strip", "--safetensors")
+    plain = torch.load(tmp_path / "plain", weights_only=True)
+    tensors = safetensors_torch.load_file(tmp_path / "tensors")
+    assert plain["step"] == 3
+    assert plain["model"].keys() == tensors.keys() == {name.removeprefix("module.") for name in saved}
+    for name, value in saved.items():
+        bare = name.removeprefix("module.")
+        assert torch.equal(plain["model"][bare], value) and torch.equal(tensors[bare], value), name
 
 
 def test_nothing_is_written_where_there_is_no_room_or_nothing_to_do(
