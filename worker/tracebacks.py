@@ -11,6 +11,7 @@ from worker.traceback_blocks import Block, Frame, blocks, without_box
 
 TAIL_LINES = 80
 LIMIT = 240
+MOST_ANNOUNCED = 3
 """Characters of an exception that a sentence shows."""
 TEXT_LIMIT = 4000
 
@@ -156,10 +157,11 @@ def _failure(block: Block, earlier: Failure | None, link: str, later: list[Block
 
 
 def _headline(message: str) -> str:
-    """The first line, with the next one where it only announces it; of a long one whole sentences."""
-    first, _, rest = message.partition("\n")
-    following = rest.partition("\n")[0].strip() if first.endswith(":") else ""
-    text = f"{first} {following}".strip()
+    """The first line, with those after it that it only announces; of a long one whole sentences."""
+    text, *rest = (line.strip() for line in message.splitlines() or [""])
+    for line in rest[:MOST_ANNOUNCED]:
+        if text.endswith(":"):
+            text = f"{text} {line}".strip()
     if len(text) > LIMIT and (end := text.rfind(". ", 60, LIMIT)) > 0:
         text = text[:end]
     return text if text.endswith("..") else text.removesuffix(".")

@@ -190,3 +190,16 @@ PROGRESS = "\r 10%|█         | 1/10 [00:01<00:09]\r 20%|██        | 2/10 [
 def test_tracebacks_of_a_single_process(stderr: str, message: str) -> None:
     facts = EndFacts(exit_code=1, node="gpu-1", launcher="python", rank_errs={0: stderr})
     assert explain_end(facts).message == f"rank 0 on gpu-1: {message}"
+
+
+def test_a_message_whose_lines_announce_each_other_is_told_to_the_point():
+    failure = find_failure(
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/main.py", line 100, in main\n'
+        "    data = MNIST(root)\n"
+        "RuntimeError: Error downloading images.gz:\n"
+        "Tried https://example.org/mnist/, got:\n"
+        "<urlopen error [Errno -3] Temporary failure in name resolution>\n"
+    )
+    assert failure is not None
+    assert failure.exception.endswith("got: <urlopen error [Errno -3] Temporary failure in name resolution>")
