@@ -11,8 +11,9 @@ from worker.traceback_blocks import Block, Frame, blocks, without_box
 
 TAIL_LINES = 80
 LIMIT = 240
-MOST_ANNOUNCED = 3
 """Characters of an exception that a sentence shows."""
+MOST_ANNOUNCED = 3
+"""Lines of a message that are told where each one ends by announcing the next."""
 TEXT_LIMIT = 4000
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from worker.diagnose import EndFacts, explain_end
+from worker.tracebacks import find_failure
 
 CHAINED = """\
 Traceback (most recent call last):
