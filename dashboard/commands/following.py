@@ -46,6 +46,8 @@ def describe(run: dict[str, Any]) -> str:
     parts = [run["state"] + (", lost contact" if run.get("lost_contact") else "")]
     if run.get("waiting_for"):
         parts.append(run["waiting_for"])
+    if run.get("finding"):
+        parts.append(run["finding"].partition(":")[0])
     if run.get("step") is not None:
         parts.append(f"step {run['step']}" + (f"/{run['total_steps']}" if run.get("total_steps") else ""))
     if isinstance(run.get("last_loss"), int | float):

@@ -81,6 +81,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("expected", run.get("expected_start_at") and expected(run["expected_start_at"], now)),
             ("reason", run["reason"]),
             ("message", run["message"]),
+            ("beware", run.get("finding")),
             ("next step", run.get("next_step")),
             ("ready to launch", remedy["url"] if (remedy := run.get("remedy")) else None),
             ("attempt", run["attempt"]),

@@ -149,7 +149,9 @@ def note(run: RunView) -> str:
     if run.state == State.FAILED:
         return f"{run.reason}: {run.message}" if run.reason and run.message else run.message or ""
     odd = ["lost contact"] if run.lost_contact else []
-    if run.last_loss is not None and not math.isfinite(run.last_loss):
+    if run.finding:
+        odd.append(run.finding)
+    elif run.last_loss is not None and not math.isfinite(run.last_loss):
         odd.append("the loss is not finite")
     return ", ".join(odd)
 
