@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -106,13 +106,15 @@ def _store(_request: Request, error: Exception) -> Response:
     cause = error.orig
     if isinstance(cause, sqlite3.Error) and cause.sqlite_errorname.startswith("SQLITE_FULL"):
         return disk_full()
-    if isinstance(error, OperationalError):
+    if isinstance(error, OperationalError) or error.connection_invalidated:
         return _busy(_request, error)
+    if isinstance(error, DataError):
+        return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
     raise error
 
 
 def _busy(_request: Request, _error: Exception) -> Response:
-    message = "The store is busy: another program holds it. Nothing is lost; try again."
+    message = "The store is busy or cannot be reached. Nothing is lost; try again."
     return JSONResponse(error_body(None, message), 503, headers={"Retry-After": "2"})
 
 

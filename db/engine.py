@@ -1,4 +1,4 @@
-"""The open store: one writer, many readers, migrations at start."""
+"""The open store: SQLite with one writer, or PostgreSQL with locks by name; migrations at start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,10 +14,14 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from sqlalchemy.orm import Session
+
+from db import postgres
+from db.exact_json import dump_json
+from db.postgres import PostgresUnusable
 
 BUSY_TIMEOUT_S = 30
 """How long a write waits for a foreign program that has locked the file."""
@@ -28,35 +32,63 @@ class StoreUnusable(Exception):
 
 
 class Store:
-    """All access to the database. SQLite takes one writer at a time, so here there is exactly one writer
-    connection, which also does every WAL checkpoint (SQLite before 3.51.3 can corrupt the file otherwise)."""
+    """All access to the database.
+
+    SQLite takes one writer at a time, so here there is exactly one writer connection, which also does every WAL
+    checkpoint (SQLite before 3.51.3 can corrupt the file otherwise). On PostgreSQL several dashboards write at
+    once: each transaction locks what it is about before it reads, so that the code is the same for both."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         self._write_lock = threading.RLock()
-        self._writer = _engine(url, writes=True)
-        self._readers = _engine(url, writes=False) if self.is_sqlite else self._writer
+        if self.is_sqlite:
+            self.url, self.name = url, url
+            self._writer, self._readers = _sqlite_engine(url, writes=True), _sqlite_engine(url, writes=False)
+            self._locks = self._writer
+        else:
+            parsed = postgres.parse_url(url)
+            self.url = parsed.render_as_string(hide_password=False)
+            self.name = postgres.without_password(parsed)
+            self._writer = postgres.open_engine(parsed)
+            self._readers = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+            self._locks = postgres.open_engine(parsed, pool_size=1)
 
     @classmethod
     def open(cls, where: str | Path, backups: Path | None = None) -> Self:
         """Open a file or URL and bring its tables up to date; a copy is kept in `backups` before each change.
 
-        Raises StoreUnusable when the file is damaged or of a newer version."""
+        Raises StoreUnusable when it is damaged, of a newer version, or cannot be reached."""
         url = str(where) if "://" in str(where) else f"sqlite:///{where}"
-        store = cls(url)
+        try:
+            store = cls(url)
+        except (PostgresUnusable, ArgumentError) as error:
+            raise StoreUnusable(_unreadable(error)) from None
         try:
             store._check_integrity(backups)
             store._migrate(backups)
+        except PostgresUnusable as error:
+            store.close()
+            raise StoreUnusable(str(error)) from None
         except BaseException:
             store.close()
             raise
         return store
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """One transaction that may write: everything in it is stored, or nothing."""
-        with self._write_lock, Session(self._writer, expire_on_commit=False) as session, session.begin():
+    def write(self, of: str | None = None) -> Iterator[Session]:
+        """One transaction that may write: everything in it is stored, or nothing.
+
+        What it reads stays true until it ends. One that says what alone it is `of` (an attempt, a file) lets
+        those write meanwhile that are of something else, where the store can do that."""
+        guard = self._write_lock if self.is_sqlite else nullcontext()
+        with guard, Session(self._writer, expire_on_commit=False) as session, session.begin():
+            if not self.is_sqlite:
+                connection = session.connection()
+                postgres.lock_for_transaction(connection, "the store", shared=of is not None)
+                if of is not None:
+                    postgres.lock_for_transaction(connection, of)
             yield session
 
     @contextmanager
@@ -65,20 +97,38 @@ class Store:
         with Session(self._readers, expire_on_commit=False) as session, session.begin():
             yield session
 
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """One dashboard at a time, of all on this store, may be here under this name.
+
+        Threads of one dashboard keep apart by locks of their own."""
+        if self.is_sqlite:
+            yield
+            return
+        with self._locks.begin() as connection:
+            postgres.lock_for_transaction(connection, f"alone: {name}")
+            yield
+
     def backup(self, target: Path) -> int:
         """Write a consistent copy of an SQLite store to `target`, also under load; returns its bytes."""
         if not self.is_sqlite:
-            raise StoreUnusable("Backups of a PostgreSQL store are made with pg_dump.")
+            raise StoreUnusable(
+                f"This store is PostgreSQL, which has its own tool: pg_dump --format=custom "
+                f"--file=rankzero.dump '{_for_pg_dump(self.name)}'"
+            )
         _copy_sqlite(_sqlite_file(self.url), target)
         return target.stat().st_size
 
     def close(self) -> None:
         """Close every connection."""
-        self._readers.dispose()
-        self._writer.dispose()
+        for engine in (self._readers, self._writer, self._locks):
+            engine.dispose()
 
     def _check_integrity(self, backups: Path | None) -> None:
-        if not self.is_sqlite or not _sqlite_file(self.url).exists():
+        if not self.is_sqlite:
+            postgres.require_usable(self._writer)
+            return
+        if not _sqlite_file(self.url).exists():
             return
         try:
             with self.read() as session:
@@ -89,16 +139,14 @@ class Store:
             raise StoreUnusable(_damaged(_sqlite_file(self.url), str(verdict), backups))
 
     def _migrate(self, backups: Path | None) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        scripts = ScriptDirectory.from_config(config)
+        config, scripts = _migrations()
         with self._writer.connect() as connection:
             current = MigrationContext.configure(connection).get_current_revision()
         if current == scripts.get_current_head():
             return
         if current is not None and current not in {s.revision for s in scripts.walk_revisions()}:
             raise StoreUnusable(
-                f"The store {self.url} was written by a newer Rankzero (schema {current}). "
+                f"The store {self.name} was written by a newer Rankzero (schema {current}). "
                 "Install that version again, or start with another --data directory."
             )
         if current is not None and backups is not None and self.is_sqlite:
@@ -106,16 +154,37 @@ class Store:
             self.backup(backups / f"before-{scripts.get_current_head()}-{int(time.time())}.db")
         with self._write_lock, self._writer.begin() as connection:
             config.attributes["connection"] = connection
+            if self.is_sqlite:
+                command.upgrade(config, "head")
+            else:
+                self._upgrade_postgres(connection, config)
+
+    def _upgrade_postgres(self, connection: Connection, config: Config) -> None:
+        """In one transaction; a second dashboard that starts meanwhile finds it done."""
+        try:
+            connection.execute(text("set local statement_timeout = 0"))
+            connection.execute(text("set local lock_timeout = 0"))
+            postgres.lock_for_transaction(connection, "the store")
             command.upgrade(config, "head")
+        except DBAPIError as error:
+            raise StoreUnusable(postgres.in_words(error, self._writer.url)) from None
 
 
-def _engine(url: str, writes: bool) -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url)
+def newest_schema() -> str:
+    """The revision of the tables that this version works with."""
+    return str(_migrations()[1].get_current_head())
+
+
+def _migrations() -> tuple[Config, ScriptDirectory]:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config, ScriptDirectory.from_config(config)
+
+
+def _sqlite_engine(url: str, writes: bool) -> Engine:
     pool: dict[str, Any] = {"pool_size": 1, "max_overflow": 0} if writes else {"pool_size": 8}
-    engine = create_engine(
-        url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, pool_timeout=60, **pool
-    )
+    connect = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+    engine = create_engine(url, connect_args=connect, pool_timeout=60, json_serializer=dump_json, **pool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -155,3 +224,13 @@ def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
     return (
         f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
     )
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, PostgresUnusable):
+        return str(error)
+    return "RANKZERO_DATABASE_URL is no URL of a database: write postgresql+psycopg://USER@HOST/DATABASE"
+
+
+def _for_pg_dump(name: str) -> str:
+    return name.replace("postgresql+psycopg://", "postgresql://", 1)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Attempt, FindingRow
-from db.progress import part_of_node
+from db.progress import of_attempt, part_of_node
 from db.requests import note
 from db.states import Finding
 from db.views import FindingView
@@ -21,7 +21,7 @@ def findings_reported(
     """Take a node's complete list; returns the run's id when it differs from before.
 
     Raises NotYours, Superseded."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         known = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
         changed = [_keep(session, attempt, node_rank, each, known.get(each.kind), now) for each in findings]

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from db import points, starting
 from db.engine import Store
 from db.models import Attempt, Checkpoint, File, Node, Part, Series
+from db.postgres import NUL, NUL_SHOWN
 from db.requests import note
 from db.states import TERMINAL_STATES, CheckpointOffer, PartReport, Point, PointBatch, Reason, State
 
@@ -42,7 +43,7 @@ def part_reported(
     store: Store, node_id: str, fence: int, node_rank: int, report: PartReport, now: float
 ) -> State:
     """Take a node's report of its part; returns the attempt's state. Raises NotYours, Superseded."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         if attempt.state in TERMINAL_STATES:
             if part.state == report.state:
@@ -84,7 +85,7 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
     """Store the points of one byte range together with the new offset, once, whatever is repeated.
 
     When the range does not begin where the store stands, nothing is stored; the offset says where it does."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, batch.path, batch.generation)
         if file.points_offset != batch.start:
@@ -108,7 +109,7 @@ def file_for_append(
     store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
 ) -> tuple[int, int]:
     """(file id, durable bytes) of a mirrored file, made known if it is new."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, path, generation)
         session.flush()
@@ -117,7 +118,7 @@ def file_for_append(
 
 def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
     """Bytes up to `end` are durable, if the file stood at `start`; returns where it stands now."""
-    with store.write() as session:
+    with store.write(f"file {file_id}") as session:
         session.execute(
             update(File).where(File.id == file_id, File.size_bytes == start).values(size_bytes=end)
         )
@@ -128,7 +129,7 @@ def checkpoint_offered(
     store: Store, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer, now: float
 ) -> Checkpoint:
     """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         part_of_node(session, node_id, fence, node_rank)
         same = select(Checkpoint).filter_by(
             fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
@@ -160,10 +161,9 @@ def checkpoint_of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[
 
 def checkpoint_received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
     """So many bytes of a checkpoint are durable (0: it starts again)."""
-    with store.write() as session:
-        session.execute(
-            update(Checkpoint).where(Checkpoint.id == checkpoint_id).values(received_bytes=received_bytes)
-        )
+    arriving = update(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.complete.is_(False))
+    with store.write(f"checkpoint {checkpoint_id}") as session:
+        session.execute(arriving.values(received_bytes=received_bytes))
 
 
 def checkpoint_completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
@@ -193,8 +193,13 @@ def _overwritten(session: Session, newer: Checkpoint) -> list[int]:
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
     """Write into the run's history that a node fell silent or was heard again."""
-    with store.write() as session:
+    with store.write(f"run {run_id}") as session:
         note(session, run_id, attempt, now, text)
+
+
+def of_attempt(fence: int) -> str:
+    """The name of what a transaction is of that touches nothing but one attempt."""
+    return f"attempt {fence}"
 
 
 def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
@@ -280,12 +285,12 @@ def _file(session: Session, fence: int, node_rank: int, path: str, generation: i
 
 
 def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: PointBatch) -> None:
-    arrived = {tag: pts for tag, pts in batch.series.items() if pts}
+    arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in batch.series.items() if pts}
     same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
     known = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
     fresh = [tag for tag in arrived if tag not in known]
     if fresh:
-        known |= _new_series(session, attempt, node_rank, batch, fresh)
+        known |= _new_series(session, attempt, node_rank, batch.source, arrived, fresh)
     new_points = {known[tag].id: (known[tag].count, pts) for tag, pts in arrived.items() if tag in known}
     points.append(session, new_points)
     changed = [_summed_up(known[tag], pts) for tag, pts in arrived.items() if tag in known]
@@ -294,21 +299,23 @@ def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: Poi
 
 
 def _new_series(
-    session: Session, attempt: Attempt, node_rank: int, batch: PointBatch, tags: list[str]
+    session: Session,
+    attempt: Attempt,
+    node_rank: int,
+    source: str,
+    arrived: dict[str, list[Point]],
+    tags: list[str],
 ) -> dict[str, Series]:
     have = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
     room = max(0, MAX_SERIES - have)
     if len(tags) > room > 0:
         text = f"more than {MAX_SERIES} series: further names are not stored"
-        note(session, attempt.run_id, attempt.number, batch.series[tags[0]][0][2], text)
-    rows = [
-        _empty_series(attempt.fence, node_rank, batch.source, tag, batch.series[tag][0])
-        for tag in tags[:room]
-    ]
+        note(session, attempt.run_id, attempt.number, arrived[tags[0]][0][2], text)
+    rows = [_empty_series(attempt.fence, node_rank, source, tag, arrived[tag][0]) for tag in tags[:room]]
     if not rows:
         return {}
     session.execute(insert(Series), rows)
-    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
+    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=source)
     return {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(tags)))}
 
 

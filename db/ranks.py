@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from db.engine import Store
 from db.models import Attempt, Node, Part, Series
-from db.progress import part_of_node
+from db.progress import of_attempt, part_of_node
 from db.requests import WrongState, latest_attempt
 from db.states import LIVE_STATES, Stacks
 from db.views import NodeStacks, RankView, StacksView
@@ -48,7 +48,7 @@ def request_stacks(store: Store, run_id: str, now: float) -> None:
 
 def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:
     """Take a node's answer; returns the run's id. Raises NotYours, Superseded."""
-    with store.write() as session:
+    with store.write(of_attempt(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         part.stacks = stacks.model_dump(mode="json")
         return attempt.run_id

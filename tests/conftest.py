@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import postgresql
 
 SKIPS = pytest.StashKey[Counter[str]]()
 ALLOWED_SKIP = "needs a GPU"
@@ -83,3 +85,17 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgresql.Cluster]:
+    """A PostgreSQL server of the tests' own."""
+    with postgresql.cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres_url(postgres: postgresql.Cluster) -> Iterator[str]:
+    """A database with Rankzero's tables, for one test."""
+    with postgres.database() as url:
+        yield url

@@ -222,7 +222,7 @@ def test_a_locked_or_full_store_is_said_and_nothing_breaks(dashboard: Running, n
         broken.sqlite_errorname = name
         error = OperationalError("INSERT", {}, broken)
 
-        def failing(error: OperationalError = error) -> object:
+        def failing(of: str | None = None, error: OperationalError = error) -> object:
             raise error
 
         dashboard.service.store.write = failing  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A store on a real file."""
+"""A store on a real file and one on a real PostgreSQL: what holds for one holds for the other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,22 @@ from db.nodes import register_node
 from tests.db.cluster import Cluster, facts
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/rankzero.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(store_url: str, tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(store_url, tmp_path / "backups")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> Iterator[Store]:
     opened = Store.open(tmp_path / "rankzero.db", tmp_path / "backups")
     yield opened
     opened.close()

@@ -1,0 +1,141 @@
+"""PostgreSQL as the store: how it is reached, how long anything may take there, and its refusals in words."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from db.exact_json import dump_json
+
+CONNECT_TIMEOUT_S = 10
+SERVER_SETTINGS = {
+    "statement_timeout": "60s",
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "60s",  # a dashboard that stands still lets go of its locks
+    "tcp_keepalives_idle": "10",  # and one whose machine is gone is noticed within half a minute
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "4",
+}
+NUL, NUL_SHOWN = "\0", "\ufffd"
+"""PostgreSQL's texts cannot hold the first; the second takes its place."""
+
+
+class PostgresUnusable(Exception):
+    """The database cannot be used; the sentence says why and what to do."""
+
+
+def parse_url(url: str) -> URL:
+    """A URL with the driver we use, whichever of the usual spellings it was given in."""
+    parsed = make_url(url)
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername != "postgresql+psycopg":
+        raise PostgresUnusable(
+            f"The store cannot be {parsed.drivername}: write postgresql+psycopg://USER@HOST/DATABASE, "
+            "or leave RANKZERO_DATABASE_URL away for an SQLite file."
+        )
+    return parsed
+
+
+def without_password(url: URL) -> str:
+    """The URL as it may be shown and logged."""
+    socket = {} if url.host or "host" not in url.query else {"host": url.query["host"]}
+    shown = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, socket)
+    return shown.render_as_string()
+
+
+def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
+    """Connections to PostgreSQL that are checked before use, so that a restart of the server is survived."""
+    try:
+        engine = create_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+            pool_timeout=60,
+            pool_pre_ping=True,
+            json_serializer=dump_json,
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "application_name": url.query.get("application_name", "rankzero"),
+            },
+        )
+    except ModuleNotFoundError:
+        raise PostgresUnusable(
+            "PostgreSQL needs its driver, which is not installed here: pip install 'rankzero[postgres]'"
+        ) from None
+    event.listen(engine, "connect", _prepare, insert=True)  # before SQLAlchemy asks the server about itself
+    return engine
+
+
+def require_usable(engine: Engine) -> str:
+    """The server's version. Raises PostgresUnusable with the reason in words."""
+    try:
+        with engine.connect() as connection:
+            return str(connection.scalar(text("show server_version")))
+    except DBAPIError as error:
+        raise PostgresUnusable(in_words(error, engine.url)) from None
+
+
+def in_words(error: DBAPIError, url: URL) -> str:
+    """Why there is no connection, and what to do; the password is in none of it."""
+    where, said = without_password(url), str(error.orig).strip()
+    cause = _cause(said) or type(error.orig).__name__
+    if "password" in said and ("authentication failed" in said or "no password supplied" in said):
+        return (
+            f"PostgreSQL does not let us in at {where}: {cause}. Set the password in PGPASSWORD, "
+            "in ~/.pgpass, or in RANKZERO_DATABASE_URL."
+        )
+    if "database" in said and "does not exist" in said:
+        return f"There is no such database: {where} ({cause}). Make it with: createdb {url.database}"
+    if "role" in said and "does not exist" in said:
+        return (
+            f"PostgreSQL does not know the user of {where} ({cause}). Make it with: createuser {url.username}"
+        )
+    if "permission denied" in said:
+        return f"The user of {where} may not make tables there ({cause}). Let it own the database."
+    return f"PostgreSQL cannot be reached at {where}: {cause}. Is it running there, and may we connect to it?"
+
+
+def lock_for_transaction(connection: Connection, name: str, shared: bool = False) -> None:
+    """Wait until nobody else has this name (or only sharers have); held until the transaction ends."""
+    function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    connection.execute(text(f"select {function}(:key)"), {"key": lock_key(name)})
+
+
+def lock_key(name: str) -> int:
+    """The number that stands for a name among PostgreSQL's advisory locks."""
+    digest = hashlib.sha256(f"rankzero {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _cause(said: str) -> str:
+    """The line that matters of libpq's many."""
+    telling = [
+        line for line in said.splitlines() if "FATAL:" in line or "failed:" in line
+    ] or said.splitlines()
+    if not telling:
+        return ""
+    return telling[-1].rpartition("FATAL:")[2].removeprefix("connection failed:").strip().rstrip(".")
+
+
+def _prepare(connection: Any, _record: object) -> None:
+    from psycopg.types.string import StrDumperUnknown
+
+    if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+        raise PostgresUnusable(
+            f"The database {connection.info.dbname} is encoded as {encoding}; Rankzero needs UTF8: "
+            "createdb --template=template0 --encoding=UTF8 NAME"
+        )
+
+    class NulFree(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj.replace(NUL, NUL_SHOWN) if NUL in obj else obj)
+
+    connection.adapters.register_dumper(str, NulFree)
+    for name, value in SERVER_SETTINGS.items():
+        connection.execute("select set_config(%s, %s, false)", (name, value))
+    connection.commit()

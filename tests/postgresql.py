@@ -1,0 +1,148 @@
+"""A PostgreSQL of the tests' own: a private cluster behind a Unix socket, and a database for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from db.engine import Store
+
+NEEDED = "needs PostgreSQL: apt-get install postgresql (tests/setup does it where it may)"
+GUARDED = "guarded"
+"""The user who must show a password; the others are trusted."""
+PASSWORD = "correct-horse-battery"
+TEMPLATE = "rankzero_template"
+ACCESS = f"local all {GUARDED} scram-sha-256\nlocal all all trust\n"
+OPTIONS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "200",
+    "autovacuum": "off",
+    "lc_messages": "C",
+}
+
+
+class Cluster:
+    """One server in a folder of its own; PostgreSQL refuses root, so there it runs as somebody harmless."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self._numbers = itertools.count(1)
+        # A socket's path may have 107 characters at most, so pytest's own folders are too deep.
+        self.folder = Path(tempfile.mkdtemp(prefix="rz-pg-", dir="/tmp"))
+        self._data = self.folder / "data"
+        self._log = self.folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_user: list[str] = []
+        if os.getuid() == 0:
+            user = _harmless_user()
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+            self._as_user = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+    def create(self) -> None:
+        """Make the cluster, start it, and make the template that every test's database is a copy of."""
+        argv = [self._binaries / "initdb", "-D", self._data, "-U", "rankzero", "-A", "trust", "--no-sync"]
+        argv += ["--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
+        done = subprocess.run(self._command(argv), capture_output=True, text=True, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        (self._data / "pg_hba.conf").write_text(ACCESS)
+        self.start()
+        self.execute(f"create role {GUARDED} login superuser password '{PASSWORD}'")
+        self.execute(f"create database {TEMPLATE}")
+        Store.open(self.url(TEMPLATE)).close()
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = [part for name, value in OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        argv = [self._binaries / "postgres", "-D", self._data, "-k", self.folder, *options]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command(argv), stdout=log, stderr=log, cwd=self.folder)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.execute("select 1")
+                return
+            except psycopg.OperationalError:
+                assert self._process.poll() is None and time.monotonic() < deadline, self._log.read_text()
+                time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server and whoever is connected; its data stays."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait(30)
+
+    def remove(self) -> None:
+        """Nothing of it is left."""
+        if self._process is not None and self._process.poll() is None:
+            self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder)
+
+    def url(self, database: str, user: str = "rankzero", password: str | None = None) -> str:
+        """Where a database is, as RANKZERO_DATABASE_URL takes it."""
+        who = f"{user}:{password}" if password else user
+        return f"postgresql+psycopg://{who}@/{database}?host={self.folder}"
+
+    @contextmanager
+    def database(self, template: str = TEMPLATE) -> Iterator[str]:
+        """The URL of a database for one test, made from a template."""
+        name = f"test{next(self._numbers)}"
+        self.execute(f"create database {name} template {template}")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f"drop database {name} with (force)")
+
+    def execute(self, statement: str) -> None:
+        """Run a statement as the server's owner."""
+        where = f"host={self.folder} user=rankzero dbname=postgres"
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+    def _command(self, argv: list[str | Path]) -> list[str]:
+        # However the tests end, the server ends with them.
+        return ["setpriv", "--pdeathsig=INT", *self._as_user, "--", *map(str, argv)]
+
+
+def binaries() -> Path | None:
+    """Where initdb and postgres are; Debian keeps them off the PATH."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    for folder in reversed(folders):
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A running server for a session of tests; without the programs they are skipped, which CI forbids."""
+    folder = binaries()
+    if folder is None or shutil.which("setpriv") is None:
+        pytest.skip(NEEDED)
+    running = Cluster(folder)
+    try:
+        running.create()
+        yield running
+    finally:
+        running.remove()
+
+
+def _harmless_user() -> pwd.struct_passwd:
+    names = {each.pw_name for each in pwd.getpwall()}
+    return pwd.getpwnam("postgres" if "postgres" in names else "nobody")
