@@ -56,6 +56,8 @@ SHUTDOWN_S = 2
 MOST_CONNECTIONS = 2000
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
+    worker,  # first: routes are tried in this order, and workers ask most often
+    worker_files,
     runs,
     differences,
     script,
@@ -67,8 +69,6 @@ ROUTERS = (
     system,
     live,
     tensorboard,
-    worker,
-    worker_files,
     docs,
 )
 

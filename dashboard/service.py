@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from dashboard import interpreters
 from dashboard.access import Credentials, make_private_directory
@@ -12,21 +13,22 @@ from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.preview import check_target, with_recipe_defaults
+from dashboard.registry import NodeRegistry
 from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
-from db import nodes, policies, progress, queries, ranks, requests, scheduling
+from db import policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.spec import Assignment, RunSpec
-from db.states import NodeFacts, NodeLoad
 from db.summary import SILENT_AFTER_S
 from db.views import LiveAttempt, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
-SEEN_EVERY_S = 2.0
-"""A node's last word is written down at most this often."""
 LIVE_RUN_AGE_S = 0.2
+SCHEDULING_SHARE = 0.05
+"""Of one core, where nobody wishes anything: a large cluster's queue is not looked at with every report."""
+SHORT_SCHEDULING_S = 0.03
 
 
 class Service:
@@ -47,6 +49,7 @@ class Service:
         self.uploads: dict[int, object] = {}
         """Which request is bringing which checkpoint."""
         self._scheduling = threading.Lock()
+        self._schedule_from = 0.0
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._silent: set[tuple[str, int]] = set()
@@ -123,13 +126,23 @@ class Service:
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
         with self._scheduling:
+            began_s = time.thread_time()
+            self.registry.write_down()
             changed = scheduling.place_queue(
                 self.store, self.clock(), lost_after_s=self.settings.lost_after_s
             )
+            spent_s = time.thread_time() - began_s
+            pause_s = spent_s / SCHEDULING_SHARE if spent_s > SHORT_SCHEDULING_S else 0.0
+            self._schedule_from = time.monotonic() + pause_s
         if changed:
             self.hub.wishes_changed()
         for run_id in changed:
             self.run_changed(run_id)
+
+    def schedule_in_turn(self) -> None:
+        """The same for a fact, of which many may come at once: where it takes long, a later tick does it."""
+        if time.monotonic() >= self._schedule_from:
+            self.schedule()
 
     def run_changed(self, run_id: str) -> None:
         """Something about the run is different: those who watch get it anew."""
@@ -146,7 +159,7 @@ class Service:
         """A worker reported: its node's wishes may differ, devices may be free, a hung run may go on."""
         policies.carry_on_after_hang(self.store, fence, self.clock())
         self.hub.wishes_changed()
-        self.schedule()
+        self.schedule_in_turn()
         if run_id := self.run_of(fence):
             self.run_changed(run_id)
 
@@ -188,7 +201,8 @@ class Service:
         """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
         self.lease.tick(self.clock())
         self.rewrites.sweep()
-        self.schedule()
+        self.registry.write_down()
+        self.schedule_in_turn()
         now = self.now_for_contact()
         self._let_go_of_lost_nodes(now)
         silent = set()
@@ -228,50 +242,6 @@ class Service:
         self.schedule()
         self.run_changed(run_id)
         return self.run(run_id)
-
-
-class NodeRegistry:
-    """Whose token is it, and when was the node last heard of; both asked with every request of a worker."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._known: dict[bytes, str] = {}
-        self._seen: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def node_of_token(self, token: bytes) -> str | None:
-        """The node that shows this token, or None."""
-        if (node_id := self._known.get(token)) is not None:
-            return node_id
-        try:
-            node_id = nodes.node_of_token(self._store, token.decode("ascii"))
-        except UnicodeDecodeError:
-            return None
-        if node_id is not None:
-            self._known[token] = node_id
-        return node_id
-
-    def register(self, facts: NodeFacts, node_id: str | None) -> nodes.Registration:
-        """Take a worker in; its earlier token ends."""
-        registration = nodes.register_node(self._store, facts, node_id, self._clock())
-        with self._lock:
-            self._known = {t: n for t, n in self._known.items() if n != registration.node_id}
-        log.info("node %s registered as %s", facts.name, registration.node_id)
-        return registration
-
-    def is_due(self, node_id: str) -> bool:
-        """Should the node's last word be written down again?"""
-        now = self._clock()
-        if now - self._seen.get(node_id, float("-inf")) < SEEN_EVERY_S:
-            return False
-        self._seen[node_id] = now
-        return True
-
-    def seen(self, node_id: str, load: NodeLoad | None = None) -> None:
-        """The node spoke."""
-        self._seen[node_id] = self._clock()
-        nodes.node_seen(self._store, node_id, self._clock(), load)
 
 
 _current: Service | None = None

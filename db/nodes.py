@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
-from sqlalchemy import select, update
+from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -19,6 +21,13 @@ NAME_HELD_S = 10.0
 
 class NameTaken(Exception):
     """Another worker that is alive has this name or this identity."""
+
+
+class Heard(NamedTuple):
+    """When a node spoke, and the load it told then or before."""
+
+    at: float
+    load: NodeLoad | None = None
 
 
 @dataclass(frozen=True)
@@ -54,17 +63,39 @@ def node_of_token(store: Store, token: str) -> str | None:
 
 def node_seen(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:
     """The node spoke; with its load when it sent one."""
-    values: dict[str, object] = {"last_seen": now}
-    if load is not None:
-        values["load"] = load.model_dump()
-        values["foreign_devices"] = [gpu.get("id") for gpu in load.gpus if gpu.get("foreign")] or None
+    nodes_seen(store, {node_id: Heard(now, load)})
+
+
+def nodes_seen(store: Store, heard: Mapping[str, Heard]) -> None:
+    """What nodes said last, by their ids, all in one transaction."""
+    spoke = [{"node": node, "at": said.at} for node, said in heard.items() if said.load is None]
+    told = [
+        {"node": node, "at": said.at, "sample": dict(said.load), "others": _foreign(said.load)}
+        for node, said in heard.items()
+        if said.load is not None
+    ]
+    if not spoke and not told:
+        return
     with store.write() as session:
-        session.execute(update(Node).where(Node.id == node_id).values(**values))
+        connection = session.connection()
+        if spoke:
+            connection.execute(_SPOKE, spoke)
+        if told:
+            connection.execute(_TOLD, told)
 
 
 def hash_token(token: str) -> str:
     """What the store keeps of a token: a stolen copy of the store opens no door."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+_NODES = cast(Table, Node.__table__)
+_SPOKE = update(_NODES).where(_NODES.c.id == bindparam("node")).values(last_seen=bindparam("at"))
+_TOLD = _SPOKE.values(load=bindparam("sample"), foreign_devices=bindparam("others"))
+
+
+def _foreign(load: NodeLoad) -> list[str] | None:
+    return [gpu["id"] for gpu in load.gpus if gpu.get("foreign") and "id" in gpu] or None
 
 
 def _known_node(session: Session, facts: NodeFacts, node_id: str | None, now: float) -> Node | None:

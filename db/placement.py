@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from db.forecast import Forecast, Start
 from db.placement_words import Blocker, Situation, reason
@@ -31,9 +32,14 @@ def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
             first.add(pool)
             room.keep(want, start, forecast)
     queued = {want.run_id: want for want, _ in waiting}
+    there_is = {pool: _there_is(pool, pools.hosts, room) for pool in {pool for _, pool in waiting}}
     for want, pool in waiting:
         start = forecast.earliest(want, pool)
-        there = _situation(want, pool, pools.hosts, room, start, queued)
+        there = replace(
+            there_is[pool],
+            kept_for=_kept_for(want, pool, room, queued),
+            blocker=_blocker(start, pools.hosts, queued) if start else None,
+        )
         at = start.at if start is not None and start.at < math.inf else None
         decision.waiting[want.fence] = Waits(reason(want, there, now), at)
         if start is not None:
@@ -59,19 +65,15 @@ class _First:
         self._taken.append(pool.usable)
 
 
-def _situation(
-    want: Want,
-    pool: Pool,
-    hosts: Sequence[Host],
-    room: Room,
-    start: Start | None,
-    queued: Mapping[str, Want],
-) -> Situation:
+def _there_is(pool: Pool, hosts: Sequence[Host], room: Room) -> Situation:
+    return Situation(pool.kind, [hosts[index] for index in pool.known], room.free_in(pool))
+
+
+def _kept_for(want: Want, pool: Pool, room: Room, queued: Mapping[str, Want]) -> Want | None:
     with_room = room.with_free(want.devices_per_node, pool)
-    kept_for = queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.nodes else None
-    blocker = None
-    if start is not None:
-        ends_at = None if start.at == math.inf else start.at
-        node = hosts[start.blocker_host].name
-        blocker = Blocker(start.blocker, node, ends_at, queued.get(start.blocker))
-    return Situation(pool.kind, [hosts[i] for i in pool.known], room.free_in(pool), kept_for, blocker)
+    return queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.nodes else None
+
+
+def _blocker(start: Start, hosts: Sequence[Host], queued: Mapping[str, Want]) -> Blocker:
+    ends_at = start.at if start.at < math.inf else None
+    return Blocker(start.blocker, hosts[start.blocker_host].name, ends_at, queued.get(start.blocker))

@@ -32,6 +32,7 @@ class Pools:
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = sorted(hosts, key=lambda host: (natural_order(host.name), host.node_id))
+        self._sizes = [host.size for host in self.hosts]
         self._pools: dict[object, dict[Kind, Pool]] = {}
 
     def of(self, want: Want) -> Pool:
@@ -56,7 +57,7 @@ class Pools:
     def _pool(self, kind: Kind, matching: Sequence[int]) -> Pool:
         known = tuple(index for index in matching if self.hosts[index].kind == kind)
         usable = frozenset(index for index in known if self.hosts[index].is_usable)
-        return Pool(kind, known, usable, tuple(sorted((self.hosts[i].size for i in known), reverse=True)))
+        return Pool(kind, known, usable, tuple(sorted((self._sizes[i] for i in known), reverse=True)))
 
 
 def matches(

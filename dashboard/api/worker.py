@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,6 +25,11 @@ PART = "/attempts/{fence}/parts/{node_rank}"
 LONGEST_WAIT_S = 60.0
 
 
+def _body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Of a route that reads its body itself, for the API's page."""
+    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
 class Registering(NodeFacts):
     """A node's facts, and the identity it had before."""
 
@@ -35,7 +41,7 @@ async def register(service: TheService, threads: TheThreads, facts: Registering)
     """Take a worker in; its token from now on is in the answer."""
     told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id"}))
     registration = await threads.run(service.registry.register, told, facts.node_id)
-    await threads.run(service.schedule)
+    await threads.run(service.schedule_in_turn)
     settings = service.settings
     return answer(
         {
@@ -59,7 +65,7 @@ async def wishes(
     """Everything the node should be running; waits until that differs from `version`."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait
-    await _seen(service, threads, node_id)
+    service.registry.seen(node_id)
     while True:
         changed = service.hub.wishes()
         current, text = await threads.run(_wishes, service, node_id)
@@ -69,13 +75,16 @@ async def wishes(
         try:
             await asyncio.wait_for(changed.wait(), left_s)
         except TimeoutError:
-            await _seen(service, threads, node_id)
+            service.registry.seen(node_id)
 
 
-@router.post("/load", status_code=204)
-async def load(service: TheService, threads: TheThreads, node_id: TheNode, sample: NodeLoad) -> Response:
+@router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))
+async def load(request: Request) -> Response:
     """A sample of the node's load; also its sign of life."""
-    await threads.run(service.registry.seen, node_id, sample)
+    # From each node every few seconds: nothing here but what must be.
+    service: Service = request.app.state.service
+    sample = NodeLoad.model_validate_json(await request.body())
+    service.registry.seen(await node_of(request), sample)
     return Response(status_code=204)
 
 
@@ -109,12 +118,7 @@ def stacks_now(service: TheService, node_id: TheNode, fence: int, node_rank: int
     return Response(status_code=204)
 
 
-@router.post(
-    PART + "/points",
-    openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": PointBatch.model_json_schema()}}}
-    },
-)
+@router.post(PART + "/points", openapi_extra=_body_of(PointBatch))
 async def points(request: Request, fence: int, node_rank: int) -> Response:
     """Points and the byte range they were read from, stored together or not at all."""
     # The busiest route: the body is read by pydantic alone, once, and no dependency is resolved.
@@ -134,11 +138,6 @@ def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     return version, json_text({"version": version, **content})
 
 
-async def _seen(service: Service, threads: Threads, node_id: str) -> None:
-    if service.registry.is_due(node_id):
-        await threads.run(service.registry.seen, node_id)
-
-
 def _report(service: Service, node_id: str, fence: int, node_rank: int, said: PartReport) -> dict[str, str]:
     state = progress.part_reported(service.store, node_id, fence, node_rank, said, service.clock())
     service.part_changed(fence)
@@ -148,8 +147,7 @@ def _report(service: Service, node_id: str, fence: int, node_rank: int, said: Pa
 def _points(service: Service, node_id: str, fence: int, node_rank: int, body: bytes) -> Arrival:
     batch = PointBatch.model_validate_json(body)
     arrival = progress.points_arrived(service.store, node_id, fence, node_rank, batch)
-    if service.registry.is_due(node_id):
-        service.registry.seen(node_id)
+    service.registry.seen(node_id)
     if arrival.stored and service.hub.watched(arrival.run_id):
         service.hub.publish(arrival.run_id, _delta(arrival, node_rank, batch.source))
     return arrival

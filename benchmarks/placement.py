@@ -1,0 +1,223 @@
+"""What a large cluster costs the server: placing the queue, and the nodes' signs of life.
+
+    .venv/bin/python benchmarks/placement.py --nodes 1000 --runs 200 --passes 40
+
+Three measurements, in processor time of this process, so that a busy machine does not blur them: `place()` alone on
+queues and clusters drawn at random; `place_queue` on the real store with the same; and the `load` reports of all
+nodes at the default interval through the real ASGI app.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from sqlalchemy import insert
+
+from dashboard.server import create_app
+from dashboard.service import Service
+from dashboard.settings import Settings
+from db.models import Attempt, Node, Part, Run, Series
+from db.nodes import hash_token
+from db.placement import place
+from db.scheduling import place_queue
+from db.spec import RunSpec
+from db.states import NodeLoad, State
+from db.wants import Hold, Host, Want
+
+GPUS = 8
+NOW = 1_000_000.0
+RACKS = ("a", "b", "c", "d")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--passes", type=int, default=40)
+    parser.add_argument("--reports", type=int, default=3000)
+    options = parser.parse_args()
+    luck = random.Random(7)
+    for name, busy in (("empty cluster", 0.0), ("half full", 0.5), ("nearly full", 0.97)):
+        spent = [pure(luck, options.nodes, options.runs, busy) for _ in range(options.passes)]
+        print(f"place(), {name:<14} {figures(spent)}")
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service.open(Settings(data=Path(folder) / "data"))
+        fill(service, luck, options.nodes, options.runs)
+        spent = [timed(partial(place_queue, service.store, NOW + n)) for n in range(options.passes)]
+        print(f"place_queue, nearly full {figures(spent)}")
+        interval_s = service.settings.heartbeat_s
+        report_s = heartbeats(service, options.nodes, options.reports)
+        share = report_s * options.nodes / interval_s
+        print(
+            f"load report {report_s * 1e6:.0f} us; {options.nodes} nodes every {interval_s:g} s: {share:.1%} of a core"
+        )
+
+
+def pure(luck: random.Random, nodes: int, runs: int, busy: float) -> float:
+    hosts = [drawn_host(luck, number, busy) for number in range(nodes)]
+    queue = [drawn_want(luck, number) for number in range(runs)]
+    gc.collect()  # drawing them is not what is measured
+    return timed(lambda: place(queue, hosts, NOW))
+
+
+def drawn_host(luck: random.Random, number: int, busy: float) -> Host:
+    ids = [f"{number}/{device}" for device in range(GPUS)]
+    holds, first = [], 0
+    while first < GPUS and luck.random() < busy:
+        count = min(luck.choice((1, 2, 4, 8)), GPUS - first)
+        end = NOW + luck.uniform(0, 90_000) if luck.random() < 0.7 else None
+        holds.append(Hold(f"old{number}.{first}", tuple(ids[first : first + count]), end))
+        first += count
+    return Host(
+        node_id=str(number),
+        name=f"gpu-{number}",
+        free=tuple(ids[first:]),
+        holds=tuple(holds),
+        labels={"rack": luck.choice(RACKS)},
+        draining=luck.random() < 0.01,
+    )
+
+
+def drawn_want(luck: random.Random, number: int) -> Want:
+    return Want(
+        fence=number,
+        run_id=f"run{number}",
+        nodes=luck.choice((1, 1, 1, 2, 4, 16, 64)),
+        devices_per_node=luck.choice((1, 2, 4, 8, 8)),
+        priority=luck.choice((0, 0, 0, 5)),
+        created_at=NOW - luck.uniform(0, 10_000),
+        labels={"rack": luck.choice(RACKS)} if luck.random() < 0.3 else {},
+        duration_s=luck.uniform(60, 90_000) if luck.random() < 0.5 else None,
+    )
+
+
+def fill(service: Service, luck: random.Random, nodes: int, runs: int) -> None:
+    """A cluster whose devices are nearly all in use, by runs that log, and a queue before it."""
+    hosts = [drawn_host(luck, number, 0.97) for number in range(nodes)]
+    with service.store.write() as session:
+        session.execute(insert(Node), [node_row(host) for host in hosts])
+        fence = 0
+        for host in hosts:
+            for hold in host.holds:
+                fence += 1
+                add_run(session, fence, State.RUNNING, RunSpec(target="language_model"))
+                session.add(Part(fence=fence, node_rank=0, node_id=host.node_id, device_kind="cuda",
+                                 devices=list(hold.devices), state=State.RUNNING))  # fmt: skip
+                if hold.ends_at is not None:
+                    session.add_all(series_rows(fence, hold.ends_at - NOW))
+        for number in range(runs):
+            want = drawn_want(luck, number)
+            spec = RunSpec(target="language_model", nodes=want.nodes, gpus_per_node=want.devices_per_node,
+                           priority=want.priority, labels=dict(want.labels))  # fmt: skip
+            add_run(session, fence + 1 + number, State.QUEUED, spec)
+
+
+def node_row(host: Host) -> dict[str, object]:
+    ids = [*(d for hold in host.holds for d in hold.devices), *host.free]
+    devices = [{"id": d, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 << 30} for d in ids]
+    return {
+        "id": host.node_id, "name": host.name, "instance_id": "i", "token_hash": hash_token(token(host.node_id)),
+        "hostname": host.name, "address": "10.0.0.1", "devices": devices, "labels": dict(host.labels),
+        "info": {}, "load": None, "first_seen": NOW, "last_seen": NOW + 1e6, "foreign_devices": None,
+        "drain_requested_at": None,
+    }  # fmt: skip
+
+
+def token(node_id: str) -> str:
+    return f"token-of-{node_id}"
+
+
+def add_run(session: object, fence: int, state: State, spec: RunSpec) -> None:
+    run_id = f"r{fence:09}"
+    session.add(
+        Run(id=run_id, name=run_id, project="default", spec=spec.model_dump(mode="json"), created_at=NOW)
+    )
+    session.flush()
+    session.add(Attempt(fence=fence, run_id=run_id, number=1, created_at=NOW, state=state))
+    session.flush()
+
+
+def series_rows(fence: int, left_s: float) -> list[Series]:
+    """A loss logged for 1,000 steps of 0.1 s, more losses than that, and so many steps to go that it ends then."""
+    tags = {"train/total_steps": 1000 + left_s / 0.1, "train/loss": 1.0}
+    tags |= {f"train/metric{number}": 1.0 for number in range(8)}
+    return [
+        Series(fence=fence, node_rank=0, source="events", tag=tag, count=1000, first_step=0, last_step=1000,
+               first_wall=NOW - 100, last_wall=NOW, last_value=value, finite_sum=0.0, finite_count=0)
+        for tag, value in tags.items()
+    ]  # fmt: skip
+
+
+def heartbeats(service: Service, nodes: int, reports: int) -> float:
+    """Processor seconds of one report, with what is written because of it."""
+    app = create_app(service.settings, service, with_pages=False)
+    sample = NodeLoad(cpu_percent=50.0, memory_used_bytes=1 << 40, memory_total_bytes=2 << 40, disk_free_bytes=1 << 40,
+                      disk_total_bytes=2 << 40, gpus=[gpu(number) for number in range(GPUS)])  # fmt: skip
+    body = sample.model_dump_json().encode()
+
+    async def send_all() -> float:
+        for number in range(nodes):
+            await post(app, str(number), body)  # the first time a token is looked up
+        began = time.process_time()
+        for number in range(reports):
+            await post(app, str(number % nodes), body)
+            if number % nodes == nodes - 1:  # as the tick does it
+                await asyncio.to_thread(service.registry.write_down)
+        await asyncio.to_thread(service.registry.write_down)
+        return (time.process_time() - began) / reports
+
+    return asyncio.run(send_all())
+
+
+def gpu(number: int) -> dict[str, object]:
+    return {"id": f"GPU-{number:036}", "utilisation_percent": 97, "memory_used_bytes": 71 << 30,
+            "temperature_c": 61, "power_w": 540.5, "foreign": False}  # fmt: skip
+
+
+async def post(app: Callable[..., object], node_id: str, body: bytes) -> None:
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+        "path": "/api/worker/load", "raw_path": b"/api/worker/load", "query_string": b"", "root_path": "",
+        "server": ("127.0.0.1", 8765), "client": ("10.0.0.1", 40000),
+        "headers": [(b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {token(node_id)}".encode()),
+                    (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
+    }  # fmt: skip
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    answers: list[dict[str, object]] = []
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    async def send(message: dict[str, object]) -> None:
+        answers.append(message)
+
+    await app(scope, receive, send)
+    assert answers[0]["status"] == 204, answers
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.process_time()
+    act()
+    return time.process_time() - began
+
+
+def figures(spent: list[float]) -> str:
+    ordered = sorted(spent)
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return f"median {statistics.median(spent) * 1e3:.1f} ms, p95 {p95 * 1e3:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()

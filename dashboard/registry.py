@@ -1,0 +1,64 @@
+"""Which token is whose, and when each node was last heard of: asked and told with every request of a worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from dashboard.clock import Clock
+from db import nodes
+from db.engine import Store
+from db.nodes import Heard
+from db.states import NodeFacts, NodeLoad
+
+log = logging.getLogger("rankzero")
+
+
+class NodeRegistry:
+    """What nodes say of themselves is written down once a second for all of them together: a thousand
+    heartbeats are one transaction."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[bytes, str] = {}
+        self._heard: dict[str, Heard] = {}
+        self._lock = threading.Lock()
+
+    def node_of_token(self, token: bytes) -> str | None:
+        """The node that shows this token, or None."""
+        if (node_id := self._known.get(token)) is not None:
+            return node_id
+        try:
+            node_id = nodes.node_of_token(self._store, token.decode("ascii"))
+        except UnicodeDecodeError:
+            return None
+        if node_id is not None:
+            self._known[token] = node_id
+        return node_id
+
+    def register(self, facts: NodeFacts, node_id: str | None) -> nodes.Registration:
+        """Take a worker in; its earlier token ends."""
+        registration = nodes.register_node(self._store, facts, node_id, self._clock())
+        with self._lock:
+            self._known = {t: n for t, n in self._known.items() if n != registration.node_id}
+        log.info("node %s registered as %s", facts.name, registration.node_id)
+        return registration
+
+    def seen(self, node_id: str, load: NodeLoad | None = None) -> None:
+        """The node spoke; with its load when it sent one."""
+        now = self._clock()
+        with self._lock:
+            before = self._heard.get(node_id)
+            self._heard[node_id] = Heard(now, load or (before.load if before else None))
+
+    def write_down(self) -> None:
+        """Store what was heard since the last time."""
+        with self._lock:
+            heard, self._heard = self._heard, {}
+        try:
+            nodes.nodes_seen(self._store, heard)
+        except Exception:
+            with self._lock:  # the next time, unless it is news of yesterday by then
+                self._heard = heard | self._heard
+            raise
