@@ -76,7 +76,7 @@ def nodes_seen(store: Store, heard: Mapping[str, Heard]) -> None:
     ]
     if not spoke and not told:
         return
-    with store.write() as session:
+    with store.write("nodes that spoke") as session:
         connection = session.connection()
         if spoke:
             connection.execute(_SPOKE, spoke)

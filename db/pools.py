@@ -32,6 +32,7 @@ class Pools:
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = sorted(hosts, key=lambda host: (natural_order(host.name), host.node_id))
+        self._usual: Kind = "cpu" if {host.kind for host in self.hosts} == {"cpu"} else "cuda"
         self._sizes = [host.size for host in self.hosts]
         self._pools: dict[object, dict[Kind, Pool]] = {}
 
@@ -41,7 +42,7 @@ class Pools:
         for kind in KINDS:
             if found[kind].fits(want):
                 return found[kind]
-        return next((found[kind] for kind in KINDS if found[kind].known), found["cuda"])
+        return next((found[kind] for kind in KINDS if found[kind].known), found[self._usual])
 
     def _matching(self, want: Want) -> dict[Kind, Pool]:
         asked = (want.on_nodes, *sorted(want.labels.items()))

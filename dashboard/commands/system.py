@@ -33,11 +33,8 @@ def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     """Start nothing new on a node; what runs there goes on until it ends."""
     found = server_at(data).post(node_path(node, "drain"))
     runs = running(found)
-    left = (
-        f"; {formats.plural(len(runs), 'run')} there will go on until the end: {' '.join(runs)}"
-        if runs
-        else ""
-    )
+    go = "goes on until its end" if len(runs) == 1 else "go on until their ends"
+    left = f"; {formats.plural(len(runs), 'run')} there {go}: {' '.join(runs)}" if runs else ""
     told(found, as_json, f"Node {found['name']} is draining: nothing new starts there{left}.")
 
 

@@ -100,6 +100,9 @@ class FakeDashboard:
                 about
                 | {"devices": [device, device | {"id": "cpu:1", "run_id": None}], "last_seen": time.time()}
             ], 200
+        if path.endswith("drain"):
+            device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
+            return {"name": "gpu-3", "draining": path.endswith("/drain"), "devices": [device]}, 200
         if path == "backup":
             return {"path": self.bodies[-1]["path"], "size_bytes": 4096}, 200
         answers = {"runs": self.runs, "checkpoints": self.checkpoints, "metrics": self.metrics}

@@ -141,7 +141,8 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
     (tmp_path / "photos").mkdir()
     command = (
         "launch train.py --name n --nodes 2 --gpus-per-node 4 --batch-size 8 --lr 1e-4 --lr-scaling linear "
-        "--env A=b=c --link data=photos --workdir . --python python3 --seed 0 --json -- --width 3 -x -- y"
+        "--env A=b=c --link data=photos --workdir . --python python3 --seed 0 "
+        "--priority 5 --label rack=b2 --label gpu=h200 --on gpu-1 --on gpu-2 --json -- --width 3 -x -- y"
     )
     code, out, err = rankzero(*command.split())
     assert (code, set(json.loads(out))) == (0, {"id", "name", "state", "url"})
@@ -151,6 +152,7 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
             "target": str(tmp_path / "train.py"), "name": "n", "nodes": 2, "gpus_per_node": 4, "batch_size": 8,
             "lr": 1e-4, "lr_scaling": "linear", "env": {"A": "b=c"}, "links": {"data": str(tmp_path / "photos")},
             "workdir": str(tmp_path), "python": "python3", "seed": 0, "args": ["--width", "3", "-x", "--", "y"],
+            "priority": 5, "labels": {"rack": "b2", "gpu": "h200"}, "on_nodes": ["gpu-1", "gpu-2"],
         }
     ]  # fmt: skip
 

@@ -155,6 +155,16 @@ def test_nodes_show_their_devices_and_what_runs_there(full):
     assert "used by others" in said
 
 
+def test_a_node_is_drained_and_undrained_with_a_button(full):
+    page = full.open("nodes")
+    button(page, "Drain").click().run()
+    assert not page.exception and "violet-badge" in texts(page)
+    (drained,) = [node for node in full.service.nodes() if node.draining]
+    page.button(key=f"drain_{drained.id}").click().run()
+    assert not any(node.draining for node in full.service.nodes())
+    assert "violet-badge" not in texts(page)
+
+
 def test_what_trains_is_shown_on_the_node_and_with_each_command(full):
     words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
     for page in (full.open("nodes"), full.open("run", id=full.seed.runs["nan at once"])):
