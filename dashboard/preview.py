@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from dashboard import arguments, cautions, interpreters
 from dashboard.arguments import Option
+from dashboard.room import nodes_for, with_devices_counted
 from dashboard.snapshots.bringing import CodeWish, check
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
@@ -56,7 +57,7 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
     spec = with_recipe_defaults(with_devices_counted(spec, nodes))
     spec = interpreters.with_project_python(spec, nodes)
     python, torchrun = interpreters.programs(spec.python)
-    kind = next((device.kind for node in nodes for device in node.devices), "cpu")
+    kind = next((device.kind for node in nodes_for(spec, nodes) for device in node.devices), "cpu")
     shown = range(min(spec.nodes, MOST_COMMANDS))
     plans = [
         launch.plan(_with_entry(spec), node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
@@ -94,16 +95,6 @@ def with_recipe_defaults(spec: RunSpec) -> RunSpec:
         "lr": lr if spec.lr is None else spec.lr,
     }
     return spec.model_copy(update=chosen)
-
-
-def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
-    """`gpus_per_node` as `submit` would fill it in now."""
-    if spec.gpus_per_node is not None:
-        return spec
-    free = max((node.free for node in nodes), default=0)
-    total = max((node.slots for node in nodes), default=0)
-    count = 1 if spec.strategy == "single" else free or total or 1
-    return spec.model_copy(update={"gpus_per_node": count})
 
 
 def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
@@ -177,6 +168,7 @@ def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
 def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     """Whether the known nodes can hold the run, now or ever."""
     found = []
+    nodes = nodes_for(spec, nodes)
     per_node = spec.gpus_per_node or 1
     able = [node for node in nodes if node.slots >= per_node]
     free = [node for node in nodes if node.free >= per_node and node.state == "alive"]

@@ -117,7 +117,9 @@ def _fields(
             script.draw()
         form.text("args", placeholder="--width 64 --data '/data/my images'")
         _own_options(own)
-    with st.expander("Advanced: environment, working directory, interpreter, resume", key="launch_more"):
+    with st.expander(
+        "Advanced: environment, working directory, interpreter, resume, nodes and priority", key="launch_more"
+    ):
         _more(form)
 
 
@@ -195,8 +197,11 @@ def _more(form: Fields) -> None:
         form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
         form.text("stop_grace_s")
         form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
+        form.text("priority")
+        form.text("on_nodes", placeholder="gpu-1, gpu-2")
     with right:
         form.area("links", placeholder="data=/mnt/imagenet")
+        form.area("labels", placeholder="rack=b2")
         form.text("python", placeholder="the project's, else the node's")
         if st.session_state[PREFIX + "source"] == RECIPE:
             form.choice("launcher", None, LAUNCHERS)

@@ -32,6 +32,9 @@ HELP = {
     "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on.",
     "env": "One NAME=VALUE a line.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
+    "priority": "-100 to 100; in the queue higher ones start first.",
+    "labels": "One NAME=VALUE a line: only nodes with these labels, as `rankzero worker --label` gave them.",
+    "on_nodes": "Names, separated by commas: only these nodes. Empty: any.",
     "workdir": "Empty: a fresh directory for every attempt. A path: the run works in place.",
     "python": "The Python that trains, or the folder of a virtual environment, on the nodes. Empty: the .venv or "
     "venv in the script's project where every node is on this machine, else each node's default.",

@@ -45,6 +45,9 @@ LABELS = {
     "python": "Python",
     "workdir": "Working directory",
     "links": "Links",
+    "priority": "Priority",
+    "labels": "Node labels",
+    "on_nodes": "Only on nodes",
     "resume": "Resume from",
     "stop_grace_s": "Grace at a stop",
     "probe": "Watch the ranks",
@@ -64,9 +67,10 @@ EMPTY: dict[str, Any] = {
     "on_hang": "report",
     "project": "default",
     "stop_grace_s": "30",
+    "priority": "0",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume hang_after_s".split(),
+        " workdir links resume hang_after_s labels on_nodes".split(),
         "",
     ),
 }
@@ -74,7 +78,7 @@ EMPTY: dict[str, Any] = {
 
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
-    " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang"
+    " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang priority"
 ).split()
 
 
@@ -114,6 +118,8 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "args": shlex.join(spec.args),
         "env": _lines(spec.env),
         "links": _lines(spec.links),
+        "labels": _lines(spec.labels),
+        "on_nodes": ", ".join(spec.on_nodes),
     }
 
 
@@ -127,7 +133,7 @@ def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]
     wish["probe"] = bool(values.get("probe", True))
     if values.get("launcher") not in (None, "automatic"):
         wish["launcher"] = values["launcher"]
-    for name, parse in (("args", shlex.split), ("env", _pairs), ("links", _pairs)):
+    for name, parse in _PARSED:
         _parsed(wish, name, parse, str(values.get(name) or ""), refusals)
     return wish
 
@@ -149,6 +155,19 @@ def _pairs(text: str) -> dict[str, str]:
             raise ValueError(f"each line must be NAME=VALUE, but one is {line.strip()[:40]!r}")
         pairs[key] = value
     return pairs
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+_PARSED: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("args", shlex.split),
+    ("env", _pairs),
+    ("links", _pairs),
+    ("labels", _pairs),
+    ("on_nodes", _names),
+)
 
 
 def _validated(wish: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:

@@ -69,7 +69,7 @@ def advice(spec: RunSpec) -> list[str]:
 
 
 def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
-    """Is there room for the plan? A plan that is too large can be studied all the same."""
+    """Is there room for the plan on the nodes it may get? One that is too large can be studied all the same."""
     need = spec.gpus_per_node or 1
     alive = [node for node in nodes if node.state == "alive"]
     free = sorted((n for n in alive if n.free >= need), key=lambda n: (n.free, n.name))[: spec.nodes]
@@ -79,6 +79,8 @@ def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
     if len(able) == spec.nodes:
         busy = " and ".join(f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in able)
         return Room("waits", f"Needs {plural(need, 'slot')} a node, {busy}: it waits until runs there end.")
+    if not alive and (spec.labels or spec.on_nodes):
+        return Room("missing", "No node that is connected has that name and these labels.")
     if not alive:
         return Room("missing", "No node is connected. The plan can be studied; start a worker to run it.")
     largest = max(node.slots for node in alive)

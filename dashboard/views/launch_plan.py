@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 import streamlit as st
 
 from dashboard import cautions, interpreters, service
-from dashboard.preview import capacity, preview, with_devices_counted, with_recipe_defaults
+from dashboard.preview import capacity, preview, with_recipe_defaults
+from dashboard.room import nodes_for, with_devices_counted
 from dashboard.views import launch_meaning
 from dashboard.views.formats import as_text, count, learning_rate
 from db.spec import RunSpec
@@ -40,7 +41,7 @@ def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
     """Where it would run, what to beware of unless it is told elsewhere, and what experience says."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
-    room = launch_meaning.room(spec, nodes)
+    room = launch_meaning.room(spec, nodes_for(spec, nodes))
     with st.container(key="launch_room"):
         st.markdown(f"{ROOM_ICONS[room.verdict]} {as_text(room.sentence)}")
         told = {*told, *capacity(spec, nodes)}  # the room says it better

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.preview import check_target, preview, with_recipe_defaults
+from dashboard.room import nodes_for
 from db.requests import Refused
 from db.spec import RunSpec
 from db.views import DeviceView, NodeView
@@ -45,6 +46,15 @@ def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
     assert preview(spec(), [node(slots=8, used=8)]).world_size == 8
     assert preview(spec(), []).world_size == 1
     assert preview(spec(strategy="single"), [node(slots=8)]).world_size == 1
+
+
+def test_only_nodes_that_may_get_the_run_count_for_it() -> None:
+    login, gpu = node("login", slots=64), node("gpu-1", slots=8, used=2, kind="cuda")
+    assert [found.name for found in nodes_for(spec(), [login, gpu])] == ["gpu-1"]
+    assert [found.name for found in nodes_for(spec(gpus_per_node=9), [login, gpu])] == ["login"]
+    assert [found.name for found in nodes_for(spec(on_nodes=["login"]), [login, gpu])] == ["login"]
+    assert preview(spec(), [login, gpu]).world_size == 6
+    assert "0 of the known nodes have that many" in warned(spec(labels={"rack": "b"}, gpus_per_node=1), gpu)
 
 
 def test_recipes_fill_in_their_own_figures_and_keep_what_was_chosen() -> None:

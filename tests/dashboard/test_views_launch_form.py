@@ -29,6 +29,9 @@ def test_every_field_is_read():
             "links": "data=/mnt/data",
             "launcher": "python",
             "wait_for_nodes": True,
+            "priority": "-3",
+            "labels": "rack=b2\ngpu=h200",
+            "on_nodes": " gpu-1, gpu-2,gpu-3,gpu-4, ",
         }
     ).spec
     assert spec is not None
@@ -36,6 +39,8 @@ def test_every_field_is_read():
     assert spec.args == ["--data", "/my data", "-v"]
     assert spec.env == {"A": "1", "B": "x=y"} and spec.links == {"data": "/mnt/data"}
     assert spec.launcher == "python" and spec.wait_for_nodes
+    assert (spec.priority, spec.labels) == (-3, {"rack": "b2", "gpu": "h200"})
+    assert spec.on_nodes == ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,8 @@ def test_every_field_is_read():
         ("args", "--x 'open", "Extra arguments: no closing quotation."),
         ("env", "PATH=/bin", "PATH is set by Rankzero and the node, not by a run."),
         ("env", "just words", "Environment: each line must be NAME=VALUE, but one is 'just words'."),
+        ("priority", "101", "Priority must be at most 100, got '101'."),
+        ("labels", "rack", "Node labels: each line must be NAME=VALUE, but one is 'rack'."),
         ("recipe", None, "Code: choose a recipe."),
     ],
 )
@@ -89,5 +96,8 @@ def test_a_specification_written_into_the_fields_reads_back_as_itself():
         env={"A": "1"},
         stop_grace_s=12.5,
         resume="abcdefghij:last.pt",
+        priority=5,
+        labels={"rack": "b2"},
+        on_nodes=["gpu-1", "gpu-2"],
     )
     assert read(values_of(spec, {"language_model"})).spec == spec

@@ -58,3 +58,11 @@ def test_the_image_classifier_is_told_what_batch_norm_sees():
 def test_the_room_for_a_plan_is_told(nodes, verdict, words):
     room = meaning.room(plan(gpus_per_node=2), nodes)
     assert room.verdict == verdict and words in room.sentence
+
+
+def test_where_no_node_is_what_was_asked_for_that_is_told():
+    room = meaning.room(plan(gpus_per_node=2, labels={"rack": "b"}), [])
+    assert (room.verdict, room.sentence) == (
+        "missing",
+        "No node that is connected has that name and these labels.",
+    )
