@@ -1,0 +1,249 @@
+"""Runs over several hosts, and what breaks under them; see `hosts` for how awkward these hosts are."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.end_to_end.hosts import LAN, Host, Hosts, why_not
+from tests.end_to_end.product import wait_for
+from tests.end_to_end.test_kills import stored_points, written_points
+
+ROOT = Path(__file__).parents[2]
+UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
+ALONE = Path(__file__).parent / "scripts" / "until_told_alone.py"
+TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
+GONE_WITHIN_S = 15.0
+"""From the end of one rank to the last process elsewhere; seconds, but these cores are shared."""
+Kill = Callable[[Host, str], None]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Hosts]:
+    if reason := why_not():
+        pytest.skip(reason)
+    cluster = Hosts(2)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.clean_up()
+
+
+@pytest.fixture
+def hosts(cluster: Hosts) -> Iterator[Hosts]:
+    cluster.ensure()
+    yield cluster
+    cluster.free_all_ports()
+
+
+def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Hosts) -> None:
+    recipe = hosts.launch("image_classifier", max_steps=12, **TWO_NODES)
+    script = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=2"], **TWO_NODES)
+    for run_id in (recipe, script):
+        ended = hosts.wait_state(run_id)
+        assert (ended["state"], ended["world_size"], ended["attempt"]) == ("succeeded", 2, 1), ended
+        assert_nothing_is_left_or_lost(hosts, run_id)
+        assert [each for each in hosts.get(f"/api/runs/{run_id}/checkpoints") if each["complete"]]
+    assert endpoint(hosts, recipe) != endpoint(hosts, script)
+
+
+def test_the_network_card_towards_the_others_is_used_whatever_the_default(hosts: Hosts) -> None:
+    """The default route leads nowhere and the host's name means 127.0.0.1, for all these tests."""
+    assert [(n["name"], n["address"]) for n in hosts.get("/api/nodes")] == [
+        ("host0", f"{LAN}.1"),
+        ("host1", f"{LAN}.2"),
+    ]
+    run_id = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
+    assert hosts.wait_state(run_id)["state"] == "succeeded"
+    for node_rank, part in enumerate(parts(hosts, run_id)):
+        host = hosts.host_of(run_id, node_rank)
+        assert f"--local-addr={host.address}" in part["argv"]
+        assert part["env"]["GLOO_SOCKET_IFNAME"] == part["env"]["NCCL_SOCKET_IFNAME"] == "lan0"
+    assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+@pytest.mark.parametrize("away_s", [3, pytest.param(60, marks=pytest.mark.long)])
+def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path: Path, away_s: int) -> None:
+    told = tmp_path / "told"
+    run_id = hosts.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    hosts.wait_step(run_id, 3)
+    ranks = hosts.ranks(run_id)
+    for host in hosts.hosts:
+        kill_worker(hosts, host)
+        has_gone_on(hosts, run_id)
+    for host in hosts.hosts[1:]:
+        host.cut()
+        time.sleep(min(away_s, 15))
+        host.mend()
+        has_gone_on(hosts, run_id)
+    hosts[0].kill(hosts.dashboards())
+    time.sleep(away_s)
+    hosts.start_dashboard()
+    has_gone_on(hosts, run_id)
+    assert hosts.ranks(run_id) == ranks
+    told.touch()
+    ended = hosts.wait_state(run_id)
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
+    assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+def kill_rank(host: Host, run_id: str) -> None:
+    host.kill(process for process in host.of_run(run_id) if "RANK" in process.environ())
+
+
+def kill_torchrun(host: Host, run_id: str) -> None:
+    host.kill([host.launcher(run_id)])
+
+
+def kill_supervisor(host: Host, run_id: str) -> None:
+    host.kill([host.supervisor(run_id)])
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("script", [ALONE, pytest.param(UNTIL_TOLD, marks=LONG)], ids=["alone", "together"])
+@pytest.mark.parametrize(
+    ("kill", "node_rank", "message"),
+    [
+        pytest.param(kill_rank, 1, "rank 1 on host. was killed", id="rank-1"),
+        pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0", marks=LONG),
+        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1", marks=LONG),
+        pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0", marks=LONG),
+        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
+        pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0", marks=LONG),
+    ],
+)
+def test_what_dies_on_one_host_ends_the_run_on_all(
+    hosts: Hosts, tmp_path: Path, kill: Kill, node_rank: int, message: str, script: Path,
+    record_property: Callable[[str, Any], None],
+) -> None:  # fmt: skip
+    run_id = hosts.launch(script, args=[str(tmp_path / "never")], stop_grace_s=5, **TWO_NODES)
+    hosts.wait_step(run_id, 3)
+    kill(hosts.host_of(run_id, node_rank), run_id)
+    began = time.monotonic()
+    wait_for(lambda: not hosts.left_of(run_id), "every process of the run to be gone", GONE_WITHIN_S)
+    record_property("gone_after_s", round(time.monotonic() - began, 1))
+    print(f"gone after {time.monotonic() - began:.1f} s")
+    ended = hosts.wait_state(run_id)
+    assert ended["state"] == "failed" and re.match(message, ended["message"]), ended
+    assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    run_id = hosts.launch(ALONE, args=[str(tmp_path / "never")], stop_grace_s=5, **TWO_NODES)
+    hosts.wait_step(run_id, 3)
+    hosts[1].kill_everything()
+    hosts.start_worker(hosts[1])
+    ended = hosts.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
+    assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+def test_another_port_is_taken_when_somebody_has_the_one_chosen(hosts: Hosts) -> None:
+    run_id = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
+    host, port = wait_for(lambda: chosen_port(hosts, run_id), "a port to be chosen")
+    host.take_port(port)
+    ended = hosts.wait_state(run_id)
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
+    address, other = endpoint(hosts, run_id)
+    assert address == host.address and other != port
+    assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+@pytest.mark.long
+def test_several_runs_in_a_row_on_the_same_hosts_never_meet(hosts: Hosts) -> None:
+    runs = [hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES) for _ in range(6)]
+    assert [hosts.wait_state(run_id, timeout_s=400)["state"] for run_id in runs] == ["succeeded"] * 6
+    for run_id in runs:
+        assert_nothing_is_left_or_lost(hosts, run_id)
+
+
+@pytest.mark.long
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="issue 4: nothing ends a run on a lost node yet"
+)
+def test_a_host_that_is_gone_for_good_ends_the_run(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    hosts = Hosts(3)
+    try:
+        hosts.start()
+        run_id = hosts.launch(UNTIL_TOLD, args=[str(tmp_path / "never")], **TWO_NODES)
+        hosts.wait_step(run_id, 3)
+        hosts.host_of(run_id, 1).cut()
+        hosts.wait_state(run_id, timeout_s=90)
+    finally:
+        hosts.clean_up()
+
+
+@pytest.mark.long
+def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Hosts) -> None:
+    others = Hosts(3)
+    try:
+        others.start()
+        theirs = others.launch(ROOT / "examples" / "ddp.py", nodes=3, gpus_per_node=1, args=["--epochs=1"])
+        ours = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
+        assert hosts.wait_state(ours)["state"] == "succeeded"
+        ended = others.wait_state(theirs)
+        assert (ended["state"], ended["world_size"]) == ("succeeded", 3), ended
+        assert_nothing_is_left_or_lost(others, theirs)
+    finally:
+        others.clean_up()
+    assert_nothing_is_left_or_lost(hosts, ours)
+
+
+def kill_worker(hosts: Hosts, host: Host) -> None:
+    victims = wait_for(lambda: hosts.workers(host), "a worker")
+    host.kill(victims)
+    psutil.wait_procs(victims, timeout=10)
+    hosts.start_worker(host)
+
+
+def has_gone_on(hosts: Hosts, run_id: str) -> None:
+    """It trains, and what it logs arrives."""
+    hosts.wait_step(run_id, hosts.run(run_id)["step"] + 5)
+    wait_for(lambda: hosts.run(run_id)["state"] == "running", "the run to be running")
+
+
+def parts(hosts: Hosts, run_id: str) -> list[dict[str, Any]]:
+    (attempt,) = hosts.get(f"/api/runs/{run_id}/attempts")
+    return list(attempt["parts"])
+
+
+def endpoint(hosts: Hosts, run_id: str) -> tuple[str, int]:
+    """Where the nodes were told to meet: the same for each."""
+    found = {
+        tuple(re.search(rf"--master-{what}=(\S+)", " ".join(part["argv"]))[1] for what in ("addr", "port"))  # type: ignore[index]
+        for part in parts(hosts, run_id)
+    }
+    ((address, port),) = found
+    return address, int(port)
+
+
+def chosen_port(hosts: Hosts, run_id: str) -> tuple[Host, int] | None:
+    """As soon as the first node's worker has written it down."""
+    for host in hosts.hosts:
+        note = host.data / f"runs/{run_id}/attempts/1/node0/worker/port"
+        if note.exists():
+            return host, int(note.read_text())
+    return None
+
+
+def assert_nothing_is_left_or_lost(hosts: Hosts, run_id: str) -> None:
+    """No process on any host, and every point that the hosts' event files hold is there once."""
+    assert hosts.left_of(run_id) == []
+    written: dict[str, list[tuple[int, float]]] = {}
+    for host in hosts.hosts:
+        written |= written_points(host.data / "runs" / run_id)
+    assert stored_points(hosts, run_id) == written
+    assert written, "nothing was written"
