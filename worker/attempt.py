@@ -104,12 +104,12 @@ class Attempt:
     @property
     def is_settled(self) -> bool:
         """Nothing is left to do for this attempt."""
-        has_child = self._child is not None and self._child.poll() is None
-        return self.is_over and self._reported in SETTLED and not has_child
+        has_ended = self._child is None or self._child.poll() is not None
+        return self.is_over and self._reported in SETTLED and has_ended
 
     def wish(self, assignment: Assignment) -> None:
         """The newest word of the server on this attempt."""
-        self.assignment, self._to_confirm = assignment, False
+        self.assignment, self._to_confirm = self._meeting.hear(assignment), False
         if self._reported in SETTLED:
             self._reported = ""  # the list is a moment old, or the server has lost something: said again
         if assignment.action == "stop":
@@ -132,7 +132,7 @@ class Attempt:
 
     def act(self, now: float) -> None:
         """Start, stop, notice what became of the processes; never waits."""
-        if self.is_over:
+        if self.is_over or self._is_moving():
             return
         self._read_state()
         if not self._state:
@@ -148,10 +148,9 @@ class Attempt:
         path = self.folder / STATE_FILE
         try:
             status = path.stat()
-            if (status.st_ino, status.st_mtime_ns) == self._state_key:
+            if (key := (status.st_ino, status.st_mtime_ns)) == self._state_key:
                 return
-            self._state = json.loads(path.read_text())
-            self._state_key = (status.st_ino, status.st_mtime_ns)
+            self._state, self._state_key = json.loads(path.read_text()), key
         except (OSError, ValueError):
             return
         if self._child is None and not self._starts:
@@ -161,13 +160,12 @@ class Attempt:
     def _begin(self, now: float) -> None:
         if self._child is not None and self._child.poll() is None and now - self._started_at < START_LIMIT_S:
             return  # it is about to write its first state
-        launch = self.folder / LAUNCH_FILE
         if self._stop_grace_s is not None:
             if not self._preparing and not self._has_supervisor():
                 self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
         elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
-        elif not launch.exists():
+        elif not (self.folder / LAUNCH_FILE).exists():
             self._preparing = True
             self._background(self._prepare)
         elif not self.assignment.may_start:
@@ -179,6 +177,16 @@ class Attempt:
             self._starts, self._started_at = self._starts + 1, now
             self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
             log.info("attempt %s started (pid %d)", self.label, self._child.pid)
+
+    def _is_moving(self) -> bool:
+        """Before there are ranks, a run on several nodes may have to meet at another port, and start over."""
+        if self._stop_grace_s is not None or self._state.get("running_at") is not None:
+            return False
+        if (step := self._meeting.follow(self.assignment, self._has_supervisor)) == "start over":
+            log.info("attempt %s starts over: its nodes could not meet at their port", self.label)
+            self.assignment = self._meeting.hear(self.assignment)
+            self._state, self._state_key, self._reported, self._child, self._starts = {}, None, "", None, 0
+        return step != "go on"
 
     def _has_supervisor(self) -> bool:
         """One that was started a moment ago, perhaps by the worker before us, holds the lock already."""
@@ -254,18 +262,16 @@ class Attempt:
             return  # it ended between two looks
         if self._state["boot_id"] != processes.boot_id():
             text = f"The machine {socket.gethostname()} restarted while the run was training on it."
-            self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
-            return
+            return self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
         if not self._orphans.end(now):
             return
         if self._state["stop_requested_at"] is not None:
-            self._conclude(PartReport(state="stopped", message=self._stop_message("")))
-            return
+            return self._conclude(PartReport(state="stopped", message=self._stop_message("")))
         text = "The supervisor of the attempt was killed, and its processes were ended with it."
         self._conclude(PartReport(state="failed", reason=Reason.KILLED, message=text))
 
     def _stop_message(self, when: str) -> str | None:
-        text = SHUTDOWN_MESSAGE if self._shutting_down else ("it was stopped" if when else "")
+        text = SHUTDOWN_MESSAGE if self._shutting_down else "it was stopped" if when else ""
         return f"{text} {when}".strip() or None
 
     def _conclude(self, end: PartReport) -> None:

@@ -141,6 +141,7 @@ def _rendezvous(spec: RunSpec, place: Place) -> list[str]:
         f"--node-rank={place.node_rank}",
         f"--master-addr={place.master_addr}",
         f"--master-port={place.master_port}",
+        f"--rdzv-id={place.run_id}-{place.attempt}",  # who comes to a wrong port disturbs nobody there
     ]
     return options + ([f"--local-addr={place.local_addr}"] if place.local_addr else [])
 

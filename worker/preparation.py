@@ -91,6 +91,7 @@ def launch_order(
         "launcher": spec.effective_launcher,
         "first_rank": assignment.node_rank * spec.processes_per_node,
         "processes": spec.processes_per_node,
+        "master_port": assignment.master_port,
     }
 
 

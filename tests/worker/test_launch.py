@@ -46,6 +46,7 @@ def test_several_nodes_meet_at_node_0_under_their_own_ranks():
         "--node-rank=3",
         "--master-addr=10.0.0.1",
         "--master-port=29501",
+        "--rdzv-id=<run>-1",
         "--local-addr=10.0.0.4",
         "--nproc-per-node=2",
         "--log-dir=/d/logs/torchrun",

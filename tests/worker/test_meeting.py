@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from db.spec import Assignment
 from db.states import Reason
 from tests.worker.test_daemon import RUN, NodeUnderTest
 from tests.worker.test_interpreter import install_torch, site_packages, venv
 from worker import processes
+from worker.notes import read_object, write_whole
+from worker.preparation import free_port
 
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
@@ -147,3 +151,52 @@ def test_the_sentence_says_when_it_is_the_nodes_default(node: NodeUnderTest, tmp
         "The interpreter /nowhere/python does not exist on node n0 (whose default it is): "
         "choose another with --python."
     )
+
+
+def started_port(node: NodeUnderTest, node_rank: int) -> int | None:
+    return read_object(node.dir(node_rank=node_rank) / "launch.json").get("master_port")
+
+
+def end(node: NodeUnderTest, assignment: Assignment) -> None:
+    node.wish(assignment.model_copy(update={"action": "stop"}))
+    assert node.until_settled().state == "stopped"
+
+
+def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(node: NodeUnderTest) -> None:
+    spec = TWO_NODES | {"launcher": "torchrun", "stop_grace_s": 0}
+    unplaced = node.assignment(node.script("pass"), spec=spec)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        write_whole(node.dir() / "worker" / "port", str(taken))
+        node.wish(unplaced)
+        endpoints = lambda: [r.master_port for _, r in node.server.reports if r.master_port]  # noqa: E731
+        node.until(lambda: len(set(endpoints())) == 2)
+        assert endpoints()[0] == taken and node.server.end() is None
+        node.wish(unplaced.model_copy(update={"master_addr": "127.0.0.1", "master_port": taken}))  # late
+        node.until(lambda: started_port(node, 0) == endpoints()[-1] and node.supervisor())
+        assert endpoints()[-1] != taken
+        said = (node.dir() / "logs" / f"launcher-at-{taken}.err").read_text()
+        assert "EADDRINUSE" in said
+    end(node, unplaced.model_copy(update={"master_addr": "127.0.0.1", "master_port": endpoints()[-1]}))
+    assert len(node.supervisors) == 2
+
+
+def test_the_others_follow_to_the_new_port_also_after_their_worker_was_replaced(node: NodeUnderTest) -> None:
+    spec = TWO_NODES | {"launcher": "torchrun", "stop_grace_s": 0}
+    first, second, third = (
+        node.assignment(node.script("pass"), node_rank=1, spec=spec, **ENDPOINT | {"master_port": port})
+        for port in (free_port("127.0.0.1") for _ in range(3))
+    )
+    has_supervisor = (node.dir(node_rank=1) / "supervisor.json").exists
+    node.wish(first)
+    node.until(has_supervisor)
+    node.wish(second)
+    node.until(lambda: started_port(node, 1) == second.master_port and has_supervisor())
+    node.start_worker()  # which finds only the first assignment on disk, and believes no port until it is told
+    for _ in range(5):
+        node.turn()
+    assert started_port(node, 1) == second.master_port and len(node.supervisors) == 2
+    node.wish(third)
+    node.until(lambda: started_port(node, 1) == third.master_port and len(node.supervisors) == 3)
+    assert node.server.states() == ["starting"]
+    end(node, third)
