@@ -58,8 +58,8 @@ def hosts(draw, most: int = 5, is_plain: bool = False):
 
 
 @st.composite
-def queues(draw, most: int = 8, known: bool = False):
-    """Runs that wait; `known`: all say how long they take."""
+def queues(draw, most: int = 8):
+    """Runs that wait."""
     return [
         want(
             number,
@@ -69,10 +69,37 @@ def queues(draw, most: int = 8, known: bool = False):
             created_at=float(draw(st.integers(0, 5))),
             labels=draw(labels),
             on_nodes=draw(st.sampled_from([(), (), (), ("n0", "n1", "n2")])),
-            duration_s=draw(st.integers(1, 50).map(float) if known else durations),
+            duration_s=draw(durations),
         )
         for number in range(draw(st.integers(0, most)))
     ]
+
+
+moments = st.integers(1, 6).map(float)
+
+
+@st.composite
+def crowds(draw, known: bool = False):
+    """A few nodes and many runs that want the same devices for about the same time: (runs, nodes)."""
+    ends = moments if known else st.none() | moments
+    nodes = [
+        host(f"n{number}", draw(st.integers(0, 3)), [(f"old{number}", draw(st.integers(1, 3)), draw(ends))])
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    wants = st.builds(
+        lambda nodes, devices, duration_s, created_at: (nodes, devices, duration_s, float(created_at)),
+        st.integers(1, 2),
+        st.integers(1, 5),
+        ends,
+        st.integers(0, 3),
+    )
+    queue = [
+        want(number, nodes, devices, duration_s=duration_s, created_at=created_at)
+        for number, (nodes, devices, duration_s, created_at) in enumerate(
+            draw(st.lists(wants, min_size=2, max_size=8))
+        )
+    ]
+    return queue, nodes
 
 
 @dataclass
