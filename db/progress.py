@@ -52,7 +52,7 @@ def part_reported(
         if part.state not in TERMINAL_STATES:
             might_start = starting.may_start(session, fence)
             _copy_report(part, report, now)
-            _keep_endpoint(attempt, part, report)
+            _keep_endpoint(session, attempt, part, report, now)
             if not might_start:
                 starting.compare(session, attempt, now)
         _combine(session, attempt, now)
@@ -219,9 +219,15 @@ def _copy_report(part: Part, report: PartReport, now: float) -> None:
         setattr(part, name, value)
 
 
-def _keep_endpoint(attempt: Attempt, part: Part, report: PartReport) -> None:
-    if part.node_rank == 0 and report.master_addr and report.master_port:
-        attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
+def _keep_endpoint(session: Session, attempt: Attempt, part: Part, report: PartReport, now: float) -> None:
+    if part.node_rank != 0 or not (report.master_addr and report.master_port):
+        return
+    if attempt.master_port not in (None, report.master_port):
+        text = (
+            f"port {attempt.master_port} was taken by another program: meeting at port {report.master_port}"
+        )
+        note(session, attempt.run_id, attempt.number, now, text)
+    attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
 
 
 def _combine(session: Session, attempt: Attempt, now: float) -> None:

@@ -212,6 +212,20 @@ def test_when_one_part_fails_the_others_are_told_to_stop(store):
     assert view(first, run_id).message == "rank 3 on b was killed"
 
 
+def test_the_others_are_told_of_another_port_and_the_history_says_why(store):
+    ids = [nodes.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
+    first, second = (Cluster(store, node_id) for node_id in ids)
+    run_id = first.launch(nodes=2, gpus_per_node=2)
+    fence = first.wished()[0].fence
+    for port in (4567, 4567, 4568):
+        first.report(fence, "starting", 0, master_addr="10.0.0.1", master_port=port)
+    assert second.wished()[0].master_port == 4568
+    second.report(fence, "starting", 1, master_addr="10.0.0.2", master_port=1)  # not for it to say
+    assert second.wished()[0].master_port == 4568
+    told = [entry.text for entry in queries.history(store, run_id) if "port" in entry.text]
+    assert told == ["port 4567 was taken by another program: meeting at port 4568"]
+
+
 def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store):
     """torchrun tells whole seconds, and clocks differ: the earlier time may be the victim's."""
     ids = [nodes.register_node(store, facts(n), None, 100.0).node_id for n in ("a", "b")]
