@@ -125,6 +125,15 @@ class Host:
         while self._listening:
             self._listening.pop().close()
 
+    def block_port(self, port: int) -> None:
+        """As a firewall does: who comes there from another host gets no answer."""
+        rule = f"INPUT -i lan0 -p tcp --dport {port} -j DROP"
+        _run("nsenter", "--target", str(self.pid), "--net", "iptables", "-I", *rule.split())
+
+    def default_route(self, interface: str) -> None:
+        """Lead what has no other way through another network card."""
+        self.ip(f"route replace default dev {interface}")
+
     def processes(self) -> list[psutil.Process]:
         """All that runs on it, but for its first process and what the tests hold to it from outside."""
         home = _namespace(self.pid)
@@ -219,15 +228,19 @@ class Hosts(Product):
 
     def start(self) -> None:
         """Switch the hosts on, start what runs on them, and wait until every worker has registered."""
+        self.boot()
+        self.start_dashboard()
+        for host in self.hosts:
+            self.start_worker(host)
+        self.wait_for_nodes()
+
+    def boot(self) -> None:
+        """The bare hosts, connected."""
         switch = Switch()
         self._started.append(switch)
         for host in self.hosts:
             self._started.append(host)
             host.boot(switch)
-        self.start_dashboard()
-        for host in self.hosts:
-            self.start_worker(host)
-        self.wait_for_nodes()
 
     def start_dashboard(self) -> None:
         """On the first host; waits until it answers."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,10 +28,16 @@ Kill = Callable[[Host, str], None]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Hosts]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where hosts may be made, on a machine that can."""
     if reason := why_not():
         pytest.skip(reason)
-    cluster = Hosts(2)
+    return tmp_path_factory.mktemp("hosts")
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[Hosts]:
+    cluster = Hosts(2, folder)
     try:
         cluster.start()
         yield cluster
@@ -43,7 +52,33 @@ def hosts(cluster: Hosts) -> Iterator[Hosts]:
     cluster.free_all_ports()
 
 
+def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
+    program = """
+        import sys, time
+        from pathlib import Path
+        from tests.end_to_end.hosts import Hosts
+        hosts = Hosts(2, Path(sys.argv[1]))
+        hosts.boot()
+        for host in hosts.hosts:
+            host.start("sleep", "1000")
+        hosts[1].inside(lambda: __import__("socket").create_server((hosts[1].address, 5000)))
+        time.sleep(0.5)
+        print(*[p.pid for h in hosts.hosts for p in [*h.processes(), h]], flush=True)
+        time.sleep(1000)
+    """
+    started = [sys.executable, "-c", textwrap.dedent(program), str(folder)]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, cwd=ROOT) as maker:
+        assert maker.stdout is not None
+        pids = [int(word) for word in maker.stdout.readline().split()]
+        assert len(pids) >= 4 and all(psutil.pid_exists(pid) for pid in pids)
+        maker.kill()
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the hosts to be gone", 20)
+
+
 def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Hosts) -> None:
+    """The default route leads nowhere and a host's name means 127.0.0.1, in all these tests."""
+    addresses = {node["name"]: node["address"] for node in hosts.get("/api/nodes")}
+    assert addresses == {"host0": f"{LAN}.1", "host1": f"{LAN}.2"}
     recipe = hosts.launch("image_classifier", max_steps=12, **TWO_NODES)
     script = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=2"], **TWO_NODES)
     for run_id in (recipe, script):
@@ -51,22 +86,8 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
         assert (ended["state"], ended["world_size"], ended["attempt"]) == ("succeeded", 2, 1), ended
         assert_nothing_is_left_or_lost(hosts, run_id)
         assert [each for each in hosts.get(f"/api/runs/{run_id}/checkpoints") if each["complete"]]
+        assert_the_network_of_the_others_was_used(hosts, run_id)
     assert endpoint(hosts, recipe) != endpoint(hosts, script)
-
-
-def test_the_network_card_towards_the_others_is_used_whatever_the_default(hosts: Hosts) -> None:
-    """The default route leads nowhere and the host's name means 127.0.0.1, for all these tests."""
-    assert [(n["name"], n["address"]) for n in hosts.get("/api/nodes")] == [
-        ("host0", f"{LAN}.1"),
-        ("host1", f"{LAN}.2"),
-    ]
-    run_id = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
-    assert hosts.wait_state(run_id)["state"] == "succeeded"
-    for node_rank, part in enumerate(parts(hosts, run_id)):
-        host = hosts.host_of(run_id, node_rank)
-        assert f"--local-addr={host.address}" in part["argv"]
-        assert part["env"]["GLOO_SOCKET_IFNAME"] == part["env"]["NCCL_SOCKET_IFNAME"] == "lan0"
-    assert_nothing_is_left_or_lost(hosts, run_id)
 
 
 @pytest.mark.parametrize("away_s", [3, pytest.param(60, marks=pytest.mark.long)])
@@ -77,12 +98,11 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
     ranks = hosts.ranks(run_id)
     for host in hosts.hosts:
         kill_worker(hosts, host)
-        has_gone_on(hosts, run_id)
-    for host in hosts.hosts[1:]:
-        host.cut()
-        time.sleep(min(away_s, 15))
-        host.mend()
-        has_gone_on(hosts, run_id)
+    has_gone_on(hosts, run_id)
+    hosts[1].cut()
+    time.sleep(min(away_s, 15))
+    hosts[1].mend()
+    has_gone_on(hosts, run_id)
     hosts[0].kill(hosts.dashboards())
     time.sleep(away_s)
     hosts.start_dashboard()
@@ -172,10 +192,8 @@ def test_several_runs_in_a_row_on_the_same_hosts_never_meet(hosts: Hosts) -> Non
 @pytest.mark.xfail(
     strict=True, raises=AssertionError, reason="issue 4: nothing ends a run on a lost node yet"
 )
-def test_a_host_that_is_gone_for_good_ends_the_run(tmp_path: Path) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
-    hosts = Hosts(3)
+def test_a_host_that_is_gone_for_good_ends_the_run(folder: Path, tmp_path: Path) -> None:
+    hosts = Hosts(3, folder)
     try:
         hosts.start()
         run_id = hosts.launch(UNTIL_TOLD, args=[str(tmp_path / "never")], **TWO_NODES)
@@ -187,8 +205,8 @@ def test_a_host_that_is_gone_for_good_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Hosts) -> None:
-    others = Hosts(3)
+def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Hosts, folder: Path) -> None:
+    others = Hosts(3, folder)
     try:
         others.start()
         theirs = others.launch(ROOT / "examples" / "ddp.py", nodes=3, gpus_per_node=1, args=["--epochs=1"])
@@ -200,6 +218,13 @@ def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Host
     finally:
         others.clean_up()
     assert_nothing_is_left_or_lost(hosts, ours)
+
+
+def assert_the_network_of_the_others_was_used(hosts: Hosts, run_id: str) -> None:
+    for node_rank, part in enumerate(parts(hosts, run_id)):
+        host = hosts.host_of(run_id, node_rank)
+        assert f"--local-addr={host.address}" in part["argv"]
+        assert part["env"]["GLOO_SOCKET_IFNAME"] == part["env"]["NCCL_SOCKET_IFNAME"] == "lan0"
 
 
 def kill_worker(hosts: Hosts, host: Host) -> None:
