@@ -97,7 +97,7 @@ def test_a_missing_database_and_an_unknown_user_are_told_how_to_be_made(postgres
 
 def test_without_the_driver_it_says_how_to_install_it(monkeypatch, postgres_url: str):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreUnusable, match=r"pip install 'rankzero\[postgres\]'"):
+    with pytest.raises(StoreUnusable, match=r"python\S* -m pip install 'psycopg\[binary\]'"):
         Store.open(postgres_url)
 
 
