@@ -33,7 +33,8 @@ class Adoption:
 class Files:
     """Everything below DATA/files; names on disk are ids, never names that somebody gave."""
 
-    def __init__(self, root: Path, reserve_bytes: int) -> None:
+    def __init__(self, root: Path, reserve_bytes: int, name: str = "") -> None:
+        """`name` tells the dashboards apart that share the folder."""
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.incoming = root / "incoming"
@@ -43,11 +44,12 @@ class Files:
         for directory in (root, self.checkpoints, self.incoming, self.rewritten):
             make_private_directory(directory)
         self._proof = secrets.token_hex(16)
-        write_private(self.incoming / "proof", self._proof)
+        self._proof_file = self.incoming / f"proof{name}"
+        write_private(self._proof_file, self._proof)
 
     def adoption(self) -> Adoption:
         """What a worker needs to find out that it shares this disk."""
-        return Adoption(str(self.incoming), str(self.incoming / "proof"), self._proof)
+        return Adoption(str(self.incoming), str(self._proof_file), self._proof)
 
     @contextmanager
     def alone_with(self, key: object) -> Iterator[None]:
@@ -130,7 +132,7 @@ class Files:
                 other_form.unlink(missing_ok=True)
 
     def _adoptable(self, name: str) -> Path:
-        if not _ADOPTABLE.fullmatch(name) or name == "proof" or name.endswith(".part"):
+        if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
             raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
         return self.incoming / name
 

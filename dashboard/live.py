@@ -7,12 +7,28 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 LONGEST_QUEUE = 512
 """Messages a slow viewer may be behind before it is given the whole picture again instead."""
 
 Message = Mapping[str, Any]
+
+
+class Peers(Protocol):
+    """Other dashboards on the same store; a store in a file has none."""
+
+    def watched(self, run_id: str) -> bool:
+        """Does anybody look at this run there?"""
+
+    def watching_changed(self) -> None:
+        """Somebody here began to look at a run, or stopped."""
+
+    def tell(self, run_id: str, kind: str) -> None:
+        """Something about a run is different."""
+
+    def tell_wishes(self) -> None:
+        """What some node should run is different."""
 
 
 class Viewer:
@@ -59,6 +75,7 @@ class Hub:
         self._lock = threading.Lock()
         self._wishes = _Signal()
         self.closing = False
+        self.peers: Peers | None = None
 
     def start(self) -> None:
         """Called inside the event loop that serves."""
@@ -71,16 +88,22 @@ class Hub:
         self._in_loop(self._release)
 
     def watched(self, run_id: str) -> bool:
-        """Does anybody look at this run live?"""
-        return run_id in self._viewers
+        """Does anybody look at this run live, here or at another dashboard?"""
+        return run_id in self._viewers or (self.peers is not None and self.peers.watched(run_id))
 
     def watched_runs(self) -> list[str]:
-        """The runs somebody looks at."""
+        """The runs somebody looks at here."""
         with self._lock:
             return list(self._viewers)
 
     def publish(self, run_id: str, message: Message) -> None:
         """Tell everybody who watches the run; costs nothing when nobody does. From any thread."""
+        self.deliver(run_id, message)
+        if self.peers is not None:
+            self.peers.tell(run_id, message["type"])
+
+    def deliver(self, run_id: str, message: Message) -> None:
+        """Tell those who watch the run at this dashboard. From any thread."""
         if run_id in self._viewers:
             self._in_loop(self._deliver, run_id, message)
 
@@ -92,14 +115,20 @@ class Hub:
             first = run_id not in self._viewers
             self._viewers.setdefault(run_id, set()).add(viewer)
         if first:
-            self.wishes_changed()
+            self._watching_changed()
         try:
             yield viewer
         finally:
             self._forget(run_id, viewer)
 
     def wishes_changed(self) -> None:
-        """Wake the workers that wait for work. From any thread."""
+        """Wake the workers that wait for work, at every dashboard. From any thread."""
+        self.wake_workers()
+        if self.peers is not None:
+            self.peers.tell_wishes()
+
+    def wake_workers(self) -> None:
+        """Wake the workers that wait at this dashboard. From any thread."""
         self._in_loop(self._wishes.fire)
 
     def wishes(self) -> asyncio.Event:
@@ -113,7 +142,12 @@ class Hub:
             if viewers:
                 return
             del self._viewers[run_id]
-        self.wishes_changed()
+        self._watching_changed()
+
+    def _watching_changed(self) -> None:
+        self.wake_workers()
+        if self.peers is not None:
+            self.peers.watching_changed()
 
     def _deliver(self, run_id: str, message: Message) -> None:
         for viewer in tuple(self._viewers.get(run_id, ())):

@@ -40,10 +40,14 @@ class NodeRegistry:
     def register(self, facts: NodeFacts, node_id: str | None) -> nodes.Registration:
         """Take a worker in; its earlier token ends."""
         registration = nodes.register_node(self._store, facts, node_id, self._clock())
-        with self._lock:
-            self._known = {t: n for t, n in self._known.items() if n != registration.node_id}
+        self.forget(registration.node_id)
         log.info("node %s registered as %s", facts.name, registration.node_id)
         return registration
+
+    def forget(self, node_id: str) -> None:
+        """The node has registered at another dashboard: its token from here has ended."""
+        with self._lock:
+            self._known = {t: n for t, n in self._known.items() if n != node_id}
 
     def seen(self, node_id: str, load: NodeLoad | None = None) -> None:
         """The node spoke; with its load when it sent one."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -22,7 +21,8 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from dashboard import headers, refusals, service
-from dashboard.access import TokenUnusable, make_private_directory, write_private
+from dashboard.access import TokenUnusable, write_private
+from dashboard.alone import AlreadyRunning, alone_on
 from dashboard.api import (
     checkpoints,
     differences,
@@ -73,10 +73,6 @@ ROUTERS = (
 )
 
 
-class AlreadyRunning(Exception):
-    """Another dashboard works on this data directory."""
-
-
 def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
     """The whole application; `app.state.service` is what it shares with the pages."""
     shared = opened or Service.open(settings)
@@ -108,7 +104,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> 
     _log_to_stderr()
     os.umask(0o077)  # whatever is written from here on is its owner's alone
     try:
-        with _alone_on(settings.data):
+        with alone_on(settings.data):
             app = create_app(settings)
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
             server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
@@ -176,7 +172,7 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        shared.hub.start()
+        shared.start()
         service.use(shared)
         ticking = asyncio.create_task(_tick(shared))
         try:
@@ -255,16 +251,3 @@ def _log_to_stderr() -> None:
 def _url(host: str, port: int) -> str:
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
     return f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"
-
-
-@contextmanager
-def _alone_on(data: Path) -> Iterator[None]:
-    make_private_directory(data)
-    with (data / "dashboard.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(
-                f"Another dashboard already works on {data}. Stop it first, or choose another --data directory."
-            ) from None
-        yield

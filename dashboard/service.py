@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import socket
 import threading
 import time
+from pathlib import Path
 
 from dashboard import interpreters
 from dashboard.access import Credentials, make_private_directory
@@ -12,6 +15,7 @@ from dashboard.clock import Clock, Lease
 from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
+from dashboard.peers import Peers
 from dashboard.preview import check_target, with_recipe_defaults
 from dashboard.registry import NodeRegistry
 from dashboard.remedies import with_next_step
@@ -20,7 +24,9 @@ from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
 from db import policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
+from db.nodes import Registration
 from db.spec import Assignment, RunSpec
+from db.states import NodeFacts
 from db.summary import SILENT_AFTER_S
 from db.views import LiveAttempt, NodeView, RunView, StacksView
 
@@ -40,9 +46,10 @@ class Service:
         self.clock = clock or Clock()
         self.lease = Lease(self.clock(), queries.last_word(store) or 0.0)
         self.hub = Hub()
-        self.files = Files(settings.data / "files", settings.reserve_bytes)
+        name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
+        self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
-        self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock)
+        self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.rewrites = Rewrites(self.files)
         self.credentials = Credentials.load_or_create(settings.data)
         self.registry = NodeRegistry(store, self.clock)
@@ -53,6 +60,7 @@ class Service:
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._silent: set[tuple[str, int]] = set()
+        self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
@@ -61,9 +69,17 @@ class Service:
         where = settings.database_url or str(settings.data / "rankzero.db")
         return cls(settings, Store.open(where, backups=settings.data / "backups"))
 
+    def start(self) -> None:
+        """Called inside the event loop that serves."""
+        self.hub.start()
+        if self.peers is not None:
+            self.peers.start()
+
     def close(self) -> None:
         """Let go of the store."""
         self.hub.close()
+        if self.peers is not None:
+            self.peers.close()
         self.rewrites.close()
         self.store.close()
 
@@ -125,7 +141,7 @@ class Service:
 
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
-        with self._scheduling:
+        with self._scheduling, self.store.alone("scheduling"):
             began_s = time.thread_time()
             self.registry.write_down()
             changed = scheduling.place_queue(
@@ -146,9 +162,16 @@ class Service:
 
     def run_changed(self, run_id: str) -> None:
         """Something about the run is different: those who watch get it anew."""
-        self._live_runs.pop(run_id, None)
+        self._forget_live_run(run_id)
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
+
+    def register(self, facts: NodeFacts, node_id: str | None) -> Registration:
+        """Take a worker in; its earlier token ends, at every dashboard. Raises db.nodes.NameTaken."""
+        registration = self.registry.register(facts, node_id)
+        if self.peers is not None:
+            self.peers.tell_registered(registration.node_id)
+        return registration
 
     def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
         """All a node should be running, and whether anybody looks at any of it live."""
@@ -227,9 +250,20 @@ class Service:
 
     def _contact_changed(self, live: LiveAttempt, silent_s: float | None) -> None:
         said = "in contact again" if silent_s is None else f"no contact with its node for {silent_s:.0f} s"
-        progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
+        if self.peers is None or self.peers.leads:  # the other dashboards see it as well
+            progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
         log.warning("run %s/%d: %s", live.run_id, live.attempt, said)
         self.run_changed(live.run_id)
+
+    def _peers(self) -> Peers:
+        peers = Peers(self.store, self.hub)
+        peers.on_run = self._forget_live_run
+        peers.on_node = self.registry.forget
+        self.hub.peers = peers
+        return peers
+
+    def _forget_live_run(self, run_id: str) -> None:
+        self._live_runs.pop(run_id, None)
 
     def _drained(self, node_id: str, now_it: str) -> NodeView:
         view = next(node for node in self.nodes() if node.id == node_id)
@@ -242,6 +276,11 @@ class Service:
         self.schedule()
         self.run_changed(run_id)
         return self.run(run_id)
+
+
+def _name_of(data: Path) -> str:
+    """One name for each dashboard of those that share a folder, the same after a restart."""
+    return hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:8]
 
 
 _current: Service | None = None

@@ -43,7 +43,17 @@ class Settings(BaseSettings):
     ] = []
     database_url: Annotated[
         str | None,
-        Field(description="URL of the database (postgresql://…); by default the SQLite file in `data`."),
+        Field(
+            description="URL of the store, postgresql+psycopg://USER@HOST/DATABASE; by default the SQLite file "
+            "in `data`."
+        ),
+    ] = None
+    files: Annotated[
+        Path | None,
+        Field(
+            description="Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one "
+            "PostgreSQL store need the same one."
+        ),
     ] = None
     lost_after_s: Annotated[
         float,
@@ -73,7 +83,12 @@ class Settings(BaseSettings):
             [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         )
 
-    @field_validator("data")
+    @field_validator("data", "files")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value.expanduser().absolute() if value is not None else None
+
+    @property
+    def files_directory(self) -> Path:
+        """Where the server's files are."""
+        return self.files or self.data / "files"

@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
+from sqlalchemy.exc import DatabaseError, DBAPIError
 from sqlalchemy.orm import Session
 
 from db import postgres
@@ -39,12 +39,12 @@ class Store:
     once: each transaction locks what it is about before it reads, so that the code is the same for both."""
 
     def __init__(self, url: str) -> None:
-        self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
+        self.is_sqlite = url.startswith("sqlite")
         self._write_lock = threading.RLock()
         if self.is_sqlite:
             self.url, self.name = url, url
             self._writer, self._readers = _sqlite_engine(url, writes=True), _sqlite_engine(url, writes=False)
-            self._locks = self._writer
+            self.locks = self._writer
         else:
             parsed = postgres.parse_url(url)
             self.url = parsed.render_as_string(hide_password=False)
@@ -53,7 +53,7 @@ class Store:
             self._readers = self._writer.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
-            self._locks = postgres.open_engine(parsed, pool_size=1)
+            self.locks = postgres.open_engine(parsed, pool_size=1)
 
     @classmethod
     def open(cls, where: str | Path, backups: Path | None = None) -> Self:
@@ -63,8 +63,8 @@ class Store:
         url = str(where) if "://" in str(where) else f"sqlite:///{where}"
         try:
             store = cls(url)
-        except (PostgresUnusable, ArgumentError) as error:
-            raise StoreUnusable(_unreadable(error)) from None
+        except PostgresUnusable as error:
+            raise StoreUnusable(str(error)) from None
         try:
             store._check_integrity(backups)
             store._migrate(backups)
@@ -105,7 +105,7 @@ class Store:
         if self.is_sqlite:
             yield
             return
-        with self._locks.begin() as connection:
+        with self.locks.begin() as connection:
             postgres.lock_for_transaction(connection, f"alone: {name}")
             yield
 
@@ -121,7 +121,7 @@ class Store:
 
     def close(self) -> None:
         """Close every connection."""
-        for engine in (self._readers, self._writer, self._locks):
+        for engine in (self._readers, self._writer, self.locks):
             engine.dispose()
 
     def _check_integrity(self, backups: Path | None) -> None:
@@ -224,12 +224,6 @@ def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
     return (
         f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
     )
-
-
-def _unreadable(error: Exception) -> str:
-    if isinstance(error, PostgresUnusable):
-        return str(error)
-    return "RANKZERO_DATABASE_URL is no URL of a database: write postgresql+psycopg://USER@HOST/DATABASE"
 
 
 def _for_pg_dump(name: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from db.exact_json import dump_json
 
@@ -30,7 +31,12 @@ class PostgresUnusable(Exception):
 
 def parse_url(url: str) -> URL:
     """A URL with the driver we use, whichever of the usual spellings it was given in."""
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise PostgresUnusable(
+            "RANKZERO_DATABASE_URL is no URL of a database: write postgresql+psycopg://USER@HOST/DATABASE"
+        ) from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername != "postgresql+psycopg":
@@ -60,12 +66,16 @@ def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
             json_serializer=dump_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": 20_000,
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 2,
                 "application_name": url.query.get("application_name", "rankzero"),
             },
         )
     except ModuleNotFoundError:
         raise PostgresUnusable(
-            "PostgreSQL needs its driver, which is not installed here: pip install 'rankzero[postgres]'"
+            f"PostgreSQL needs its driver: {sys.executable} -m pip install 'psycopg[binary]'"
         ) from None
     event.listen(engine, "connect", _prepare, insert=True)  # before SQLAlchemy asks the server about itself
     return engine
@@ -78,6 +88,16 @@ def require_usable(engine: Engine) -> str:
             return str(connection.scalar(text("show server_version")))
     except DBAPIError as error:
         raise PostgresUnusable(in_words(error, engine.url)) from None
+
+
+def look_at(url: str) -> tuple[str, str]:
+    """Where a database is, without its password, and the version of its server. Raises PostgresUnusable."""
+    parsed = parse_url(url)
+    engine = open_engine(parsed, pool_size=1)
+    try:
+        return without_password(parsed), require_usable(engine)
+    finally:
+        engine.dispose()
 
 
 def in_words(error: DBAPIError, url: URL) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -45,11 +46,12 @@ def find(store: Store, sha256: str) -> SnapshotView | None:
         return SnapshotView(row.sha256, row.size_bytes, row.files, dict(row.origin), row.created_at)
 
 
-def forget_unused(store: Store, besides: Collection[str]) -> list[str]:
-    """Forget what no run names any more, except what is about to be; returns what was forgotten."""
+def forget_unused(store: Store, besides: Collection[str], made_before: float = math.inf) -> list[str]:
+    """Forget what no run names any more, except what is about to be or is younger; returns what was forgotten."""
     with store.write() as session:
         named = Run.spec["snapshot"].as_string()
         used = set(session.scalars(select(named).where(named.is_not(None)).distinct()))
-        unused = set(session.scalars(select(Snapshot.sha256))) - used - set(besides)
+        old = select(Snapshot.sha256).where(Snapshot.created_at < made_before)
+        unused = set(session.scalars(old)) - used - set(besides)
         session.execute(delete(Snapshot).where(Snapshot.sha256.in_(unused)))
         return sorted(unused)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ValidationError
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -57,9 +58,14 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
     await websocket.accept()
     try:
         with service.hub.viewer(run) as viewer:
+            if service.peers is not None:
+                await run_in_threadpool(service.peers.follow, run)
             await _Session(service, websocket, run, viewer).serve()
     except NoSuchRun:
         await websocket.close(UNKNOWN_RUN)
+    except DBAPIError:  # the store is away; the page connects again and goes on where it was
+        with suppress(RuntimeError):
+            await websocket.close(RESTARTING)
     except (WebSocketDisconnect, RuntimeError):  # the page is gone, perhaps in the middle of a send
         return
 

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
+from dashboard.deltas import series_message
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
 from db import findings, progress, ranks
-from db.curves import public_name, to_json_points
 from db.models import Series
 from db.progress import Arrival
 from db.states import Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
@@ -40,7 +40,7 @@ class Registering(NodeFacts):
 async def register(service: TheService, threads: TheThreads, facts: Registering) -> Response:
     """Take a worker in; its token from now on is in the answer."""
     told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id"}))
-    registration = await threads.run(service.registry.register, told, facts.node_id)
+    registration = await threads.run(service.register, told, facts.node_id)
     await threads.run(service.schedule_in_turn)
     settings = service.settings
     return answer(
@@ -148,19 +148,10 @@ def _points(service: Service, node_id: str, fence: int, node_rank: int, body: by
     batch = PointBatch.model_validate_json(body)
     arrival = progress.points_arrived(service.store, node_id, fence, node_rank, batch)
     service.registry.seen(node_id)
-    if arrival.stored and service.hub.watched(arrival.run_id):
-        service.hub.publish(arrival.run_id, _delta(arrival, node_rank, batch.source))
+    if arrival.stored and service.peers is not None:
+        service.peers.points_arrived(arrival.run_id)
+    elif arrival.stored and service.hub.watched(arrival.run_id):
+        rows = {tag: Series(tag=tag, source=batch.source, node_rank=node_rank) for tag in arrival.series}
+        changes = [(rows[tag], points) for tag, points in arrival.series.items()]
+        service.hub.publish(arrival.run_id, series_message(arrival.attempt, changes))
     return arrival
-
-
-def _delta(arrival: Arrival, node_rank: int, source: str) -> dict[str, object]:
-    series = {
-        public_name(Series(tag=tag, source=source, node_rank=node_rank)): {
-            "source": source,
-            "attempt": arrival.attempt,
-            "points": to_json_points(points),
-            "reset": False,
-        }
-        for tag, points in arrival.series.items()
-    }
-    return {"type": "series", "series": series, "text": json_text({"type": "series", "series": series})}

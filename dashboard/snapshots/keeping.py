@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import shutil
@@ -36,11 +37,12 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 class Snapshots:
     """Safe to use from any thread. Files are named by their SHA-256, never by what somebody wrote."""
 
-    def __init__(self, store: Store, root: Path, limit_bytes: int, clock: Clock) -> None:
+    def __init__(self, store: Store, root: Path, limit_bytes: int, clock: Clock, name: str = "") -> None:
+        """`name` tells the dashboards apart that share the folder."""
         self.limit_bytes = limit_bytes
         self.git_limits = GitLimits()
         self._store, self._root, self._clock = store, root, clock
-        self._arriving = root / "arriving"
+        self._arriving = root / f"arriving{name}"
         self._lock = threading.Lock()
         self._held: dict[str, float] = {}
         make_private_directory(root)
@@ -117,7 +119,9 @@ class Snapshots:
         with self._lock:
             now = self._clock()
             self._held = {sha256: at for sha256, at in self._held.items() if now - at < HELD_S}
-            for sha256 in kept.forget_unused(self._store, self._held):
+            # What other dashboards on this store are about to launch is known to them alone.
+            made_before = math.inf if self._store.is_sqlite else now - HELD_S
+            for sha256 in kept.forget_unused(self._store, self._held, made_before):
                 self.path(sha256).unlink(missing_ok=True)
                 log.info("snapshot %s deleted: no run uses it", sha256[:12])
 
