@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dashboard.client import CommandFailed, Server, find_server
 from dashboard.views import formats
+from db import postgres
 
 GIB = 1024**3
 LOW_DISK_BYTES = 5 * GIB
@@ -45,6 +46,7 @@ def examine(data: Path) -> Iterator[Check]:
         ("torch", _torch),
         ("sqlite", _sqlite),
         ("data directory", lambda: _data(data)),
+        ("store", lambda: _store(data)),
         ("disk space", lambda: _disk(data)),
         ("tokens", lambda: _tokens(data)),
         ("shared memory", _shared_memory),
@@ -101,6 +103,19 @@ def _data(data: Path) -> tuple[bool, str]:
     if mode & 0o022:
         return False, f"{data} can be written by others (mode {mode:o}): chmod 700 {data}"
     return True, f"{data}."
+
+
+def _store(data: Path) -> tuple[bool, str]:
+    url = os.environ.get("RANKZERO_DATABASE_URL")
+    if not url:
+        return True, f"the SQLite file {data / 'rankzero.db'}."
+    files = os.environ.get("RANKZERO_FILES") or str(data / "files")
+    try:
+        where, version = postgres.look_at(url)
+    except postgres.PostgresUnusable as error:
+        return False, str(error)
+    shared = "every dashboard on it needs this same folder of files"
+    return True, f"PostgreSQL {version} at {where}; {shared}: {files}."
 
 
 def _disk(data: Path) -> tuple[bool, str]:
