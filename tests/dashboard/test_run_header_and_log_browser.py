@@ -42,6 +42,18 @@ def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
     expect(figure(page, "Train loss")).to_have_text("0.5")
 
 
+def test_a_run_that_waits_says_why_and_when_it_will_start(server: FakeServer, show: Show) -> None:
+    why = "needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"
+    start = time.time() + 1500
+    server.picture = [run_view(state="queued", waiting_for=why, expected_start_at=start)]
+    page = show("run_header")
+    clock = page.evaluate(f"new Date({start * 1000}).toLocaleTimeString([], {{ timeStyle: 'short' }})")
+    expect(page.locator(".sentence")).to_contain_text(f"Waiting: {why}. Expected to start about ")
+    expect(page.locator(".sentence")).to_contain_text(clock)
+    server.send(run_view(state="queued", waiting_for=why, expected_start_at=None))
+    expect(page.locator(".sentence")).to_have_text(f"Waiting: {why}.")
+
+
 def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     now = time.time()
     server.picture = [run_view(state="stopping", stop_requested_at=now - 5) | {"now": now}]
