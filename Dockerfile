@@ -10,7 +10,7 @@ COPY pyproject.toml constraints.txt README.md ./
 COPY db db
 COPY worker worker
 COPY dashboard dashboard
-RUN pip install --no-cache-dir -c constraints.txt .
+RUN pip install --no-cache-dir -c constraints.txt ".[postgres]"
 
 ENV RANKZERO_DATA=/data
 VOLUME /data

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -29,6 +29,8 @@ WATCHED_FOR_S = 10.0
 GATHER_S = 0.03
 """Changes within so short a time are told together."""
 ENTRIES_PER_MESSAGE = 60
+CLOSE_WITHIN_S = 2.0
+"""A store that does not answer must not keep the dashboard from ending."""
 
 
 class Listeners(Protocol):
@@ -85,7 +87,7 @@ class Peers:
             self._is_closed = True
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(CLOSE_WITHIN_S)
 
     def watched(self, run_id: str) -> bool:
         """Does anybody look at this run at another dashboard?"""
@@ -138,9 +140,16 @@ class Peers:
         self._channel.listen(self._heard, self._look_again)
 
     def _heard(self, text: str) -> None:
-        said = json.loads(text)
-        if said.get("from") == self._name:
-            return
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):  # somebody else uses the channel's name in this database
+            log.warning("a message on the dashboards' channel is not of a dashboard: %.80r", text)
+        elif said.get("from") != self._name:
+            self._take_in(said)
+
+    def _take_in(self, said: dict[str, Any]) -> None:
         for node_id in said.get("nodes", ()):
             self.on_node(node_id)
         if said.get("wishes"):
@@ -190,6 +199,9 @@ class Peers:
                 self._pass_on()
             except SQLAlchemyError as error:  # when the store is back, everybody looks again
                 log.debug("not told: %s", error)
+                time.sleep(1.0)
+            except Exception:  # this thread must live as long as the dashboard
+                log.exception("the other dashboards could not be told")
                 time.sleep(1.0)
 
     def _has_something(self) -> bool:

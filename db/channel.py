@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import Store
 from db.postgres import lock_key
@@ -87,4 +87,4 @@ class Channel:
 def _broken() -> tuple[type[Exception], ...]:
     import psycopg
 
-    return (psycopg.Error, DBAPIError)
+    return (psycopg.Error, SQLAlchemyError)

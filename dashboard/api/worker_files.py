@@ -176,7 +176,7 @@ class _Upload:
 def _append(
     service: Service, node_id: str, key: tuple[int, int, str, int], offset: int, content: bytes
 ) -> tuple[bool, int]:
-    with service.files.alone_with(key):
+    with service.files.alone_with(key), service.store.alone(f"file {key}"):
         file_id, have = progress.file_for_append(service.store, node_id, *key)
         if offset != have:
             return False, have

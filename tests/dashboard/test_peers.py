@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from db import queries
+from db.channel import Channel
 from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
 from worker.client import ServerAway, Unauthorized
@@ -101,6 +102,16 @@ def test_a_launch_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: Fa
         started = time.monotonic()
         assert node.client.wishes(version, 20).assignments
         assert time.monotonic() - started < SOON_S
+
+
+def test_what_others_say_on_the_channel_does_no_harm(pair, node: FakeNode):
+    _, there = pair
+    for said in ("hello", "[1]", '{"from": "x", "runs": {"nosuchrun1": ["run", "points"]}, "nodes": ["y"]}'):
+        Channel(there.service.store).send(said)
+    version = node.client.wishes(None, 0).version
+    with soon(there.launch):
+        assert node.client.wishes(version, 20).assignments
+    assert all(thread.is_alive() for dashboard in pair for thread in dashboard.service.peers._threads)
 
 
 def test_a_stop_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: FakeNode):

@@ -30,3 +30,9 @@ def test_what_no_run_names_is_forgotten(cluster: Cluster) -> None:
             cluster.report(part.fence, "stopped")
         requests.delete(cluster.store, run_id)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
+
+
+def test_what_another_dashboard_may_be_about_to_launch_is_kept_while_it_is_young(store):
+    snapshots.keep(store, "a" * 64, 1, 1, None, 100.0)
+    assert snapshots.forget_unused(store, [], made_before=100.0) == []
+    assert snapshots.forget_unused(store, [], made_before=101.0) == ["a" * 64]
