@@ -203,10 +203,9 @@ def cores() -> int:
 
 def address_towards(server_url: str) -> str:
     """The address of this node on its route to the server; connecting UDP sends nothing."""
-    parts = urlsplit(server_url)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        routes = socket.getaddrinfo(parts.hostname or "127.0.0.1", port, type=socket.SOCK_DGRAM)
+        host, port = urlsplit(server_url).hostname or "127.0.0.1", port_of(server_url)
+        routes = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         # IPv4 first: `localhost` may name both, and launchers are happier with it.
         for family, kind, _, _, target in sorted(routes, key=lambda route: route[0] != socket.AF_INET):
             with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
@@ -215,6 +214,39 @@ def address_towards(server_url: str) -> str:
     except (OSError, ValueError, UnicodeError):
         pass
     return "127.0.0.1"
+
+
+def port_of(url: str) -> int | None:
+    """The port a URL names, or its scheme's; None for one that names no possible port."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        return parts.port or (443 if parts.scheme == "https" else 80)
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """Nobody on another machine reaches it."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    return False
+
+
+def address_reached_by_others(port: int) -> str | None:
+    """The address of this machine at which others are connected to a port of it just now."""
+    with contextlib.suppress(OSError, psutil.Error):
+        here = {known.address for addresses in psutil.net_if_addrs().values() for known in addresses}
+        for connection in psutil.net_connections("tcp"):
+            ends = [
+                (end.ip.removeprefix("::ffff:"), end.port)
+                for end in (connection.laddr, connection.raddr)
+                if end
+            ]
+            if connection.status != psutil.CONN_ESTABLISHED or len(ends) < 2 or ends[0][1] != port:
+                continue
+            own, other = ends[0][0], ends[1][0]
+            if own in here and other not in here and not is_loopback(own):
+                return own
+    return None
 
 
 def interface_of(address: str) -> str | None:

@@ -78,13 +78,13 @@ class Meeting:
         return "start over"
 
     def _choose_endpoint(self, assignment: Assignment) -> Assignment:
-        note = self._folder / PORT_FILE
+        note, address = self._folder / PORT_FILE, self._node.among_others().address
         try:
             port = int(note.read_text())
         except (OSError, ValueError):
-            port = free_port(self._node.address)
+            port = free_port(address)
             write_whole(note, str(port))
-        endpoint = {"master_addr": self._node.address, "master_port": port}
+        endpoint = {"master_addr": address, "master_port": port}
         report = PartReport.model_validate({"state": "starting", **endpoint})
         self._client.report(self._part, report)
         return assignment.model_copy(update=endpoint)

@@ -9,13 +9,14 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tarfile import is_tarfile
 
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker import snapshots
+from worker.hardware import address_reached_by_others, interface_of
 from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch import LaunchPlan, local_rank_option, plan, recipe_names, recipe_path
 from worker.notes import write_whole
@@ -52,6 +53,13 @@ class Node:
     address: str = "127.0.0.1"
     interface: str | None = None
     cpu_threads: int = 1
+    server_port: int | None = None
+    """Set where the address is only good on this machine, because the server is on it."""
+
+    def among_others(self) -> Node:
+        """As nodes on other machines know it: by the address at which they reach the server here."""
+        address = address_reached_by_others(self.server_port) if self.server_port else None
+        return replace(self, address=address, interface=interface_of(address)) if address else self
 
 
 def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:
@@ -119,6 +127,7 @@ def _plan(
     assignment: Assignment, folder: Path, node: Node, python: str, resume_path: str | None
 ) -> LaunchPlan:
     several = assignment.spec.nodes > 1
+    node = node.among_others() if several else node
     return plan(
         assignment.spec,
         run_id=assignment.run_id,

@@ -88,7 +88,7 @@ class Worker:
         self._address = options.address or hardware.address_towards(options.server)
         self._name = options.name or self._identity.get("name") or os.uname().nodename
         self._client = Client(options.server, self._identity.get("token", ""))
-        node = _node(self._name, self._data, self._address, self._devices, options.python)
+        node = _node(self._name, self._data, self._address, self._devices, options)
         self._python = node.python
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         self._instance_id = uuid.uuid4().hex
@@ -263,14 +263,18 @@ def _start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def _node(name: str, data: Path, address: str, devices: Sequence[Device], python: str) -> Node:
+def _node(
+    name: str, data: Path, address: str, devices: Sequence[Device], options: argparse.Namespace
+) -> Node:
+    is_local = options.address is None and hardware.is_loopback(address)
     return Node(
         name=name,
         data_dir=data,
-        python=python,
+        python=options.python,
         address=address,
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
+        server_port=hardware.port_of(options.server) if is_local else None,
     )
 
 

@@ -248,9 +248,11 @@ class Hosts(Product):
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
 
     def start_worker(self, host: Host) -> None:
-        """As one joins: the server's address, and a token from the environment."""
+        """As one joins: the server's address, and a token from the environment. On the server's own host it goes
+        by the loopback, as `rankzero up` has it."""
+        url = f"http://127.0.0.1:{PORT}" if host is self.hosts[0] else self.url
         join = {"RANKZERO_TOKEN": (self.data / "join-token").read_text().strip()}
-        options = ["--server", self.url, "--slots", str(self.slots)]
+        options = ["--server", url, "--slots", str(self.slots)]
         self._ours("worker", *options, host=host, env=join)
 
     def wait_for_nodes(self) -> None:

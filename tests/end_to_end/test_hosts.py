@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.end_to_end.hosts import LAN, Host, Hosts, why_not
+from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.product import wait_for
 from tests.end_to_end.test_kills import stored_points, written_points
 
@@ -77,8 +77,6 @@ def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
 
 def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Hosts) -> None:
     """The default route leads nowhere and a host's name means 127.0.0.1, in all these tests."""
-    addresses = {node["name"]: node["address"] for node in hosts.get("/api/nodes")}
-    assert addresses == {"host0": f"{LAN}.1", "host1": f"{LAN}.2"}
     recipe = hosts.launch("image_classifier", max_steps=12, **TWO_NODES)
     script = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=2"], **TWO_NODES)
     for run_id in (recipe, script):

@@ -10,9 +10,20 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from worker.hardware import GpuReader, address_towards, cores, devices, interface_of, node_info, sample_load
+from worker.hardware import (
+    GpuReader,
+    address_reached_by_others,
+    address_towards,
+    cores,
+    devices,
+    interface_of,
+    node_info,
+    port_of,
+    sample_load,
+)
 
 
 class FakeNvml:
@@ -244,6 +255,33 @@ def test_the_address_on_the_route_to_the_server(url: str, address: str) -> None:
     if address == "::1" and interface_of("::1") is None:
         address = "127.0.0.1"
     assert address_towards(url) == address
+
+
+def test_the_address_others_reach_is_that_of_their_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"lo": ["127.0.0.1"], "eth0": ["192.168.0.7"], "lan0": ["10.0.0.1"]}
+    known = {name: [SimpleNamespace(address=each) for each in held] for name, held in here.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: known)
+    established = [
+        ("10.0.0.1", 9999, "10.0.0.2"),  # another service
+        ("127.0.0.1", 8765, "127.0.0.1"),
+        ("192.168.0.7", 8765, "10.0.0.1"),  # from this machine itself
+        ("::ffff:10.0.0.1", 8765, "::ffff:10.0.0.2"),
+    ]
+    found = [connection(own, port, other) for own, port, other in established]
+    listening = SimpleNamespace(status=psutil.CONN_LISTEN, laddr=found[3].laddr, raddr=())
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [listening, *found])
+    assert address_reached_by_others(8765) == "10.0.0.1"
+    del found[3]
+    assert address_reached_by_others(8765) is None
+
+
+def connection(own: str, port: int, other: str) -> SimpleNamespace:
+    ends = [SimpleNamespace(ip=ip, port=each) for ip, each in ((own, port), (other, 40000))]
+    return SimpleNamespace(status=psutil.CONN_ESTABLISHED, laddr=ends[0], raddr=ends[1])
+
+
+def test_an_impossible_port_is_none() -> None:
+    assert [port_of(f"http://h{end}") for end in ("", ":81", ":99999")] == [80, 81, None]
 
 
 def test_the_interface_of_an_address() -> None:
