@@ -83,6 +83,13 @@ class Settings(BaseSettings):
             [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         )
 
+    @field_validator("database_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and "://" not in value:
+            raise ValueError("must be a URL: postgresql+psycopg://USER@HOST/DATABASE")
+        return value
+
     @field_validator("data", "files")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:

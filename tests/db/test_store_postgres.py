@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from dashboard.cli import run
 from db import nodes, progress, queries, requests, scheduling
 from db.engine import Store, StoreUnusable
 from db.models import File, Node, Part, Series
@@ -76,6 +77,13 @@ def test_no_sentence_holds_the_password(postgres: Server):
         with pytest.raises(StoreUnusable) as refused:
             Store.open(url)
         assert "geheim" not in str(refused.value).replace("geheim://", "").replace("be geheim:", "")
+
+
+def test_a_setting_that_is_no_url_is_refused_unseen(monkeypatch, capsys):
+    monkeypatch.setenv("RANKZERO_DATABASE_URL", "geheim")
+    assert run(["dashboard"]) == 2
+    said = capsys.readouterr().err
+    assert "RANKZERO_DATABASE_URL" in said and "must be a URL" in said and "geheim" not in said
 
 
 def test_a_wrong_password_is_told_where_to_put_the_right_one(postgres: Server, monkeypatch):
