@@ -135,7 +135,9 @@ LONG = pytest.mark.long
         pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0", marks=LONG),
         pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1", marks=LONG),
         pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0", marks=LONG),
-        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
+        pytest.param(
+            kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1", marks=LONG
+        ),
         pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0", marks=LONG),
     ],
 )
@@ -155,6 +157,7 @@ def test_what_dies_on_one_host_ends_the_run_on_all(
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@LONG
 def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
     hosts: Hosts, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product
     assert parts(product, run_id)[0]["pid"] is None
 
 
+@pytest.mark.long
 def test_a_node_lost_before_the_start_is_named_and_holds_up_nobody(
     product: Product, second: Second, script: Path
 ):
