@@ -8,18 +8,18 @@ import logging
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from db.spec import Assignment, ResumeFrom
+from db.spec import Assignment
 from db.states import PartReport, Reason
 from worker import processes
-from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
+from worker.client import Adoption, Client, Part, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, end_of
+from worker.fetching import Fetching
 from worker.meeting import Meeting, may_prepare
 from worker.notes import (
     END_FILE,
@@ -104,8 +104,8 @@ class Attempt:
     @property
     def is_settled(self) -> bool:
         """Nothing is left to do for this attempt."""
-        has_ended = self._child is None or self._child.poll() is not None
-        return self.is_over and self._reported in SETTLED and has_ended
+        has_child = self._child is not None and self._child.poll() is None
+        return self.is_over and self._reported in SETTLED and not has_child
 
     def wish(self, assignment: Assignment) -> None:
         """The newest word of the server on this attempt."""
@@ -148,9 +148,10 @@ class Attempt:
         path = self.folder / STATE_FILE
         try:
             status = path.stat()
-            if (key := (status.st_ino, status.st_mtime_ns)) == self._state_key:
+            if (status.st_ino, status.st_mtime_ns) == self._state_key:
                 return
-            self._state, self._state_key = json.loads(path.read_text()), key
+            self._state = json.loads(path.read_text())
+            self._state_key = (status.st_ino, status.st_mtime_ns)
         except (OSError, ValueError):
             return
         if self._child is None and not self._starts:
@@ -200,7 +201,8 @@ class Attempt:
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
         try:
-            prepare(self.assignment, self.folder, self._node, self._download, self._fetch_code)
+            fetching = Fetching(self._client, self.label, lambda: self._stop_grace_s is not None)
+            prepare(self.assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
         except CannotStart as error:
             if self._stop_grace_s is None:
                 self._conclude(PartReport(state="failed", reason=error.reason, message=str(error)))
@@ -210,29 +212,6 @@ class Attempt:
             self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         finally:
             self._preparing = False
-
-    def _download(self, source: ResumeFrom, target: Path) -> None:
-        what = f"the checkpoint {source.name}"
-        self._bring(what, lambda: self._client.download(source, target), Reason.RESUME_FAILED)
-
-    def _fetch_code(self, sha256: str, target: Path) -> None:
-        what = f"the code (snapshot {sha256[:12]})"
-        self._bring(what, lambda: self._client.download_snapshot(sha256, target), Reason.LAUNCH_FAILED)
-
-    def _bring(self, what: str, download: Callable[[], None], reason: Reason) -> None:
-        """Fetch something the start needs, however long the server is away."""
-        pause_s = 0.5
-        while self._stop_grace_s is None:
-            try:
-                return download()
-            except ServerAway as error:
-                log.info("attempt %s: %s is still on its way: %s", self.label, what, error)
-            except Refused as error:
-                text = f"{what[0].upper()}{what[1:]} could not be fetched: {error}"
-                raise CannotStart(reason, text) from error
-            time.sleep(pause_s)
-            pause_s = min(5.0, pause_s * 2)
-        raise CannotStart(reason, f"It was stopped while {what} was being fetched.")
 
     def _is_supervised(self) -> bool:
         return self._state["boot_id"] == processes.boot_id() and processes.is_alive(
@@ -262,16 +241,18 @@ class Attempt:
             return  # it ended between two looks
         if self._state["boot_id"] != processes.boot_id():
             text = f"The machine {socket.gethostname()} restarted while the run was training on it."
-            return self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
+            self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
+            return
         if not self._orphans.end(now):
             return
         if self._state["stop_requested_at"] is not None:
-            return self._conclude(PartReport(state="stopped", message=self._stop_message("")))
+            self._conclude(PartReport(state="stopped", message=self._stop_message("")))
+            return
         text = "The supervisor of the attempt was killed, and its processes were ended with it."
         self._conclude(PartReport(state="failed", reason=Reason.KILLED, message=text))
 
     def _stop_message(self, when: str) -> str | None:
-        text = SHUTDOWN_MESSAGE if self._shutting_down else "it was stopped" if when else ""
+        text = SHUTDOWN_MESSAGE if self._shutting_down else ("it was stopped" if when else "")
         return f"{text} {when}".strip() or None
 
     def _conclude(self, end: PartReport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from db.spec import RunSpec
@@ -60,15 +61,17 @@ class Courier:
         self.teller = Teller(folder, spec, client, part, label)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
         self._handover = Handover(checkpoints, client, part, label)
-        self._points_at = self._mirror_at = self._printed_at = float("-inf")
-        self._probe_at = float("-inf")
+        self._points_turn, self._mirror_turn = _Turn(POINTS_WATCHED_EVERY_S), _Turn(MIRROR_WATCHED_EVERY_S)
+        self._printed_turn, self._probe_turn = _Turn(PRINTED_WATCHED_EVERY_S), _Turn(PROBE_WATCHED_EVERY_S)
         self._has_last_word = False
         """All that was found wrong has been told, with what became of every checkpoint."""
 
     def carry(self, now: float, *, watched: bool) -> bool:
         """Send what is new and due; True when more is waiting. What the server raises goes through."""
-        more = self._carry_points(now, watched) | self._carry_files(now, watched)
-        more = self._carry_printed(now, watched) | self._carry_probe(now, watched) | more
+        more = self._carry_points(now, watched)
+        more |= self._mirror_turn.take(now, watched, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES)
+        more |= self._printed_turn.take(now, watched, self._printed.step)
+        more |= self._probe_turn.take(now, watched, self._probe.step)
         self.teller.step(now)
         return more
 
@@ -101,36 +104,12 @@ class Courier:
         return self._has_last_word and self._handover.is_done and self._mirror.pending_bytes() == 0
 
     def _carry_points(self, now: float, watched: bool) -> bool:
-        if now - self._points_at < (POINTS_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
+        if not self._points_turn.is_due(now, watched):
             return False
         sent = self._points.step()
         more = sent == STEP_BATCHES
         if not more and (sent or not watched):  # while watched, a point after a pause is not held back
-            self._points_at = now
-        return more
-
-    def _carry_files(self, now: float, watched: bool) -> bool:
-        if now - self._mirror_at < (MIRROR_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            return False
-        more = self._mirror.step(now) >= MIRROR_STEP_BYTES
-        if not more:
-            self._mirror_at = now
-        return more
-
-    def _carry_printed(self, now: float, watched: bool) -> bool:
-        if now - self._printed_at < (PRINTED_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            return False
-        more = self._printed.step()
-        if not more:
-            self._printed_at = now
-        return more
-
-    def _carry_probe(self, now: float, watched: bool) -> bool:
-        if now - self._probe_at < (PROBE_WATCHED_EVERY_S if watched else UNWATCHED_EVERY_S):
-            return False
-        more = self._probe.step()
-        if not more:
-            self._probe_at = now
+            self._points_turn.had_at = now
         return more
 
     def _store_points(self, batch: PointBatch) -> int:
@@ -147,6 +126,26 @@ class Courier:
         except Refused as refusal:
             log.error("attempt %s: %s was refused, and is not copied: %s", self._label, path, refusal)
             return offset + len(data)
+
+
+@dataclass
+class _Turn:
+    """When one kind of data is carried again: often while somebody watches, seldom otherwise."""
+
+    watched_every_s: float
+    had_at: float = float("-inf")
+
+    def is_due(self, now: float, watched: bool) -> bool:
+        return now - self.had_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)
+
+    def take(self, now: float, watched: bool, step: Callable[[], bool]) -> bool:
+        """Step when it is due; True when more is waiting, and the turn goes on."""
+        if not self.is_due(now, watched):
+            return False
+        more = step()
+        if not more:
+            self.had_at = now
+        return more
 
 
 def _existing(notes: Path) -> Listing:

@@ -25,7 +25,7 @@ Clock = Callable[[], float]
 
 
 class Watch:
-    """One attempt's part on this node. All methods but `take_points` are called by one thread."""
+    """One attempt's part on this node; its methods are called by one thread."""
 
     def __init__(self, folder: Path, spec: RunSpec, probe: ProbeReader, clock: Clock = time.time) -> None:
         self._folder, self._spec, self._probe, self._clock = folder, spec, probe, clock

@@ -105,7 +105,6 @@ def findings_now(
         service.store, node_id, fence, node_rank, said.findings, service.clock()
     )
     if run_id is not None:
-        service.hub.publish(run_id, {"type": "findings"})
         service.run_changed(run_id)
     return Response(status_code=204)
 
@@ -113,8 +112,7 @@ def findings_now(
 @router.post(PART + "/stacks", status_code=204)
 def stacks_now(service: TheService, node_id: TheNode, fence: int, node_rank: int, said: Stacks) -> Response:
     """Where the part's ranks stand, for somebody who asked."""
-    run_id = ranks.stacks_reported(service.store, node_id, fence, node_rank, said)
-    service.hub.publish(run_id, {"type": "stacks"})
+    ranks.stacks_reported(service.store, node_id, fence, node_rank, said)
     return Response(status_code=204)
 
 

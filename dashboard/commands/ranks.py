@@ -60,18 +60,13 @@ def print_ranks(found: list[dict[str, Any]]) -> None:
             each["rank"],
             each["node"],
             formats.count(each["step"]),
-            milliseconds(each["step_time_s"]),
-            milliseconds(each["data_wait_s"]),
+            formats.milliseconds(each["step_time_s"]),
+            formats.milliseconds(each["data_wait_s"]),
             formats.size(each["peak_memory_bytes"]),
         )
         for each in found
     ]
     print_table(titles, rows, right=frozenset({0, 2, 3, 4, 5}))
-
-
-def milliseconds(seconds: float | None) -> str:
-    """12.3 ms."""
-    return formats.UNKNOWN if seconds is None else f"{formats.number(1000 * seconds)} ms"
 
 
 def print_stacks(node: dict[str, Any]) -> None:

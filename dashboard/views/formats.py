@@ -54,6 +54,11 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {clock}" if days else clock
 
 
+def milliseconds(seconds: float | None) -> str:
+    """12.3 ms, 0.42 ms."""
+    return UNKNOWN if seconds is None else f"{number(1000 * seconds)} ms"
+
+
 def size(size_bytes: float | None) -> str:
     """1.2 GiB, 340 KiB, 12 B."""
     if size_bytes is None:

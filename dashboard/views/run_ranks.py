@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.views import style
-from dashboard.views.formats import UNKNOWN, as_text, count, number, short_path, size
+from dashboard.views.formats import as_text, count, milliseconds, short_path, size
 from dashboard.views.tables import table
 from db import queries
 from db import ranks as db_ranks
@@ -54,7 +54,7 @@ def _ask(run_id: str) -> None:
 
 
 def _slow(found: Sequence[RankView]) -> set[int]:
-    """Ranks whose own work takes clearly longer: all steps last equally long, but they wait least."""
+    """Ranks that wait clearly longer for their data than the others: those then wait for them."""
     works = {
         each.rank: each.data_wait_s for each in found if each.data_wait_s is not None and each.step_time_s
     }
@@ -70,14 +70,10 @@ def _row(each: RankView, is_slow: bool) -> list[object]:
         each.rank,
         each.node,
         count(each.step),
-        _milliseconds(each.step_time_s),
-        _milliseconds(each.data_wait_s) + (" ◂ more than others" if is_slow else ""),
+        milliseconds(each.step_time_s),
+        milliseconds(each.data_wait_s) + (" ◂ more than others" if is_slow else ""),
         size(each.peak_memory_bytes),
     ]
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else f"{number(1000 * seconds)} ms"
 
 
 def _stacks(run_id: str) -> None:

@@ -50,3 +50,14 @@ def test_a_run_that_always_hangs_is_left_alone_in_the_end(cluster):
         cluster.place()
     assert opened == [2, 3, None]
     assert queries.history(cluster.store, run_id)[-1].text == "not resumed: it hung 3 times in a row"
+    carry_on_after_hang(
+        cluster.store, latest_fence(cluster, run_id), cluster.now
+    )  # its end is reported again
+    assert [line.text for line in queries.history(cluster.store, run_id)].count(
+        "not resumed: it hung 3 times in a row"
+    ) == 1
+
+
+def latest_fence(cluster, run_id: str) -> int:
+    """Of the run's latest attempt."""
+    return queries.attempts(cluster.store, run_id)[-1].fence
