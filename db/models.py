@@ -62,6 +62,8 @@ class Attempt(Base):
     stacks_requested_at: Mapped[float | None]
     """Wishes; everything below are facts."""
     resume_checkpoint_id: Mapped[int | None]
+    changes: Mapped[dict[str, Any] | None]
+    """Fields of the run's spec that are different for this attempt: nodes, accumulate, lr."""
     state: Mapped[str] = mapped_column(String(16), index=True)
     waiting_for: Mapped[str | None] = mapped_column(Text)
     expected_start_at: Mapped[float | None]

@@ -14,6 +14,12 @@ Strategy = Literal["ddp", "fsdp", "dp", "single"]
 Launcher = Literal["torchrun", "python", "launch"]
 OnHang = Literal["report", "end", "resume"]
 """What a hang leads to: a sentence on the page, the run's end, or its end and the next attempt."""
+OnLostNode = Literal["wait", "end"]
+"""wait: a run whose other ranks still step is left alone; end: it is ended as soon as the node counts as lost."""
+LrOnResize = Literal["keep", "scale"]
+"""What becomes of the learning rate when an attempt has another number of ranks than the run was launched with."""
+Pool = Literal["nodes", "slurm"]
+"""Who gives out the devices: our own placement, or a Slurm cluster."""
 RUN_ID = re.compile(r"[a-z0-9]{10}")
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
@@ -45,6 +51,19 @@ NodeText = Annotated[
     str, Field(min_length=1, max_length=200), AfterValidator(_plain_text), AfterValidator(_one_line)
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class SlurmOptions(BaseModel):
+    """What a Slurm job is submitted with, beside its nodes and devices. `None` means: as the cluster has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    partition: NodeText | None = None
+    account: NodeText | None = None
+    time_limit: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] | None = None
+    """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
+    options: Annotated[list[Argument], Field(max_length=100)] = []
+    """Further options of sbatch, e.g. `--constraint=a100`."""
 
 
 class RunSpec(BaseModel):
@@ -101,6 +120,18 @@ class RunSpec(BaseModel):
     hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
     """Seconds without a step that are a hang; None: 60, or ten median steps where that is longer."""
     on_hang: OnHang = "report"
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Attempts that are opened by themselves, from the last complete checkpoint, after one has failed."""
+    min_nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """The fewest nodes a later attempt may have, when some are lost; None: as many as the first."""
+    elastic: bool = False
+    """It starts with `min_nodes` to `nodes` nodes, as there are, and follows what comes and goes at a checkpoint."""
+    on_lost_node: OnLostNode = "wait"
+    lr_on_resize: LrOnResize = "keep"
+    torchrun_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """torchrun's own --max-restarts: ranks start again in the same attempt, without us."""
+    pool: Pool = "nodes"
+    slurm: SlurmOptions = SlurmOptions()
 
     @field_validator("env")
     @classmethod
@@ -130,6 +161,8 @@ class RunSpec(BaseModel):
             raise ValueError("entry and module exclude each other: name one of them")
         if self.strategy in ("dp", "single") and self.nodes > 1:
             raise ValueError(f"strategy {self.strategy} is one process on one node: nodes must be 1")
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise ValueError(f"min_nodes must be at most nodes: {self.min_nodes} is more than {self.nodes}")
         if self.on_nodes and len(set(self.on_nodes)) < self.nodes:
             raise ValueError(
                 f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
@@ -144,6 +177,11 @@ class RunSpec(BaseModel):
     def effective_launcher(self) -> Launcher:
         """torchrun, unless the spec says otherwise or the strategy is a single process."""
         return self.launcher or ("python" if self.strategy in ("dp", "single") else "torchrun")
+
+    @property
+    def fewest_nodes(self) -> int:
+        """Nodes that an attempt after a loss may make do with; of an elastic run also the first."""
+        return self.min_nodes or self.nodes
 
     @property
     def processes_per_node(self) -> int:
