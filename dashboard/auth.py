@@ -19,6 +19,7 @@ from dashboard.access import Credentials
 from dashboard.login import local_path, login_page, signed_in
 from dashboard.refusals import error_body
 from dashboard.tensorboard_pass import METHODS, PREFIX, Passes
+from db.join_tokens import Admitted, TurnedAway
 
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
@@ -39,6 +40,8 @@ class Principal:
     kind: Literal["user", "join", "node", "nobody"]
     via: Literal["bearer", "cookie", "pass", "none"]
     node_id: str | None = None
+    join_token: str | None = None
+    """Which of those that were made; None for the server's own."""
 
 
 NOBODY = Principal("nobody", "none")
@@ -65,12 +68,14 @@ class Guard:
         app: ASGIApp,
         credentials: Credentials,
         node_of_token: Callable[[bytes], str | None],
+        judge_join: Callable[[bytes], Admitted | TurnedAway | None],
         allowed_hosts: Collection[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         self.app = app
         self.credentials = credentials
         self.node_of_token = node_of_token
+        self.judge_join = judge_join
         self.allowed_hosts = frozenset(h.lower().rstrip(".") for h in allowed_hosts)
         self.now = now
 
@@ -100,6 +105,8 @@ class Guard:
         if exchange is not None:
             return exchange
         principal = self._identify(headers)
+        if isinstance(principal, Refusal):
+            return principal
         if principal is None:
             is_public = scope["type"] == "http" and (scope["method"], scope["path"]) in PUBLIC
             return NOBODY if is_public else UNKNOWN
@@ -123,7 +130,7 @@ class Guard:
             return UNKNOWN
         return signed_in(self.credentials, _address(scope), self.now(), secure=scope.get("scheme") == "https")
 
-    def _identify(self, headers: Headers) -> Principal | None:
+    def _identify(self, headers: Headers) -> Principal | Refusal | None:
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
@@ -133,13 +140,18 @@ class Guard:
             return Principal("user", "cookie")
         return None
 
-    def _bearer(self, token: bytes) -> Principal | None:
+    def _bearer(self, token: bytes) -> Principal | Refusal | None:
         if not token or len(token) > LONGEST_TOKEN_BYTES:
             return None
         if self.credentials.is_user(token):
             return Principal("user", "bearer")
         if self.credentials.is_join(token):
             return Principal("join", "bearer")
+        verdict = self.judge_join(token)
+        if isinstance(verdict, TurnedAway):
+            return Refusal(401, verdict.message)
+        if verdict is not None:
+            return Principal("join", "bearer", join_token=verdict.id)
         node_id = self.node_of_token(token)
         return None if node_id is None else Principal("node", "bearer", node_id)
 

@@ -9,7 +9,18 @@ from collections.abc import Sequence
 import typer
 
 from dashboard.client import CommandFailed
-from dashboard.commands import checkpoints, diff, launch, moving, output, ranks, runs, starting, system
+from dashboard.commands import (
+    checkpoints,
+    diff,
+    launch,
+    moving,
+    output,
+    ranks,
+    runs,
+    starting,
+    system,
+    tokens,
+)
 from dashboard.commands.printing import warn
 
 FORWARDING = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -39,7 +50,7 @@ app.command()(runs.delete)
 app.command()(system.nodes)
 app.command()(system.drain)
 app.command()(system.undrain)
-app.command()(system.token)
+app.command()(tokens.token)
 app.command()(system.backup)
 app.command("migrate-store")(moving.migrate_store)
 app.command()(system.doctor)

@@ -28,6 +28,7 @@ from dashboard.api import (
     differences,
     docs,
     errors,
+    joining,
     live,
     logs,
     metrics,
@@ -48,6 +49,7 @@ from dashboard.service import Service
 from dashboard.settings import Settings
 from dashboard.streamlit_app import pages
 from dashboard.tensorboard import TensorBoards
+from db import join_tokens
 from db.engine import StoreUnusable
 
 log = logging.getLogger("rankzero")
@@ -66,6 +68,7 @@ ROUTERS = (
     logs,
     checkpoints,
     nodes,
+    joining,
     system,
     live,
     tensorboard,
@@ -148,6 +151,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             url = _url(self.config.host, self.port)
+            self._service.port = self.port
             about = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
             write_private(self._file, json.dumps(about) + "\n")
             log.info("dashboard %s serves %s", url, self._service.settings.data)
@@ -212,6 +216,7 @@ def _protect(app: FastAPI, shared: Service) -> None:
         Guard,
         credentials=shared.credentials,
         node_of_token=shared.registry.node_of_token,
+        judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,
     )

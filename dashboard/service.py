@@ -15,6 +15,7 @@ from dashboard.clock import Clock, Lease
 from dashboard.documents import document, json_text
 from dashboard.files import Files
 from dashboard.live import Hub
+from dashboard.membership import Membership
 from dashboard.peers import Peers
 from dashboard.preview import check_target, with_recipe_defaults
 from dashboard.registry import NodeRegistry
@@ -22,7 +23,7 @@ from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
-from db import policies, progress, queries, ranks, requests, scheduling
+from db import join_tokens, policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.nodes import Registration
 from db.spec import Assignment, RunSpec
@@ -37,13 +38,11 @@ SCHEDULING_SHARE = 0.05
 SHORT_SCHEDULING_S = 0.03
 
 
-class Service:
+class Service(Membership):
     """One dashboard's state; safe to use from any thread."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock | None = None) -> None:
-        self.settings = settings
-        self.store = store
-        self.clock = clock or Clock()
+        super().__init__(settings, store, clock or Clock())
         self.lease = Lease(self.clock(), queries.last_word(store) or 0.0)
         self.hub = Hub()
         name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
@@ -166,9 +165,11 @@ class Service:
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
-    def register(self, facts: NodeFacts, node_id: str | None) -> Registration:
+    def register(self, facts: NodeFacts, node_id: str | None, join_token: str | None = None) -> Registration:
         """Take a worker in; its earlier token ends, at every dashboard. Raises db.nodes.NameTaken."""
         registration = self.registry.register(facts, node_id)
+        if join_token is not None:
+            join_tokens.used(self.store, join_token, self.clock())
         if self.peers is not None:
             self.peers.tell_registered(registration.node_id)
         return registration

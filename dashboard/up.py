@@ -19,6 +19,7 @@ from dashboard.access import make_private_directory
 from dashboard.children import Child, Program
 from dashboard.client import Address, CommandFailed, Server, find_server
 from dashboard.commands.printing import printable
+from dashboard.joining import outward_address
 from dashboard.leftovers import RunProcesses
 
 TICK_S = 0.1
@@ -177,7 +178,7 @@ class Parent:
         query = "&" if "?" in path else "?"
         tell(f"\n  Open      {self.url}{path}{query}token={address.token}")
         if self.plan.host in ("0.0.0.0", "::", ""):
-            tell(f"  Elsewhere http://{_outward_address()}:{self.port}/  (log in with `rankzero token`)")
+            tell(f"  Elsewhere http://{outward_address()}:{self.port}/  (log in with `rankzero token`)")
         tell(f"  Data      {self.plan.data}")
         tell("\nCtrl-C ends the runs and stops everything.\n")
 
@@ -291,11 +292,3 @@ def _url_in(data: Path) -> str | None:
         return str(json.loads((data / "server.json").read_text())["url"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _outward_address() -> str:
-    """This machine's address as others see it; nothing is sent."""
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
-    return socket.gethostname()

@@ -99,6 +99,23 @@ class Node(Base):
     """Ids of those that processes which are not ours occupy."""
     first_seen: Mapped[float]
     last_seen: Mapped[float]
+    removed_at: Mapped[float | None]
+    """Kept for the history of what ran there; no worker speaks for it any more."""
+
+
+class JoinToken(Base):
+    """What lets workers register for a time; the secret itself is shown once and not kept."""
+
+    __tablename__ = "join_tokens"
+
+    id: Mapped[str] = mapped_column(String(8), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    secret_hash: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
+    revoked_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]
+    uses: Mapped[int]
 
 
 class Part(Base):

@@ -256,3 +256,20 @@ class NodeView:
     load: dict[str, Any] | None
     last_seen: float
     silent_s: float
+
+
+@dataclass(frozen=True)
+class JoinTokenView:
+    """A join token that was made for somebody, without its secret."""
+
+    id: str
+    name: str
+    """What it was made for, in the words of whoever made it."""
+    hint: str
+    """What the secret begins with, to tell one from another."""
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+    last_used_at: float | None
+    uses: int
+    """How often a worker joined with it."""

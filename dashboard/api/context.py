@@ -60,3 +60,4 @@ async def node_of(connection: HTTPConnection) -> str:
 TheService = Annotated[Service, Depends(service_of)]
 TheThreads = Annotated[Threads, Depends(threads_of)]
 TheNode = Annotated[str, Depends(node_of)]
+TheAsking = Annotated[Principal, Depends(principal_of)]

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dashboard.refusals import error_body
+from db.join_tokens import NoSuchToken
 from db.nodes import NameTaken
 from db.progress import NotYours, Superseded
 from db.requests import NoSuchNode, NoSuchRun, Refused, WrongState
@@ -15,6 +16,7 @@ STATUS: dict[type[Exception], int] = {
     Refused: 422,
     NoSuchRun: 404,
     NoSuchNode: 404,
+    NoSuchToken: 404,
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,

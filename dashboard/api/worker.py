@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
+from dashboard.api.context import TheAsking, TheNode, TheService, TheThreads, Threads, node_of
 from dashboard.deltas import series_message
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
@@ -37,10 +37,12 @@ class Registering(NodeFacts):
 
 
 @router.post("/register")
-async def register(service: TheService, threads: TheThreads, facts: Registering) -> Response:
+async def register(
+    service: TheService, threads: TheThreads, asking: TheAsking, facts: Registering
+) -> Response:
     """Take a worker in; its token from now on is in the answer."""
     told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id"}))
-    registration = await threads.run(service.register, told, facts.node_id)
+    registration = await threads.run(service.register, told, facts.node_id, asking.join_token)
     await threads.run(service.schedule_in_turn)
     settings = service.settings
     return answer(

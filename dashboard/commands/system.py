@@ -1,4 +1,4 @@
-"""`rankzero nodes, token, backup, doctor`: the installation itself."""
+"""`rankzero nodes, backup, doctor`: the installation itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from dashboard.client import CommandFailed, default_data
+from dashboard.client import default_data
 from dashboard.commands.options import Data, Json, server_at
 from dashboard.commands.printing import print_json, print_table, say
 from dashboard.views import formats
@@ -78,26 +78,6 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
         " ".join(running(node)),
         formats.ago(node["last_seen"], now) if node.get("last_seen") else formats.UNKNOWN,
     )
-
-
-def token(
-    join: Annotated[bool, typer.Option("--join", help="The token that workers join with.")] = False,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
-    """Print the login token; works on the server's machine only."""
-    folder = data.expanduser().absolute() if data else default_data()
-    path = folder / ("join-token" if join else "token")
-    try:
-        found = path.read_text().strip()
-    except FileNotFoundError:
-        raise CommandFailed(f"{path} does not exist: no dashboard was ever started on {folder}.") from None
-    except OSError as error:
-        raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
-    if as_json:
-        print_json({"token": found})
-    else:
-        say(found)
 
 
 def backup(

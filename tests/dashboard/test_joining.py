@@ -1,0 +1,119 @@
+"""New nodes: tokens made through the API and the command line, and the command that a new machine is given."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dashboard import cli
+from dashboard.joining import Listening, how_to_join
+from tests.dashboard.running import FakeNode, Running
+from worker.client import Unauthorized
+
+OPEN = Listening("0.0.0.0", 8765, "10.0.0.1")
+
+
+def made(dashboard: Running, **asked: object) -> dict[str, object]:
+    answer = dashboard.http.post("/api/join-tokens", json=asked)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def joining(dashboard: Running, token: object, name: str) -> FakeNode:
+    dashboard.join_token = str(token)
+    return dashboard.node(name)
+
+
+def test_a_node_joins_with_a_token_that_was_made_and_stays_when_it_is_revoked(dashboard: Running) -> None:
+    token = made(dashboard, ttl_s=3600, name="rack 3")
+    node = joining(dashboard, token["token"], "n1")
+    (listed,) = dashboard.http.get("/api/join-tokens").json()
+    assert (listed["id"], listed["name"], listed["uses"]) == (token["id"], "rack 3", 1)
+    assert str(token["token"]) not in json.dumps(listed)
+    assert dashboard.http.delete(f"/api/join-tokens/{token['id']}").json()["revoked_at"] is not None
+    assert node.client.wishes(None, 0).assignments == []
+    with pytest.raises(Unauthorized, match=r"This join token was revoked at .*Make a new one"):
+        joining(dashboard, token["token"], "n2")
+
+
+def test_an_expired_token_says_when_it_expired(dashboard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = made(dashboard, ttl_s=60)
+    now = dashboard.service.clock()
+    monkeypatch.setattr(dashboard.service, "clock", lambda: now + 61)
+    with pytest.raises(Unauthorized, match="This join token expired at"):
+        joining(dashboard, token["token"], "n1")
+
+
+def test_a_made_token_opens_nothing_but_the_door_of_workers(dashboard: Running) -> None:
+    token = made(dashboard)
+    holder = dashboard.anonymous(Authorization=f"Bearer {token['token']}")
+    for method, path in (("GET", "/api/runs"), ("POST", "/api/join-tokens"), ("GET", "/api/worker/wishes")):
+        assert holder.request(method, path, json={}).status_code == 403
+    assert (
+        dashboard.anonymous(Authorization=f"Bearer {dashboard.join_token}")
+        .get("/api/join-tokens")
+        .status_code
+        == 403
+    )
+
+
+def test_a_wish_that_cannot_be_is_refused(dashboard: Running) -> None:
+    assert dashboard.http.post("/api/join-tokens", json={"ttl_s": 5}).status_code == 422
+    assert dashboard.http.post("/api/join-tokens", json={"ttl": 5}).status_code == 422
+    assert dashboard.http.delete("/api/join-tokens/00000000").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("listening", "shown", "url", "warns"),
+    [
+        (OPEN, "http://127.0.0.1:8765/", "http://10.0.0.1:8765", False),
+        (OPEN, "http://gpu-1:8765/nodes", "http://gpu-1:8765", False),
+        (OPEN, "https://rankzero.example/", "https://rankzero.example", False),
+        (OPEN, "http://[::1]:8765", "http://10.0.0.1:8765", False),
+        (OPEN, "http://a'b;c:8765", "http://10.0.0.1:8765", False),
+        (OPEN, "http://x:y@evil:99999999/", "http://10.0.0.1:8765", False),
+        (Listening("::", 8765, "fd00::1"), None, "http://[fd00::1]:8765", False),
+        (Listening("10.7.0.2", 80, "10.0.0.1"), "http://localhost:80", "http://10.7.0.2:80", False),
+        (Listening("127.0.0.1", 8765, "10.0.0.1"), "http://localhost:8765", "http://10.0.0.1:8765", True),
+        (Listening("127.0.0.1", 8765, "10.0.0.1"), "https://rankzero.example", "https://rankzero.example", False),
+        (Listening("0.0.0.0", 8765, "127.0.1.1"), None, "http://127.0.1.1:8765", True),
+    ],
+)  # fmt: skip
+def test_the_command_names_an_address_that_others_reach(
+    listening: Listening, shown: str | None, url: str, warns: bool
+) -> None:
+    how = how_to_join("rzjoin-1-x", listening, shown)
+    assert (how.url, how.warning is not None) == (url, warns)
+    quoted = f"'{url}'" if "[" in url else url
+    assert how.command == f"RANKZERO_TOKEN=rzjoin-1-x rankzero worker --server {quoted}"
+    assert f"'RANKZERO_URL={url}' 'RANKZERO_TOKEN=rzjoin-1-x'" in how.service[1]
+
+
+def test_a_dashboard_for_this_machine_alone_says_how_to_open_it() -> None:
+    how = how_to_join("t", Listening("127.0.0.1", 8765, "10.0.0.1"))
+    assert how.warning is not None and "--host 0.0.0.0" in how.warning
+
+
+def test_the_command_line_makes_lists_and_revokes(
+    dashboard: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    assert cli.run(["token", "--join", "--expires", "90m", "--name", "rack 3"]) == 0
+    said = capsys.readouterr()
+    secret = said.out.strip()
+    assert secret.startswith("rzjoin-") and "01:30:00" in said.err and f"RANKZERO_TOKEN={secret}" in said.err
+    joining(dashboard, secret, "n1")
+    assert cli.run(["token", "--join", "--list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["name"], listed["uses"]) == ("rack 3", 1)
+    assert cli.run(["token", "--join", "--revoke", listed["id"]]) == 0
+    assert cli.run(["token", "--join", "--list"]) == 0
+    assert "revoked just now" in capsys.readouterr().out
+    for wrong in (
+        ["--expires", "1h"],
+        ["--join", "--expires", "soon"],
+        ["--join", "--list", "--revoke", "x"],
+    ):
+        assert cli.run(["token", *wrong]) == 2
