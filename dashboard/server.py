@@ -25,6 +25,7 @@ from dashboard.access import TokenUnusable, write_private
 from dashboard.alone import AlreadyRunning, alone_on
 from dashboard.api import (
     checkpoints,
+    cluster,
     differences,
     docs,
     errors,
@@ -69,6 +70,7 @@ ROUTERS = (
     checkpoints,
     nodes,
     joining,
+    cluster,
     system,
     live,
     tensorboard,
@@ -90,6 +92,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
         strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
     )
     app.state.service, app.state.threads = shared, Threads()
+    app.state.pictures = cluster.Pictures(shared)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     refusals.install(app)
     errors.install(app)

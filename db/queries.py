@@ -14,7 +14,7 @@ from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
-from db.spec import Assignment, ResumeFrom, RunSpec
+from db.spec import Assignment, ResumeFrom, RunSpec, rank_at
 from db.states import LIVE_STATES, TERMINAL_STATES, State
 from db.summary import PROBED_TAGS, SILENT_AFTER_S, run_view
 from db.views import (
@@ -135,15 +135,16 @@ def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileVie
 def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
     """Every node ever seen, by name, with what runs on each device."""
     taken = (
-        select(Part, Attempt.run_id, Attempt.number)
+        select(Part, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
         .join(Attempt, Attempt.fence == Part.fence)
+        .join(Run, Run.id == Attempt.run_id)
         .where(Part.state.not_in(TERMINAL_STATES))
     )
     with store.read() as session:
         users = {
-            (part.node_id, device): (run_id, number)
-            for part, run_id, number in session.execute(taken)
-            for device in part.devices
+            (part.node_id, device): (run_id, number, rank_at(part.node_rank, len(part.devices), at, strategy))
+            for part, run_id, number, strategy in session.execute(taken)
+            for at, device in enumerate(part.devices)
         }
         known = session.scalars(select(Node).order_by(Node.name))
         return [_node_view(node, users, now, lost_after_s) for node in known]
@@ -313,14 +314,14 @@ def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
 
 
 def _node_view(
-    node: Node, users: dict[tuple[str, str], tuple[str, int]], now: float, lost_after_s: float
+    node: Node, users: dict[tuple[str, str], tuple[str, int, int]], now: float, lost_after_s: float
 ) -> NodeView:
     silent_s = max(0.0, now - node.last_seen)
     devices = []
     for device in node.devices:
-        run_id, attempt = users.get((node.id, device["id"]), (None, None))
+        run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
         foreign = run_id is None and device["id"] in (node.foreign_devices or ())
-        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign))
+        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
     draining = node.drain_requested_at is not None
     state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
     return NodeView(

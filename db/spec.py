@@ -204,6 +204,11 @@ class RunSpec(BaseModel):
         return None if self.batch_size is None else self.batch_size * self.world_size * self.accumulate
 
 
+def rank_at(node_rank: int, devices: int, position: int, strategy: str | None) -> int:
+    """The rank that computes on a device, by its position among those its node has for the run."""
+    return node_rank if strategy in ("dp", "single") else node_rank * devices + position
+
+
 def lr_factor(scaling: LrScaling, world_size: int) -> float:
     """The factor of the scaling rule: n (Goyal et al. 2017, arXiv:1706.02677), or sqrt(n)
     (Krizhevsky 2014, arXiv:1404.5997), for n ranks; accumulation never counts."""

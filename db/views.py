@@ -233,6 +233,8 @@ class DeviceView:
     attempt: int | None
     foreign: bool
     """Processes that are not ours occupy it."""
+    rank: int | None = None
+    """Which of the run's ranks computes there."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 
 UNKNOWN = "–"
@@ -92,6 +93,11 @@ def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     """1 rank, 8 ranks, 2 processes."""
     return f"{count(amount)} {noun if amount == 1 else plural_noun or noun + 's'}"
+
+
+def as_list(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1] if words else "") if part)
 
 
 def short_path(path: str) -> str:

@@ -41,8 +41,12 @@ footer, [data-testid="stStatusWidget"] {display: none}
 .st-key-table_checkpoints [data-testid="stMarkdownContainer"] {overflow-x: auto}
 .st-key-table_checkpoints td {white-space: nowrap}
 .st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere; min-width: 14rem}
-[class*="st-key-cell_"] p {font-size: .88rem}
-[class*="st-key-cell_"] a {padding-left: 0}
+.st-key-node_details {position: fixed; top: 3.75rem; right: 0; bottom: 0; width: min(27rem, 100vw); z-index: 90;
+ overflow-y: auto; padding: 1rem 1.25rem 2rem; background: light-dark(#ffffff, #12141c);
+ border-left: 1px solid rgb(128 128 128 / .25); box-shadow: -8px 0 24px rgb(0 0 0 / .12)}
+.st-key-table_node_facts thead {display: none}
+.st-key-table_node_facts td {overflow-wrap: anywhere}
+.st-key-table_node_facts td:first-child {white-space: nowrap; vertical-align: top; opacity: .7}
 [data-testid="stLayoutWrapper"]:has(> .st-key-launch_meaning) {position: sticky; top: 4.5rem}
 .st-key-launch_meaning {max-height: calc(100vh - 5.5rem); overflow-y: auto}
 .st-key-launch_room p, .st-key-launch_guess p {font-size: .88rem}

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from db import nodes, queries
+from db import queries
 from db.states import State
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
-from tests.db.cluster import facts
 
 
 @pytest.fixture
@@ -145,46 +144,11 @@ def test_a_name_that_is_markup_is_shown_as_text_everywhere(full):
     assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
 
 
-def test_nodes_show_their_devices_and_what_runs_there(full):
-    page = full.open("nodes")
-    assert not page.exception
-    said = texts(page)
-    assert "1 of 2 nodes alive" in said and "lost" in said
-    links = [link.proto.label for link in page.get("page_link")]
-    assert sum("nan at once" in label for label in links) == 2
-    assert "used by others" in said
-
-
-def test_a_node_is_drained_and_undrained_with_a_button(full):
-    page = full.open("nodes")
-    button(page, "Drain").click().run()
-    assert not page.exception and "violet-badge" in texts(page)
-    (drained,) = [node for node in full.service.nodes() if node.draining]
-    page.button(key=f"drain_{drained.id}").click().run()
-    assert not any(node.draining for node in full.service.nodes())
-    assert "violet-badge" not in texts(page)
-
-
-def test_what_trains_is_shown_on_the_node_and_with_each_command(full):
+def test_what_trains_is_shown_with_each_command(full):
+    page = full.open("run", id=full.seed.runs["nan at once"])
     words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
-    for page in (full.open("nodes"), full.open("run", id=full.seed.runs["nan at once"])):
-        captions = [caption.value.replace("\\", "") for caption in page.caption]
-        assert any(" · ".join(words) in caption for caption in captions), captions
-
-
-def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
-    problem = "The Python /usr/bin/python3 has no torch on node gpu-9: install torch in it."
-    info = {
-        "interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}
-    }
-    nodes.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
-    page = empty.open("nodes")
-    assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
-
-
-def test_without_nodes_the_command_to_join_is_given(empty):
-    page = empty.open("nodes")
-    assert any("rankzero worker --server http" in code.value for code in page.code)
+    captions = [caption.value.replace("\\", "") for caption in page.caption]
+    assert any(" · ".join(words) in caption for caption in captions), captions
 
 
 @pytest.mark.parametrize("address", ["", "launch", "nodes", "run"])

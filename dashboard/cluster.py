@@ -1,0 +1,171 @@
+"""The whole cluster in one small document: what each device is doing, and a sentence that sums it up. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from dashboard.views.formats import as_list, count, plural
+from db.occupants import Occupant
+from db.views import DeviceView, NodeView
+
+_DIGITS = re.compile(r"(\d+)")
+MOST_CELLS = 256
+"""Of one node; a machine that offers more slots is shown in part."""
+
+
+class Cell(StrEnum):
+    """What a device is to somebody who looks for room; in the order in which people read them."""
+
+    FREE = "free"
+    OURS = "in use"
+    FOREIGN = "foreign"
+    """Processes that are not ours compute there: it is not given out."""
+    DRAINING = "draining"
+    """Free, but nothing new starts on its node."""
+    SILENT = "no contact"
+    LOST = "lost"
+
+
+def cell(node: NodeView, device: DeviceView) -> Cell:
+    """A node that cannot be heard says nothing of its devices; what runs there is said beside the state."""
+    if node.state == "lost":
+        return Cell.LOST
+    if node.state != "alive":
+        return Cell.SILENT
+    if device.run_id is not None:
+        return Cell.OURS
+    if device.foreign:
+        return Cell.FOREIGN
+    return Cell.DRAINING if node.draining else Cell.FREE
+
+
+def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
+    """Plain JSON values; runs are named once, and cells point at them by their position."""
+    ordered = sorted(nodes, key=lambda node: by_number(node.name))
+    places = {run.id: place for place, run in enumerate(occupants)}
+    return {
+        "summary": summary(ordered),
+        "states": [state.value for state in Cell],
+        "runs": [
+            {"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants
+        ],
+        "nodes": [_node(node, places) for node in ordered],
+        "notices": [{"node": n.id, "name": n.name, "text": text} for n in ordered for text in notices(n)],
+    }
+
+
+def summary(nodes: Sequence[NodeView]) -> str:
+    """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 foreign, 8 draining; 2 nodes lost."""
+    if not nodes:
+        return "No node has joined yet."
+    found = Counter(cell(node, device) for node in nodes for device in node.devices)
+    runs = {d.run_id for n in nodes for d in n.devices if cell(n, d) is Cell.OURS}
+    said = [f"{_free(nodes)} free"]
+    if found[Cell.OURS]:
+        said.append(f"{count(found[Cell.OURS])} in use by {plural(len(runs), 'run')}")
+    said += [f"{count(found[state])} {state}" for state in (Cell.FOREIGN, Cell.DRAINING) if found[state]]
+    states = Counter(node.state for node in nodes)
+    said += [
+        f"{plural(states[state], 'node')} {words}"
+        for state, words in (("no contact", "without contact"), ("lost", "lost"))
+        if states[state]
+    ]
+    return f"{plural(len(nodes), 'node')}: {', '.join(said)}"
+
+
+def notices(node: NodeView) -> list[str]:
+    """What is wrong with a node, in sentences: silence first, else what its worker says itself."""
+    if node.state != "alive":
+        held = len({device.run_id for device in node.devices if device.run_id})
+        there = f" {plural(held, 'run')} {'has' if held == 1 else 'have'} devices there." if held else ""
+        return [_silence(node.state, node.silent_s) + there]
+    interpreter = node.info.get("interpreter")
+    told = [(node.load or {}).get("notice"), (interpreter or {}).get("problem") if interpreter else None]
+    return [str(text) for text in told if text]
+
+
+def by_number(name: str) -> list[tuple[int, int | str]]:
+    """gpu-2 before gpu-10."""
+    return [
+        (0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name.casefold()) if part
+    ]
+
+
+def kinds(node: NodeView) -> str:
+    """8 × NVIDIA H200."""
+    return ", ".join(f"{n} × {name}" for name, n in Counter(d.name for d in node.devices).items())
+
+
+def noun(node: NodeView) -> str:
+    """What one device of a node is called."""
+    return "GPU" if any(device.kind == "cuda" for device in node.devices) else "slot"
+
+
+def _free(nodes: Sequence[NodeView]) -> str:
+    """1 480 GPUs and 64 slots; 0 GPUs where nothing is free and most devices are GPUs."""
+    known = Counter(device.kind for node in nodes for device in node.devices)
+    free = Counter(d.kind for n in nodes for d in n.devices if cell(n, d) is Cell.FREE)
+    shown = [kind for kind in ("cuda", "cpu") if free[kind]] or [kind for kind, _ in known.most_common(1)]
+    return as_list([plural(free[kind], "GPU" if kind == "cuda" else "slot") for kind in shown]) or "nothing"
+
+
+def _silence(state: str, silent_s: float) -> str:
+    spoke = f"{silent_s:.0f} s" if silent_s < 90 else f"{silent_s / 60:.0f} min"
+    if silent_s >= 5400:
+        spoke = f"{silent_s / 3600:.0f} h" if silent_s < 172_800 else f"{silent_s / 86_400:.0f} d"
+    return f"{'Lost: not' if state == 'lost' else 'Not'} heard for {spoke}."
+
+
+def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
+    samples = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
+    memory = node.devices[0].memory_bytes if node.devices else None
+    return {
+        "id": node.id,
+        "name": node.name,
+        "state": node.state,
+        "draining": node.draining,
+        "address": node.address,
+        "labels": node.labels,
+        "kinds": kinds(node),
+        "noun": noun(node),
+        "memory": memory,
+        "load": _load(node) if node.state == "alive" else None,
+        "more": max(0, len(node.devices) - MOST_CELLS),
+        "cells": [_cell(node, d, samples.get(d.id, {}), places) for d in node.devices[:MOST_CELLS]],
+    }
+
+
+def _cell(node: NodeView, device: DeviceView, sample: dict[str, Any], places: dict[str, int]) -> list[Any]:
+    """State, run, rank, utilisation in percent, bytes used: by position, because there are so many of them."""
+    state = list(Cell).index(cell(node, device))
+    run = places.get(device.run_id) if device.run_id else None
+    if node.state != "alive":
+        return [state, run, device.rank]
+    percent = sample.get("utilisation_percent")
+    known = [
+        state,
+        run,
+        device.rank,
+        None if percent is None else round(percent),
+        sample.get("memory_used_bytes"),
+    ]
+    while known[-1] is None:
+        known.pop()
+    return known
+
+
+def _load(node: NodeView) -> list[int] | None:
+    """Processor, memory and disk in percent."""
+    load = node.load
+    if not load:
+        return None
+    memory, disk = load.get("memory_total_bytes"), load.get("disk_total_bytes")
+    return [
+        round(load.get("cpu_percent", 0.0)),
+        round(100 * load["memory_used_bytes"] / memory) if memory else 0,
+        round(100 * (1 - load["disk_free_bytes"] / disk)) if disk else 0,
+    ]

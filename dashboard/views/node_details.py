@@ -1,0 +1,158 @@
+"""One node in detail, beside the cells: what is wrong, its runs and devices, its load, and all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import cluster, service
+from dashboard.views import navigation, node_facts, style
+from dashboard.views.formats import as_text, number, plural, size
+from dashboard.views.tables import table
+from db.occupants import Occupant, occupants
+from db.views import DeviceView, NodeView
+
+REFRESH_S = 3
+MOST_DEVICES = 64
+CLOSED = "nodes_closed"
+STATES: dict[str, tuple[style.Colour, str]] = {
+    "alive": ("green", ":material/check_circle:"),
+    "no contact": ("orange", ":material/link_off:"),
+    "lost": ("red", ":material/error:"),
+}
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def panel(node_id: str, close: Callable[[], None]) -> None:
+    """Stands over the right of the page until it is closed."""
+    if st.session_state.pop(CLOSED, False):
+        st.rerun(scope="app")  # a button of a fragment runs that fragment only
+    current = service.current()
+    node = next((node for node in current.nodes() if node.id == node_id), None)
+    with st.container(key="node_details"):
+        if node is None:
+            _header("This node was removed", close)
+            return
+        _header(node.name, close)
+        _badges(node)
+        _actions(node)
+        _warnings(node)
+        runs = {run.id: run for run in occupants(current.store)}
+        _runs(node, runs)
+        _devices(node)
+        _load(node)
+        table("node_facts", ("", ""), node_facts.facts(node, current.clock()))
+
+
+def _header(title: str, close: Callable[[], None]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader(as_text(title), anchor=False)
+        st.button(
+            "Close", icon=":material/close:", type="tertiary", on_click=_close, args=(close,),
+            key="close_node", help="Also by Escape among the cells",
+        )  # fmt: skip
+
+
+def _close(close: Callable[[], None]) -> None:
+    close()
+    st.session_state[CLOSED] = True
+
+
+def _badges(node: NodeView) -> None:
+    colour, icon = STATES.get(node.state, ("gray", ":material/help:"))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(node.state, color=colour, icon=icon)
+        if node.draining:
+            st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
+        st.caption(as_text(f"{node.free} of {plural(node.slots, cluster.noun(node))} free"))
+
+
+def _actions(node: NodeView) -> None:
+    with st.container(horizontal=True):
+        if node.draining:
+            label, wish, meaning = "Take back", _undrain, "Give it new runs again."
+        else:
+            label, wish, meaning = (
+                "Drain",
+                _drain,
+                "Start nothing new there; what runs goes on until it ends.",
+            )
+        st.button(label, key=f"drain_{node.id}", help=meaning, on_click=wish, args=(node.id,))
+
+
+def _drain(node_id: str) -> None:
+    service.current().drain(node_id)
+
+
+def _undrain(node_id: str) -> None:
+    service.current().undrain(node_id)
+
+
+def _warnings(node: NodeView) -> None:
+    for text in cluster.notices(node):
+        st.warning(as_text(text), icon=":material/warning:")
+
+
+def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
+    """Links, by which the keyboard gets from a node to its runs."""
+    held: dict[str, list[DeviceView]] = {}
+    for device in node.devices:
+        if device.run_id is not None:
+            held.setdefault(device.run_id, []).append(device)
+    for run_id, devices in held.items():
+        run = runs.get(run_id)
+        name = f"{as_text(run.name)} · {run.state}" if run else run_id
+        noun = plural(len(devices), cluster.noun(node))
+        navigation.link("run", f"{name} · {noun}, {ranks(devices)}", ":material/show_chart:", id=run_id)
+
+
+def ranks(devices: Sequence[DeviceView]) -> str:
+    """rank 3, ranks 0-7."""
+    found = sorted({device.rank for device in devices if device.rank is not None})
+    if len(found) == 1:
+        return f"rank {found[0]}"
+    whole = found and found[-1] - found[0] == len(found) - 1
+    return f"ranks {found[0]}-{found[-1]}" if whole else f"ranks {', '.join(map(str, found))}"
+
+
+def _devices(node: NodeView) -> None:
+    loads = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
+    if not loads:
+        return  # slots of a processor have nothing to tell one by one
+    rows = [
+        [place, cluster.cell(node, device).value, *device_load(loads.get(device.id, {}))]
+        for place, device in enumerate(node.devices[:MOST_DEVICES])
+    ]
+    table("node_devices", (cluster.noun(node), "", ">Busy", ">Memory", ">°C", ">W"), rows)
+
+
+def device_load(load: Mapping[str, Any]) -> list[str]:
+    """96 %, 71 GiB, 61, 540: as far as the device tells."""
+    used = load.get("memory_used_bytes")
+    percent = load.get("utilisation_percent")
+    return [
+        "" if percent is None else f"{number(percent)} %",
+        "" if used is None else size(used),
+        *("" if load.get(name) is None else number(load[name]) for name in ("temperature_c", "power_w")),
+    ]
+
+
+def _load(node: NodeView) -> None:
+    load = node.load
+    if not load or node.state != "alive":
+        return
+    used, total = load["memory_used_bytes"], load["memory_total_bytes"]
+    st.progress(_share(load["cpu_percent"], 100), text=f"CPU {number(load['cpu_percent'])} %")
+    st.progress(_share(used, total), text=f"Memory {size(used)} of {size(total)}")
+    taken = load["disk_total_bytes"] - load["disk_free_bytes"]
+    st.progress(
+        _share(taken, load["disk_total_bytes"]),
+        text=f"Disk {size(load['disk_free_bytes'])} free of {size(load['disk_total_bytes'])}",
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole else 0.0

@@ -1,0 +1,68 @@
+"""A dashboard with its pages on a free port, in this process, for a browser; its nodes stay as silent as they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import update
+
+from dashboard.clock import Lease
+from dashboard.server import Server, create_app, uvicorn_config
+from dashboard.service import Service
+from dashboard.settings import Settings
+from db.models import Node
+from tests.end_to_end.product import free_port, wait_for
+
+
+@dataclass
+class Browsed:
+    """What a browser is pointed at, and the service behind it."""
+
+    url: str
+    service: Service
+
+    @property
+    def entrance(self) -> str:
+        """The address that signs in."""
+        return f"{self.url}/?token={self.service.credentials.user}"
+
+
+@contextmanager
+def browsed(service: Service) -> Iterator[Browsed]:
+    """Serve; the store may be filled before and meanwhile."""
+    service.lease = Lease(0.0, 0.0)  # awake for long: silence counts
+    app = create_app(service.settings, service)
+    server = Server(uvicorn_config(app, service.settings), service)
+    serving, ended = threading.Thread(target=server.run), threading.Event()
+    speaking = threading.Thread(target=_keep_as_silent, args=(service, ended))
+    serving.start()
+    try:
+        wait_for(lambda: server.started or not serving.is_alive(), "the dashboard to start", 60)
+        speaking.start()
+        yield Browsed(f"http://127.0.0.1:{server.port}", service)
+    finally:
+        ended.set()
+        if speaking.ident is not None:
+            speaking.join()
+        server.should_exit = True
+        serving.join()
+
+
+def opened(data: Path) -> Service:
+    """A service over that directory, on a free port."""
+    return Service.open(Settings(data=data, port=free_port()))
+
+
+def _keep_as_silent(service: Service, ended: threading.Event) -> None:
+    """Nobody sends heartbeats here, and the clock goes on."""
+    before = time.time()
+    while not ended.wait(1.0):
+        now = time.time()
+        with service.store.write() as session:
+            session.execute(update(Node).values(last_seen=Node.last_seen + (now - before)))
+        before = now

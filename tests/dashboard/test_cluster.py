@@ -1,0 +1,126 @@
+"""What a cell is, and the cluster in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dashboard.api.cluster import Pictures
+from dashboard.cluster import Cell, by_number, cell, notices, picture, summary
+from db.occupants import Occupant
+from db.spec import rank_at
+from db.views import DeviceView, NodeView
+from tests.dashboard.running import Running
+from tests.dashboard.seeded_cluster import seed_cluster
+
+DEVICE = DeviceView("GPU-0", "cuda", "NVIDIA H200", 141, run_id=None, attempt=None, foreign=False)
+TAKEN = replace(DEVICE, id="GPU-1", run_id="abcdefghij", attempt=1, rank=5)
+SLOT = replace(DEVICE, id="cpu:0", kind="cpu", name="CPU slot")
+RUN = Occupant("abcdefghij", "small GPT", "running", 12)
+
+
+def node(name: str = "gpu-1", devices: tuple[DeviceView, ...] = (DEVICE, TAKEN), **more) -> NodeView:
+    known = {
+        "id": name, "name": name, "state": "alive", "draining": False, "hostname": name, "address": "10.0.0.1",
+        "slots": len(devices), "free": 1, "devices": list(devices), "labels": {}, "info": {}, "load": None,
+        "last_seen": 0.0, "silent_s": 0.0,
+    }  # fmt: skip
+    return NodeView(**known | more)
+
+
+@pytest.mark.parametrize(
+    ("expected", "device", "about"),
+    [
+        (Cell.FREE, DEVICE, {}),
+        (Cell.OURS, TAKEN, {}),
+        (Cell.OURS, TAKEN, {"draining": True}),
+        (Cell.FOREIGN, replace(DEVICE, foreign=True), {}),
+        (Cell.FOREIGN, replace(DEVICE, foreign=True), {"draining": True}),
+        (Cell.DRAINING, DEVICE, {"draining": True}),
+        (Cell.SILENT, TAKEN, {"state": "no contact"}),
+        (Cell.SILENT, DEVICE, {"state": "no contact", "draining": True}),
+        (Cell.LOST, TAKEN, {"state": "lost"}),
+    ],
+)
+def test_a_cell_is_what_somebody_who_looks_for_room_must_know(expected, device, about):
+    assert cell(node(devices=(device,), **about), device) is expected
+
+
+@pytest.mark.parametrize(
+    ("expected", "nodes"),
+    [
+        ("No node has joined yet.", []),
+        ("1 node: 1 GPU free, 1 in use by 1 run", [node()]),
+        ("2 nodes: 1 GPU free, 1 in use by 1 run, 1 node lost", [node(), node("b", state="lost")]),
+        ("1 node: 0 GPUs free, 1 node without contact", [node(state="no contact")]),
+        ("1 node: 0 GPUs free, 1 in use by 1 run, 1 draining", [node(draining=True)]),
+        ("1 node: 0 slots free, 1 foreign", [node(devices=(replace(SLOT, foreign=True),))]),
+        ("2 nodes: 1 GPU and 2 slots free", [node("c", devices=(SLOT, SLOT)), node(devices=(DEVICE,))]),
+        ("1 node: nothing free", [node(devices=())]),
+    ],
+)
+def test_the_cluster_is_summed_up_in_a_sentence(expected, nodes):
+    assert summary(nodes) == expected
+
+
+def test_hundreds_of_nodes_are_summed_up_too():
+    many = [node(f"gpu-{n}", (DEVICE,) * 8) for n in range(200)] + [node("x", (TAKEN,) * 8)]
+    assert summary(many) == "201 nodes: 1\u202f600 GPUs free, 8 in use by 1 run"
+
+
+def test_a_silent_node_says_what_it_has_before_anything_it_once_said():
+    told = {"notice": "The disk of /data is nearly full: 3.1 GiB are free."}
+    assert notices(node(load=told)) == [told["notice"]]
+    silent = node(load=told, state="no contact", silent_s=14.2)
+    assert notices(silent) == ["Not heard for 14 s. 1 run has devices there."]
+    assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: not heard for 2 h."]
+
+
+def test_an_interpreter_that_cannot_train_is_a_notice():
+    problem = "The Python /usr/bin/python3 has no torch on node gpu-9: install torch in it."
+    assert notices(node(info={"interpreter": {"path": "/usr/bin/python3", "problem": problem}})) == [problem]
+
+
+def test_nodes_are_in_the_order_in_which_people_count():
+    assert sorted(["gpu-10", "GPU-2", "a", "gpu-1"], key=by_number) == ["a", "gpu-1", "GPU-2", "gpu-10"]
+
+
+def test_cells_point_at_runs_and_say_no_more_than_is_known():
+    load = {
+        "cpu_percent": 12.3,
+        "gpus": [{"id": "GPU-1", "utilisation_percent": 96.4, "memory_used_bytes": 71}],
+    }
+    drawn = picture([node(load=load | {"memory_used_bytes": 1, "memory_total_bytes": 4})], [RUN])
+    assert drawn["runs"] == [{"id": RUN.id, "name": "small GPT", "state": "running", "colour": 12}]
+    (shown,) = drawn["nodes"]
+    assert shown["cells"] == [[0], [1, 0, 5, 96, 71]]
+    assert shown["load"] == [12, 25, 0]
+
+
+@pytest.mark.parametrize(("rank", "strategy"), [(21, "ddp"), (2, "dp"), (2, "single"), (21, None)])
+def test_a_rank_is_known_by_where_it_computes(rank, strategy):
+    assert rank_at(2, 8, 5, strategy) == rank
+
+
+def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboard: Running, monkeypatch):
+    monkeypatch.setattr("dashboard.api.cluster.KEPT_S", 3600.0)
+    seed_cluster(dashboard.service.store, dashboard.service.clock(), 212)
+    first = dashboard.http.get("/api/cluster", headers={"Accept-Encoding": "gzip"})
+    assert first.headers["content-encoding"] == "gzip" and int(first.headers["content-length"]) < 30_000
+    assert len(first.json()["nodes"]) == 212
+    assert first.json()["nodes"][3]["cells"][7][:3] == [1, 0, 7]
+    assert first.json()["nodes"][4]["cells"][0][:3] == [1, 0, 8]
+    again = dashboard.http.get("/api/cluster", headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+    plain = dashboard.http.get("/api/cluster", headers={"Accept-Encoding": "identity"})
+    assert plain.json() == first.json()
+    assert dashboard.anonymous().get("/api/cluster").status_code == 401
+
+
+def test_a_picture_is_read_once_for_all_who_look(shared: Running, monkeypatch):
+    asked = []
+    monkeypatch.setattr("dashboard.api.cluster.occupants", lambda store: asked.append(store) or [])
+    pictures = Pictures(shared.service)
+    assert pictures.latest() == pictures.latest()
+    assert len(asked) == 1

@@ -1,0 +1,104 @@
+"""The Nodes page without a browser: a node in detail, draining, and what is said where no node is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.views.node_details import ranks
+from dashboard.views.node_facts import clock_words
+from db import nodes
+from db.views import DeviceView
+from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.seeded_store import seed
+from tests.db.cluster import facts
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as pages:
+        yield pages
+
+
+@pytest.fixture
+def full(empty: Pages) -> Pages:
+    empty.seed = seed(empty.service.store, empty.service.clock())
+    return empty
+
+
+def said(page) -> str:
+    return texts(page).replace("\\", "")
+
+
+def test_a_node_in_the_address_is_shown_in_detail(full):
+    page = full.open("nodes", node="gpu-1")
+    assert not page.exception
+    assert [heading.value for heading in page.subheader] == ["gpu\\-1"]
+    links = [link.proto.label.replace("\\", "") for link in page.get("page_link")]
+    assert "nan at once · running · 2 GPUs, ranks 0-1" in links
+    shown = said(page)
+    assert "Python 3.11.9, torch 2.13.0+cu126, CUDA 12.6, NCCL 2.27.5" in shown
+    assert "/opt/env/bin/python" in shown and "rack=b2" in shown and "1.37 TiB" not in shown
+    assert "foreign" in shown and "96 %" in shown
+
+
+def test_nothing_is_shown_in_detail_unless_it_is_asked_for(full):
+    page = full.open("nodes")
+    assert not page.exception and not page.subheader
+    assert not full.open("nodes", node="gpu-77").subheader
+
+
+def test_a_node_is_drained_and_taken_back_with_a_button(full):
+    page = full.open("nodes", node="gpu-1")
+    button(page, "Drain").click().run()
+    assert not page.exception and "violet-badge" in texts(page)
+    assert [node.name for node in full.service.nodes() if node.draining] == ["gpu-1"]
+    button(page, "Take back").click().run()
+    assert not any(node.draining for node in full.service.nodes())
+    assert "violet-badge" not in texts(page)
+
+
+def test_details_are_closed(full):
+    page = full.open("nodes", node="gpu-1")
+    button(page, "Close").click().run()
+    assert not page.exception and not page.subheader
+
+
+def test_a_lost_node_says_so_first(full):
+    page = full.open("nodes", node="cpu-1")
+    (warning,) = page.warning
+    assert warning.value.replace("\\", "").startswith("Lost: not heard for ")
+
+
+def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
+    problem = "The Python /usr/bin/python3 has no torch on node gpu-9: install torch in it."
+    info = {
+        "interpreter": {"path": "/usr/bin/python3", "python": "3.11.2", "torch": None, "problem": problem}
+    }
+    nodes.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
+    page = empty.open("nodes", node="gpu-9")
+    assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
+
+
+def test_without_nodes_the_command_to_join_is_given(empty):
+    page = empty.open("nodes")
+    assert not page.exception
+    assert any("rankzero worker --server http" in code.value for code in page.code)
+
+
+def test_ranks_are_said_in_short():
+    def held(*numbers: int) -> list[DeviceView]:
+        return [DeviceView(str(n), "cuda", "", None, "run", 1, False, rank=n) for n in numbers]
+
+    assert ranks(held(3)) == ranks(held(3, 3)) == "rank 3"
+    assert ranks(held(8, 9, 10)) == "ranks 8-10"
+    assert ranks(held(0, 2)) == "ranks 0, 2"
+
+
+def test_clocks_that_do_not_agree_are_said():
+    assert clock_words(-0.004) == "agrees within 0.01 s"
+    assert clock_words(0.25) == "agrees within 0.25 s"
+    assert clock_words(5.02) == "5.0 s ahead of the dashboard's"
+    assert clock_words(-61) == "61.0 s behind the dashboard's"
