@@ -29,9 +29,10 @@ def log_path(rank: str, stream: Stream) -> str:
 
 
 def check_rank(run: RunView, rank: str) -> None:
-    """Refuse a rank that the run does not have."""
-    if rank != LAUNCHER and not (rank.isascii() and rank.isdigit() and int(rank[:9]) < run.world_size):
-        known = "rank 0" if run.world_size == 1 else f"ranks 0 to {run.world_size - 1}"
+    """Refuse a rank that none of the run's attempts can have."""
+    ranks = run.spec.world_size
+    if rank != LAUNCHER and not (rank.isascii() and rank.isdigit() and int(rank[:9]) < ranks):
+        known = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
         raise Rejection(404, f"rank: run {run.id} has {known} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank")
 
 

@@ -16,8 +16,9 @@ def want_of(
     run_id: str = "",
     created_at: float = 0.0,
     duration_s: float | None = None,
+    attempt: int = 1,
 ) -> Want:
-    """What a run asks of placement."""
+    """What a run's so-manieth attempt asks of placement: later ones, and elastic runs, may make do with fewer nodes."""
     return Want(
         fence=fence,
         run_id=run_id,
@@ -29,6 +30,7 @@ def want_of(
         on_nodes=tuple(spec.on_nodes),
         duration_s=duration_s,
         waits_for_nodes=spec.wait_for_nodes,
+        fewest_nodes=spec.fewest_nodes if spec.elastic or attempt > 1 else None,
     )
 
 
@@ -38,18 +40,18 @@ def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
         return spec.gpus_per_node
     if spec.strategy == "single":
         return 1
-    pools = Pools(hosts)
-    pool = pools.of(want_of(spec))
+    pools, want = Pools(hosts), want_of(spec)
+    pool = pools.of(want)
     free = sorted((len(pools.hosts[index].free) for index in pool.usable), reverse=True)
     for counts in (free, pool.sizes):
-        if len(counts) >= spec.nodes and counts[spec.nodes - 1]:
-            return counts[spec.nodes - 1]
+        if len(counts) >= want.fewest and counts[want.fewest - 1]:
+            return counts[want.fewest - 1]
     return 1
 
 
-def refusal(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
-    """The field and the sentence why a run could never start on these nodes, were nothing in use."""
-    want = want_of(spec)
+def refusal(spec: RunSpec, hosts: Sequence[Host], attempt: int = 1) -> tuple[str, str] | None:
+    """The field and the sentence why an attempt could never start on these nodes, were nothing in use."""
+    want = want_of(spec, attempt=attempt)
     if spec.wait_for_nodes or Pools(hosts).of(want).fits(want):
         return None
     if unknown := [name for name in spec.on_nodes if name not in {host.name for host in hosts}]:
@@ -57,13 +59,13 @@ def refusal(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
         one = f"there is no node {unknown[0]!r}; known: {known}"
         return "on_nodes", f"on_nodes: {one}. Name others, or launch with --wait-for-nodes."
     asked = [h for h in hosts if matches(h.name, h.labels, spec.on_nodes, spec.labels)]
-    field = _field(spec, hosts, asked)
+    field = _field(want, hosts, asked)
     registered = f"{counted(len(hosts), 'node')} {'is' if len(hosts) == 1 else 'are'} registered"
     if len(asked) < len(hosts):
         registered += f", {len(asked)} of them {'has' if len(asked) == 1 else 'have'} that name and label"
     sizes = [host.size for host in asked]
     largest = f", the largest with {counted(max(sizes), 'slot')}" if sizes else ""
-    need = f"{_nodes(spec)} with {counted(want.devices_per_node, 'slot')} each"
+    need = f"{_nodes(want)} with {counted(want.devices_per_node, 'slot')} each"
     return (
         field,
         f"{field}: the run needs {need}, but {registered}{largest}. Start another worker, lower --nodes or"
@@ -71,17 +73,17 @@ def refusal(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
     )
 
 
-def _field(spec: RunSpec, hosts: Sequence[Host], asked: Sequence[Host]) -> str:
+def _field(want: Want, hosts: Sequence[Host], asked: Sequence[Host]) -> str:
     """The field to change first."""
-    if spec.nodes > len(hosts):
+    if want.fewest > len(hosts):
         return "nodes"
-    if spec.nodes > len(asked):
-        return "labels" if spec.labels else "nodes"
+    if want.fewest > len(asked):
+        return "labels" if want.labels else "nodes"
     return "gpus_per_node"
 
 
-def _nodes(spec: RunSpec) -> str:
-    """4 nodes; 2 of gpu-1, gpu-2 and gpu-3; 2 nodes labelled rack=7"""
-    if not spec.labels and not spec.on_nodes:
-        return counted(spec.nodes, "node")
-    return where(spec.nodes, spec.on_nodes, spec.labels.items()).removeprefix("on ")
+def _nodes(want: Want) -> str:
+    """4 nodes; 2 to 4 nodes; 2 of gpu-1, gpu-2 and gpu-3; 2 nodes labelled rack=7"""
+    if not want.labels and not want.on_nodes and want.fewest == want.nodes:
+        return counted(want.nodes, "node")
+    return where(want.nodes, want.on_nodes, want.labels.items(), want.fewest).removeprefix("on ")

@@ -39,9 +39,10 @@ class Forecast:
         self._turns: dict[tuple[Pool, int], list[Turn]] = {}
 
     def earliest(self, want: Want, pool: Pool) -> Start | None:
-        """When and where a run can start; None when it never can on the usable nodes of its pool."""
+        """When and where a run can start on the fewest nodes it needs; None when it never can on the usable
+        nodes of its pool."""
         turns = self._soonest(want, pool)
-        if len(turns) < want.nodes:
+        if len(turns) < want.fewest:
             return None
         ends = [(*self._rows[index][want.devices_per_node - 1], index) for _, _, index in turns]
         at, blocker, blocker_host = max(ends)
@@ -62,9 +63,9 @@ class Forecast:
     def _soonest(self, want: Want, pool: Pool) -> list[Turn]:
         """The nodes that have enough devices first. Turns are put right only when they come up: since
         devices are only ever taken, no node can come up too late."""
-        heap = self._heap(pool, want.devices_per_node)
+        heap, fewest = self._heap(pool, want.devices_per_node), want.fewest
         found: list[Turn] = []
-        while heap and len(found) < want.nodes:
+        while heap and len(found) < fewest:
             turn = heapq.heappop(heap)
             current = self._turn(turn[2], want.devices_per_node)
             if current == turn:

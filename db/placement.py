@@ -16,6 +16,9 @@ from db.wants import Decision, Host, Waits, Want
 def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
     """Give each run all its devices at once or none: by priority, then first come.
 
+    One that says how few nodes it makes do with gets as many as are free for it, up to those it names; while it
+    waits, it waits for the fewest.
+
     A run passes one that has to wait only if it does not delay it: it takes what that one will not need, or is
     expected to end before that one can start (EASY backfill). Runs whose nodes differ do not wait for each other."""
     pools = Pools(hosts)
@@ -71,7 +74,7 @@ def _there_is(pool: Pool, hosts: Sequence[Host], room: Room) -> Situation:
 
 def _kept_for(want: Want, pool: Pool, room: Room, queued: Mapping[str, Want]) -> Want | None:
     with_room = room.with_free(want.devices_per_node, pool)
-    return queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.nodes else None
+    return queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.fewest else None
 
 
 def _blocker(start: Start, hosts: Sequence[Host], queued: Mapping[str, Want]) -> Blocker:

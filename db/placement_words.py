@@ -79,10 +79,13 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def where(nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]]) -> str:
-    """on 2 nodes labelled rack=7; on one of gpu-1 and gpu-2"""
-    many = "one" if nodes == 1 else str(nodes)
-    if on_nodes and len(on_nodes) == nodes:
+def where(
+    nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]], fewest: int | None = None
+) -> str:
+    """on 2 nodes labelled rack=7; on one of gpu-1 and gpu-2; on 2 to 4 nodes"""
+    is_range = fewest is not None and fewest < nodes
+    many = f"{fewest} to {nodes}" if is_range else "one" if nodes == 1 else str(nodes)
+    if on_nodes and len(on_nodes) == nodes and not is_range:
         place = f"on {listed(on_nodes)}"
     elif on_nodes:
         place = f"on {many} of {listed(on_nodes)}"
@@ -93,16 +96,18 @@ def where(nodes: int, on_nodes: Sequence[str], labels: Iterable[tuple[str, str]]
 
 
 def _need(want: Want, unit: str) -> str:
-    said = f"needs {counted(want.nodes * want.devices_per_node, unit)}"
+    at_least = "at least " if want.fewest < want.nodes else ""
+    said = f"needs {at_least}{counted(want.fewest * want.devices_per_node, unit)}"
     is_plain = want.nodes * want.devices_per_node == 1 and not want.on_nodes and not want.labels
-    return said if is_plain else f"{said} {where(want.nodes, want.on_nodes, want.labels.items())}"
+    place = where(want.nodes, want.on_nodes, want.labels.items(), want.fewest)
+    return said if is_plain else f"{said} {place}"
 
 
 def _but(want: Want, free: Sequence[int]) -> str:
     """Enough in all may be too few on each node."""
-    if sum(free) < want.nodes * want.devices_per_node:
+    if sum(free) < want.fewest * want.devices_per_node:
         return ""
-    if want.nodes == 1:
+    if want.fewest == 1:
         return f", but at most {max(free)} on one node"
     able = sum(count >= want.devices_per_node for count in free)
     having = {0: "no node has", 1: "only 1 node has"}.get(able, f"only {able} nodes have")
@@ -126,7 +131,7 @@ def _missing(want: Want, hosts: Sequence[Host], unit: str) -> str:
     large = [host for host in hosts if host.size >= want.devices_per_node]
     if not hosts:
         return "no such node has joined" if want.on_nodes or want.labels else "no node has joined"
-    if len(large) < want.nodes:
+    if len(large) < want.fewest:
         largest = max(host.size for host in hosts)
         if largest < want.devices_per_node:
             return f"the largest node that is known has {counted(largest, unit)}"

@@ -24,7 +24,7 @@ class Pool:
 
     def fits(self, want: Want) -> bool:
         """Has it what the run needs, were nothing in use?"""
-        return len(self.sizes) >= want.nodes and self.sizes[want.nodes - 1] >= want.devices_per_node
+        return len(self.sizes) >= want.fewest and self.sizes[want.fewest - 1] >= want.devices_per_node
 
 
 class Pools:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from db import points, starting
+from db import points, resizing, starting
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
@@ -250,6 +250,8 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
         resumed_from=origin.path if origin else None,
+        world_size=resizing.effective(_spec(session, attempt), attempt.changes).world_size,
+        changes=dict(attempt.changes or {}),
         parts=[_part_view(part, node) for part, node in parts],
     )
 
@@ -352,7 +354,7 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         fence=attempt.fence,
         node_rank=part.node_rank,
         action="stop" if attempt.stop_requested_at is not None or broken else "run",
-        spec=RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec),
+        spec=resizing.effective(_spec(session, attempt), attempt.changes),
         devices=list(part.devices),
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",
         master_addr=attempt.master_addr,
@@ -361,6 +363,10 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         stacks_requested_at=attempt.stacks_requested_at,
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
+
+
+def _spec(session: Session, attempt: Attempt) -> RunSpec:
+    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
 
 
 def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:

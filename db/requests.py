@@ -82,7 +82,7 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
         last = latest_attempt(session, run_id)
         if last.state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
-        _known_to_fit(session, RunSpec.model_validate(_run(session, run_id).spec), now)
+        _known_to_fit(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
         return open_next_attempt(session, run_id, now, checkpoint)
 
 
@@ -167,11 +167,11 @@ def _open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int
     )
 
 
-def _known_to_fit(session: Session, spec: RunSpec, now: float) -> RunSpec:
+def _known_to_fit(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> RunSpec:
     """The spec with its devices counted. Raises Refused when the known nodes can never hold it."""
     known = known_hosts(session, now)
     spec = spec.model_copy(update={"gpus_per_node": fitting.devices_per_node(spec, known)})
-    if refused := fitting.refusal(spec, known):
+    if refused := fitting.refusal(spec, known, attempt):
         raise Refused(*refused)
     return spec
 
@@ -210,8 +210,10 @@ def _new_run_id() -> str:
 
 
 def _summary(spec: RunSpec) -> str:
-    ranks = _count(spec.world_size, "rank", "ranks")
-    return f"{spec.target} on {_count(spec.nodes, 'node', 'nodes')}, {ranks}"
+    nodes, ranks = _count(spec.nodes, "node", "nodes"), _count(spec.world_size, "rank", "ranks")
+    if spec.elastic and spec.fewest_nodes < spec.nodes:
+        nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
+    return f"{spec.target} on {nodes}, {ranks}"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -34,7 +34,8 @@ class Room:
         self._kept: dict[int, Kept] = {}
 
     def choose(self, want: Want, pool: Pool) -> list[int] | None:
-        """The fullest nodes that have room, so that large free nodes stay whole; None if they are too few."""
+        """The fullest nodes that have room, so that large free nodes stay whole: as many as it
+        wants, or as there are; None if they are too few."""
         ends_at = self._end_of(want)
         chosen: list[int] = []
         for index in self.with_free(want.devices_per_node, pool):
@@ -42,8 +43,8 @@ class Room:
             if kept is None or ends_at <= kept.until or want.devices_per_node <= kept.spare:
                 chosen.append(index)
                 if len(chosen) == want.nodes:
-                    return sorted(chosen)
-        return None
+                    break
+        return sorted(chosen) if len(chosen) >= want.fewest else None
 
     def take(self, want: Want, chosen: Sequence[int]) -> list[Placement]:
         """Give the run its devices on these nodes."""

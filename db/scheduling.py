@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from db import resizing
 from db.agreement import waiting_for
 from db.ends import expected_durations, expected_ends
 from db.engine import Store
@@ -54,8 +55,8 @@ def _queue(session: Session) -> list[Want]:
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
     return [
-        want_of(RunSpec.model_validate(spec), fence, run_id, created_at, durations.get(fence))
-        for fence, _, run_id, created_at, spec in rows
+        want_of(RunSpec.model_validate(spec), fence, run_id, created_at, durations.get(fence), number)
+        for fence, number, run_id, created_at, spec in rows
     ]
 
 
@@ -116,3 +117,13 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
     if len(nodes) > 1:
         attempt.waiting_for = waiting_for(nodes)
     note(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
+    _resize(session, attempt, len(nodes), now)
+
+
+def _resize(session: Session, attempt: Attempt, nodes: int, now: float) -> None:
+    """Keep what is different on so many nodes, and tell where that is news."""
+    spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+    before = select(Attempt.changes).filter_by(run_id=attempt.run_id, number=attempt.number - 1)
+    attempt.changes = resizing.changes(spec, nodes) or None
+    if attempt.changes != session.scalar(before):
+        note(session, attempt.run_id, attempt.number, now, resizing.sentence(spec, nodes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from db import resizing
 from db.curves import main_loss
 from db.models import Attempt, Run, Series
 from db.pace import pace, said_total
@@ -36,7 +37,8 @@ def run_view(
     """A run and its latest attempt, with the summaries of that attempt's series.
 
     What the script says of itself comes before what the probe saw of it (`probed`)."""
-    spec = RunSpec.model_validate(run.spec)
+    wished = RunSpec.model_validate(run.spec)
+    spec = resizing.effective(wished, attempt.changes)
     by_tag = {row.tag: row for row in rows}
     loss = by_tag.get(main_loss(by_tag) or "")
     speeds = by_tag | {row.tag: row for row in probed if row.tag not in by_tag}
@@ -75,10 +77,10 @@ def run_view(
         waiting_for=attempt.waiting_for,
         expected_start_at=attempt.expected_start_at,
         finding=finding,
-        base_lr=spec.lr,
+        base_lr=wished.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,
-        spec=spec,
+        spec=wished,
     )
 
 

@@ -23,6 +23,7 @@ class RunView:
     """What to try after a failure, in a sentence."""
     error: dict[str, Any] | None
     world_size: int
+    """These, `lr` and `global_batch_size` are the latest attempt's: on fewer nodes they may be different."""
     nodes: int
     attempt: int
     lost_contact: bool
@@ -51,6 +52,7 @@ class RunView:
     lr: float | None
     global_batch_size: int | None
     spec: RunSpec
+    """As it was launched."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ class AttemptView:
     ended_at: float | None
     resumed_from: str | None
     """Name of the checkpoint it started from."""
+    world_size: int
+    """Ranks, as far as it has been placed; else as many as the run was launched for."""
+    changes: dict[str, Any]
+    """Fields of the run's spec that are different for it: nodes, accumulate, batch_size, lr."""
     parts: list[PartView]
 
 

@@ -28,6 +28,13 @@ class Want:
     """How long it is expected to take, where that is known."""
     waits_for_nodes: bool = False
     """It may need nodes that have not joined yet."""
+    fewest_nodes: int | None = None
+    """With so many it starts where `nodes` are not free; None: with no fewer than `nodes`."""
+
+    @property
+    def fewest(self) -> int:
+        """Nodes without which it does not start."""
+        return self.fewest_nodes or self.nodes
 
 
 @dataclass(frozen=True, slots=True)

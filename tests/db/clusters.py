@@ -65,6 +65,7 @@ def queues(draw, most: int = 8):
             number,
             draw(st.integers(1, 3)),
             draw(st.integers(1, 5)),
+            fewest_nodes=draw(st.sampled_from([None, None, 1])),
             priority=draw(priorities),
             created_at=float(draw(st.integers(0, 5))),
             labels=draw(labels),
@@ -88,14 +89,14 @@ def crowds(draw, known: bool = False):
     ]
     wants = st.builds(
         lambda nodes, devices, duration_s, created_at: (nodes, devices, duration_s, float(created_at)),
-        st.integers(1, 2),
+        st.sampled_from([(1, 1), (2, 2), (1, 2)]),
         st.integers(1, 5),
         ends,
         st.integers(0, 3),
     )
     queue = [
-        want(number, nodes, devices, duration_s=duration_s, created_at=created_at)
-        for number, (nodes, devices, duration_s, created_at) in enumerate(
+        want(number, most, devices, fewest_nodes=fewest, duration_s=duration_s, created_at=created_at)
+        for number, ((fewest, most), devices, duration_s, created_at) in enumerate(
             draw(st.lists(wants, min_size=2, max_size=8))
         )
     ]

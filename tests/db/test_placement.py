@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ def test_all_devices_at_once_or_none_and_none_twice(queue, nodes):
     for w in queue:
         if w.fence in decision.placed:
             chosen = decision.placed[w.fence]
-            assert len({p.node_id for p in chosen}) == w.nodes
+            assert w.fewest <= len({p.node_id for p in chosen}) == len(chosen) <= w.nodes
             assert all(len(p.devices) == w.devices_per_node for p in chosen)
         else:
             assert decision.waiting[w.fence].reason.startswith("needs ")
@@ -94,6 +96,37 @@ def test_nobody_who_fits_waits_for_ever(drawn, secret_s):
     simulation.run(queue)
     pools = Pools(nodes)
     assert set(simulation.started) == {w.fence for w in queue if pools.of(w).fits(w)}
+
+
+@given(queues(), hosts())
+def test_who_makes_do_with_fewer_gets_no_less_than_who_does_not(queue, nodes):
+    """The first in line gets as many nodes as could be free for it alone, whatever the others want."""
+    if not queue:
+        return
+    first = min(queue, key=turn)
+    got = place(queue, nodes, 0.0).placed.get(first.fence, [])
+    for most in range(first.fewest, first.nodes + 1):
+        strict = replace(first, nodes=most, fewest_nodes=None)
+        fits = Pools(nodes).of(strict).kind == Pools(nodes).of(first).kind
+        if fits and first.fence in place([strict], nodes, 0.0).placed:
+            assert len(got) >= most
+
+
+def test_a_run_that_makes_do_with_fewer_gets_what_there_is_up_to_what_it_names():
+    elastic = want(0, nodes=3, devices=2, fewest_nodes=2)
+    nodes = [host("a", 2), host("b", 2), host("c", 2), host("d", 2)]
+    for count, got in (1, None), (2, 2), (3, 3), (4, 3):
+        decision = place([elastic], nodes[:count], 0.0)
+        assert len(decision.placed.get(0, ())) == (got or 0)
+
+
+def test_a_run_that_makes_do_with_fewer_waits_for_the_fewest_and_keeps_no_more_from_others():
+    nodes = [host("a", 0, [("old", 1, 9.0)]), host("b", 0, [("older", 1, 9.0)]), host("c", 1)]
+    decision = place([want(0, nodes=3, fewest_nodes=2), want(1)], nodes, 0.0)
+    assert decision.waiting[0].starts_at == 9.0
+    assert set(decision.waiting) == {0, 1}  # c is one of the two
+    nodes[1] = host("b", 1)
+    assert set(place([want(0, nodes=3, fewest_nodes=2), want(1)], nodes, 0.0).placed) == {0}
 
 
 def test_large_free_nodes_stay_whole():

@@ -51,6 +51,17 @@ CASES = [
         "needs 8 GPUs on 2 nodes, 8 are free, but only 1 node has 4 of them; s on b ends in about 2 h",
     ),
     (
+        want(0, nodes=4, devices=8, fewest_nodes=2),
+        [FULL, host("gpu-2", 8)],
+        "needs at least 16 GPUs on 2 to 4 nodes, 8 are free; old on gpu-1 does not say when it ends",
+    ),
+    (
+        want(0, nodes=3, fewest_nodes=2, on_nodes=("a", "b", "c")),
+        [host("a", 8)],
+        "needs at least 2 GPUs on 2 to 3 of a, b and c, 8 are free, but only 1 node has 1 of them; "
+        "only 1 node of that size is known",
+    ),
+    (
         want(0, devices=16),
         [FULL],
         "needs 16 GPUs on one node, none is free; the largest node that is known has 8 GPUs",
