@@ -112,7 +112,7 @@ class Service(Membership):
     def delete(self, run_id: str) -> RunView:
         """Forget an ended run and all its files; returns what it was."""
         run = self.run(run_id)
-        files, checkpoints = requests.delete(self.store, run_id)
+        files, checkpoints = requests.delete(self.store, run_id, self.clock())
         self.files.remove(files, checkpoints)
         self.snapshots.forget_unused()
         self.hub.publish(run_id, {"type": "deleted"})

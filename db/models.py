@@ -219,6 +219,21 @@ class Checkpoint(Base):
     created_at: Mapped[float]
     prefix: Mapped[str | None] = mapped_column(Text)
     """What every parameter's name begins with without need."""
+    location: Mapped[str | None] = mapped_column(Text)
+    """Its object, s3://BUCKET/KEY; None: it is in the directory of files."""
+    upload_id: Mapped[str | None] = mapped_column(Text)
+    """Of the multipart upload that brings it to its bucket."""
+    trouble: Mapped[str | None] = mapped_column(Text)
+    """One sentence while it cannot be stored."""
+
+
+class Discarded(Base):
+    """An object that nobody wants any more and that its bucket may still have."""
+
+    __tablename__ = "discarded"
+
+    location: Mapped[str] = mapped_column(Text, primary_key=True)
+    discarded_at: Mapped[float]
 
 
 class Snapshot(Base):

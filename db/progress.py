@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db import points, starting
 from db.engine import Store
-from db.models import Attempt, Checkpoint, File, Node, Part, Series
+from db.models import Attempt, File, Node, Part, Series
 from db.postgres import NUL, NUL_SHOWN
 from db.requests import note
-from db.states import TERMINAL_STATES, CheckpointOffer, PartReport, Point, PointBatch, Reason, State
+from db.states import TERMINAL_STATES, PartReport, Point, PointBatch, Reason, State
 
 MAX_SERIES = 10_000
 """Names of series one attempt may have; more are dropped with a line in the history."""
@@ -123,72 +123,6 @@ def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
             update(File).where(File.id == file_id, File.size_bytes == start).values(size_bytes=end)
         )
         return session.scalars(select(File.size_bytes).where(File.id == file_id)).one()
-
-
-def checkpoint_offered(
-    store: Store, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer, now: float
-) -> Checkpoint:
-    """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
-    with store.write(of_attempt(fence)) as session:
-        part_of_node(session, node_id, fence, node_rank)
-        same = select(Checkpoint).filter_by(
-            fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
-        )
-        found = session.scalars(same).first()
-        if found is None:
-            found = Checkpoint(
-                fence=fence,
-                node_rank=node_rank,
-                received_bytes=0,
-                complete=False,
-                created_at=now,
-                **offer.model_dump(),
-            )
-            session.add(found)
-            session.flush()
-        return found
-
-
-def checkpoint_of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, str]:
-    """A checkpoint on its way and its run's id. Raises NotYours unless this node offered it."""
-    with store.read() as session:
-        checkpoint = session.get(Checkpoint, checkpoint_id)
-        if checkpoint is None:
-            raise NotYours(f"Checkpoint {checkpoint_id} was not offered by this node.")
-        _, attempt = part_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
-        return checkpoint, attempt.run_id
-
-
-def checkpoint_received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
-    """So many bytes of a checkpoint are durable (0: it starts again)."""
-    arriving = update(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.complete.is_(False))
-    with store.write(f"checkpoint {checkpoint_id}") as session:
-        session.execute(arriving.values(received_bytes=received_bytes))
-
-
-def checkpoint_completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
-    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once.
-
-    Returns the ids of older versions of the same file that are forgotten with it: the script overwrote them."""
-    with store.write() as session:
-        checkpoint = session.get_one(Checkpoint, checkpoint_id)
-        if checkpoint.complete:
-            return []
-        checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
-        attempt = session.get_one(Attempt, checkpoint.fence)
-        overwritten = _overwritten(session, checkpoint)
-        if not overwritten:
-            note(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} stored")
-        session.execute(delete(Checkpoint).where(Checkpoint.id.in_(overwritten)))
-        return overwritten
-
-
-def _overwritten(session: Session, newer: Checkpoint) -> list[int]:
-    """Earlier versions of a checkpoint, but for those an attempt has started from."""
-    in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
-    same_file = select(Checkpoint.id).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
-    older = same_file.where(Checkpoint.complete, Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))
-    return list(session.scalars(older))
 
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:

@@ -289,6 +289,7 @@ def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> Checkpo
         latest=False,
         best=False,
         prefix=row.prefix,
+        trouble=row.trouble,
     )
 
 

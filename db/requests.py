@@ -11,6 +11,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from db import fitting
+from db.discarding import discard
 from db.engine import Store
 from db.hosts import known_hosts
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run
@@ -96,16 +97,17 @@ def undrain(store: Store, node: str) -> str:
     return _set_drain(store, node, None)
 
 
-def delete(store: Store, run_id: str) -> tuple[list[int], list[int]]:
+def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]:
     """Forget an ended run and all it wrote; returns the ids of its files and of its checkpoints on disk."""
     with store.write() as session:
         if latest_attempt(session, run_id).state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
         fences = select(Attempt.fence).where(Attempt.run_id == run_id)
         files = list(session.scalars(select(File.id).where(File.fence.in_(fences))))
-        checkpoints = list(session.scalars(select(Checkpoint.id).where(Checkpoint.fence.in_(fences))))
+        checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
+        discard(session, checkpoints, now)
         session.execute(delete_rows(Run).where(Run.id == run_id))
-        return files, checkpoints
+        return files, [checkpoint.id for checkpoint in checkpoints]
 
 
 def open_next_attempt(session: Session, run_id: str, now: float, checkpoint: str | None) -> int:

@@ -150,6 +150,8 @@ class CheckpointView:
     """The lowest loss, among validation losses where there are any."""
     prefix: str | None
     """What every parameter's name begins with without need; can be taken off on download."""
+    trouble: str | None = None
+    """One sentence while it cannot be stored."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dashboard.documents import answer
 from dashboard.downloads import CheckpointResponse, SnapshotResponse
 from dashboard.refusals import Rejection
 from dashboard.service import Service
-from db import progress, queries
+from db import checkpoints, progress, queries
 from db.models import Checkpoint
 from db.states import CheckpointOffer
 
@@ -170,7 +170,7 @@ class _Upload:
                 raise Rejection(409, "Another request has taken over this upload.")
             service.files.add_to_checkpoint(checkpoint_id, self.offset, content)
             self.offset += len(content)
-            progress.checkpoint_received(service.store, checkpoint_id, self.offset)
+            checkpoints.received(service.store, checkpoint_id, self.offset)
 
 
 def _append(
@@ -192,12 +192,12 @@ def _offer(
     if offer.size_bytes > service.settings.max_checkpoint_bytes:
         limit = service.settings.max_checkpoint_bytes
         raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
-    found = progress.checkpoint_offered(service.store, node_id, fence, node_rank, offer, service.clock())
+    found = checkpoints.offered(service.store, node_id, fence, node_rank, offer, service.clock())
     return {"checkpoint_id": found.id, "offset": _have(service, found), "complete": found.complete}
 
 
 def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, int]:
-    checkpoint, _ = progress.checkpoint_of_node(service.store, node_id, checkpoint_id)
+    checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
     have = _have(service, checkpoint)
     if not checkpoint.complete:
         service.files.require_room(checkpoint.size_bytes - have)
@@ -211,15 +211,15 @@ def _have(service: Service, checkpoint: Checkpoint) -> int:
 
 
 def _complete(service: Service, node_id: str, checkpoint_id: int, adopted: str | None) -> None:
-    checkpoint, run_id = progress.checkpoint_of_node(service.store, node_id, checkpoint_id)
+    checkpoint, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
     if checkpoint.complete:
         return
     with service.files.alone_with(("checkpoint", checkpoint_id)):
         agrees = service.files.finish(checkpoint_id, adopted, checkpoint.size_bytes, checkpoint.sha256)
         if not agrees:
-            progress.checkpoint_received(service.store, checkpoint_id, 0)
+            checkpoints.received(service.store, checkpoint_id, 0)
             raise Rejection(422, "The SHA-256 is not the one that was offered; send the checkpoint again.")
-        overwritten = progress.checkpoint_completed(service.store, checkpoint_id, service.clock())
+        overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
     service.hub.publish(run_id, {"type": "checkpoints"})

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from db import nodes, progress, queries, requests, scheduling
+from db import checkpoints, nodes, progress, queries, requests, scheduling
 from db.engine import Store
 from db.models import Node
 from db.spec import RunSpec
@@ -137,10 +137,10 @@ class Seed:
             sha256=hashlib.sha256(content).hexdigest(), written_at=self.now - 60 + step / 100,
         )  # fmt: skip
         node_id = self._node_of(label)
-        row = progress.checkpoint_offered(self.store, node_id, attempt.fence, 0, offer, self.now)
-        progress.checkpoint_received(self.store, row.id, int(len(content) * received))
+        row = checkpoints.offered(self.store, node_id, attempt.fence, 0, offer, self.now)
+        checkpoints.received(self.store, row.id, int(len(content) * received))
         if received == 1.0:
-            progress.checkpoint_completed(self.store, row.id, self.now)
+            checkpoints.completed(self.store, row.id, self.now)
             if files is not None:
                 (files / "checkpoints").mkdir(parents=True, exist_ok=True)
                 (files / "checkpoints" / str(row.id)).write_bytes(content)

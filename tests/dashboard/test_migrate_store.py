@@ -38,7 +38,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seed(store, time.time())
     last = requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
     requests.request_stop(store, last, 2.0)
-    requests.delete(store, last)
+    requests.delete(store, last, 9.0)
     store.close()
     return folder
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db import progress, queries
+from db import checkpoints, queries
 from db.states import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.running import wait_for
@@ -46,10 +46,10 @@ def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, re
         prefix=prefix,
     )
     node_id = pages.seed.node_ids["gpu-1"]
-    row = progress.checkpoint_offered(pages.service.store, node_id, attempt.fence, 0, offer, 2.0)
-    progress.checkpoint_received(pages.service.store, row.id, int(received * len(content)))
+    row = checkpoints.offered(pages.service.store, node_id, attempt.fence, 0, offer, 2.0)
+    checkpoints.received(pages.service.store, row.id, int(received * len(content)))
     if received == 1.0:
-        progress.checkpoint_completed(pages.service.store, row.id, 2.0)
+        checkpoints.completed(pages.service.store, row.id, 2.0)
         pages.service.files.checkpoint(row.id).write_bytes(content)
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from db import nodes, progress, queries, requests
+from db import checkpoints, nodes, progress, queries, requests
 from db.progress import NotYours, Superseded
 from db.requests import NoSuchRun, Refused, WrongState
 from db.spec import RunSpec
@@ -23,8 +23,8 @@ def offer(path="work/step_10.pt", step=10, sha="a" * 64) -> CheckpointOffer:
 
 
 def store_checkpoint(cluster, fence, **more) -> int:
-    row = progress.checkpoint_offered(cluster.store, cluster.node_id, fence, 0, offer(**more), cluster.now)
-    progress.checkpoint_completed(cluster.store, row.id, cluster.now)
+    row = checkpoints.offered(cluster.store, cluster.node_id, fence, 0, offer(**more), cluster.now)
+    checkpoints.completed(cluster.store, row.id, cluster.now)
     return row.id
 
 
@@ -152,9 +152,7 @@ def test_resume_takes_the_latest_complete_checkpoint(cluster):
     fence = cluster.wished()[0].fence
     store_checkpoint(cluster, fence, path="work/step_20.pt", step=20, sha="b" * 64)
     latest = store_checkpoint(cluster, fence, path="work/step_30.pt", step=30, sha="c" * 64)
-    progress.checkpoint_offered(
-        cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0
-    )
+    checkpoints.offered(cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0)
     cluster.report(fence, "stopped")
     requests.resume(cluster.store, run_id, 200.0)
     cluster.place()
@@ -178,9 +176,9 @@ def test_only_an_ended_run_is_resumed_or_deleted(cluster):
     with pytest.raises(WrongState):
         requests.resume(cluster.store, run_id, 1.0)
     with pytest.raises(WrongState):
-        requests.delete(cluster.store, run_id)
+        requests.delete(cluster.store, run_id, cluster.now)
     cluster.report(cluster.wished()[0].fence, "succeeded")
-    requests.delete(cluster.store, run_id)
+    requests.delete(cluster.store, run_id, cluster.now)
     with pytest.raises(NoSuchRun):
         requests.resume(cluster.store, run_id, 1.0)
 
@@ -189,7 +187,7 @@ def test_a_fence_is_never_given_twice_even_after_a_delete(cluster):
     first = cluster.launch()
     fence = cluster.wished()[0].fence
     cluster.report(fence, "succeeded")
-    requests.delete(cluster.store, first)
+    requests.delete(cluster.store, first, cluster.now)
     cluster.launch()
     assert cluster.wished()[0].fence > fence
 
@@ -337,11 +335,11 @@ def test_a_checkpoint_the_script_overwrote_is_listed_once_in_its_last_version(cl
     run_id = cluster.launch()
     fence = cluster.wished()[0].fence
     first = store_checkpoint(cluster, fence, path="work/best.pt", step=None, sha="b" * 64)
-    second = progress.checkpoint_offered(
+    second = checkpoints.offered(
         cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", None, "c" * 64), cluster.now
     )
     assert {c.id for c in queries.checkpoints(cluster.store, run_id)} == {first, second.id}
-    assert progress.checkpoint_completed(cluster.store, second.id, cluster.now) == [first]
+    assert checkpoints.completed(cluster.store, second.id, cluster.now) == [first]
     assert [c.id for c in queries.checkpoints(cluster.store, run_id)] == [second.id]
 
 
@@ -351,10 +349,10 @@ def test_a_checkpoint_an_attempt_started_from_stays(cluster):
     first = store_checkpoint(cluster, fence, path="work/best.pt", sha="b" * 64)
     cluster.report(fence, "stopped")
     requests.resume(cluster.store, run_id, 200.0)
-    late = progress.checkpoint_offered(
+    late = checkpoints.offered(
         cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", 11, "c" * 64), cluster.now
     )
-    assert progress.checkpoint_completed(cluster.store, late.id, cluster.now) == []
+    assert checkpoints.completed(cluster.store, late.id, cluster.now) == []
     assert first in {c.id for c in queries.checkpoints(cluster.store, run_id)}
 
 

@@ -28,7 +28,7 @@ def test_what_no_run_names_is_forgotten(cluster: Cluster) -> None:
         requests.request_stop(cluster.store, run_id, 101.0)
         for part in cluster.wished():
             cluster.report(part.fence, "stopped")
-        requests.delete(cluster.store, run_id)
+        requests.delete(cluster.store, run_id, cluster.now)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
 
 

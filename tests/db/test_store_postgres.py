@@ -16,7 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from dashboard.cli import run
-from db import nodes, progress, queries, requests, scheduling
+from db import checkpoints, nodes, progress, queries, requests, scheduling
 from db.engine import Store, StoreUnusable
 from db.models import File, Node, Part, Series
 from db.spec import RunSpec
@@ -257,7 +257,7 @@ def test_a_checkpoint_offered_twice_at_once_is_one(pair: list[Cluster]):
         offer = CheckpointOffer(path=f"{turn}.pt", size_bytes=1, sha256="0" * 64, written_at=1.0)
         found = at_once(
             *[
-                lambda c=c, o=offer: progress.checkpoint_offered(c.store, c.node_id, wish.fence, 0, o, 1.0).id
+                lambda c=c, o=offer: checkpoints.offered(c.store, c.node_id, wish.fence, 0, o, 1.0).id
                 for c in pair
             ]
         )

@@ -25,6 +25,13 @@ def upgrade() -> None:
         sa.Column("last_used_at", sa.Float(53), nullable=True),
         sa.Column("uses", sa.Integer(), nullable=False),
     )
+    for name in ("location", "upload_id", "trouble"):
+        op.add_column("checkpoints", sa.Column(name, sa.Text(), nullable=True))
+    op.create_table(
+        "discarded",
+        sa.Column("location", sa.Text(), primary_key=True),
+        sa.Column("discarded_at", sa.Float(precision=53), nullable=False),
+    )
 
 
 def downgrade() -> None:
