@@ -57,8 +57,10 @@ class Folder:
 
     @property
     def has_end_mark(self) -> bool:
-        """Whether one file is known to be written last, so that no long quiet needs to be waited for."""
-        return self.kind is Kind.SHARDED
+        """Whether one file is known to be written last, so that no long quiet needs to be waited for.
+
+        File times tick every few milliseconds: of the same tick, a shard may be of this save or of the next."""
+        return self.kind is Kind.SHARDED and _sharded_is_all_there(self, is_sure=True)
 
     def is_new(self, ignored: Mapping[str, FileKey]) -> bool:
         """Whether the attempt wrote any of what makes it a checkpoint."""
@@ -194,11 +196,15 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 # -- when they are whole -----------------------------------------------------------------------
 
 
-def _sharded_is_all_there(folder: Folder, below: str = "") -> bool:
-    """`.metadata` is renamed in last; an old one is older than the shards that are being written anew."""
+def _sharded_is_all_there(folder: Folder, below: str = "", *, is_sure: bool = False) -> bool:
+    """`.metadata` is renamed in last; an old one is older than the shards that are being written anew.
+
+    `is_sure`: newer than each of them, not only as new."""
     metadata = folder.members.get(f"{below}.metadata")
+    if metadata is None:
+        return False
     shards = [key for name, key in folder.members.items() if name.startswith(below) and ".distcp" in name]
-    return metadata is not None and all(key[2] <= metadata[2] for key in shards)
+    return all(key[2] < metadata[2] if is_sure else key[2] <= metadata[2] for key in shards)
 
 
 def _lightning_is_all_there(folder: Folder) -> bool:

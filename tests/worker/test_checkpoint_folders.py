@@ -198,6 +198,18 @@ def test_an_older_end_mark_does_not_cover_shards_that_are_written_anew(node: Nod
     assert content(taken) == {"step_5/.metadata": b"m", "step_5/__0_0.distcp": b"new"}
 
 
+@pytest.mark.parametrize(("shard_ns", "quiet_s"), [(0, 5), (-1, 1)], ids=["same tick", "older"])
+def test_a_shard_as_new_as_the_end_mark_may_be_of_the_next_save(
+    node: Node, shard_ns: int, quiet_s: int
+) -> None:
+    node.write(**{"step_1/__0_0.distcp": b"", "step_1/.metadata": b"m"})
+    now_ns = time.time_ns()
+    os.utime(node.work / "step_1/.metadata", ns=(now_ns, now_ns))
+    os.utime(node.work / "step_1/__0_0.distcp", ns=(now_ns + shard_ns, now_ns + shard_ns))
+    assert node.look() == []
+    assert [bool(node.look()) for _ in range(quiet_s)] == [False] * (quiet_s - 1) + [True]
+
+
 def test_deepspeeds_latest_must_have_reached_the_folder(node: Node) -> None:
     node.write(**{**DEEPSPEED, "ds/latest": b"global_step5"})
     assert node.settle() == []
