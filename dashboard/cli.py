@@ -15,6 +15,7 @@ from dashboard.commands import (
     launch,
     moving,
     output,
+    preflight,
     ranks,
     runs,
     starting,
@@ -51,6 +52,7 @@ app.command()(system.nodes)
 app.command()(system.drain)
 app.command()(system.undrain)
 app.command()(tokens.token)
+app.command()(preflight.preflight)
 app.command()(system.backup)
 app.command("migrate-store")(moving.migrate_store)
 app.command()(system.doctor)

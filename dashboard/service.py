@@ -17,6 +17,7 @@ from dashboard.files import Files
 from dashboard.live import Hub
 from dashboard.membership import Membership
 from dashboard.peers import Peers
+from dashboard.preflights import Preflights
 from dashboard.preview import check_target, with_recipe_defaults
 from dashboard.registry import NodeRegistry
 from dashboard.remedies import with_next_step
@@ -26,10 +27,10 @@ from dashboard.snapshots.keeping import Snapshots
 from db import join_tokens, policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.nodes import Registration
-from db.spec import Assignment, RunSpec
-from db.states import NodeFacts
+from db.spec import Assignment, CheckWish, RunSpec
+from db.states import CheckAnswer, NodeFacts
 from db.summary import SILENT_AFTER_S
-from db.views import LiveAttempt, NodeView, RunView, StacksView
+from db.views import CheckView, LiveAttempt, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
 LIVE_RUN_AGE_S = 0.2
@@ -52,6 +53,7 @@ class Service(Membership):
         self.rewrites = Rewrites(self.files)
         self.credentials = Credentials.load_or_create(settings.data)
         self.registry = NodeRegistry(store, self.clock)
+        self._preflights = Preflights(store, self.hub.wishes_changed)
         self.uploads: dict[int, object] = {}
         """Which request is bringing which checkpoint."""
         self._scheduling = threading.Lock()
@@ -137,6 +139,29 @@ class Service(Membership):
     def undrain(self, node: str) -> NodeView:
         """Give a node new runs again. Raises db.requests.NoSuchNode."""
         return self._drained(requests.undrain(self.store, node), "takes new runs again")
+
+    def preflight(self, nodes: list[str] | None = None, bandwidth: bool = False) -> int:
+        """Ask nodes (None: all that are alive) whether they can train together; returns the question's id.
+
+        Raises db.requests.NoSuchNode, Refused."""
+        return self._preflights.ask(nodes, bandwidth, self.clock())
+
+    def preflights(self) -> list[CheckView]:
+        """What was asked for on demand, newest first."""
+        return self._preflights.all()
+
+    def preflight_of(self, check_id: int) -> CheckView:
+        """One preflight, as far as it got. Raises db.requests.NoSuchCheck."""
+        return self._preflights.one(check_id)
+
+    def check_wishes(self, node_id: str) -> list[CheckWish]:
+        """The preflights a node takes part in."""
+        return self._preflights.wishes(node_id)
+
+    def check_answered(self, node_id: str, check_id: int, said: CheckAnswer) -> None:
+        """A node has answered a stage of a preflight."""
+        for run_id in self._preflights.answered(node_id, check_id, said, self.clock()):
+            self.run_changed(run_id)
 
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
@@ -229,6 +254,8 @@ class Service(Membership):
         self.schedule_in_turn()
         now = self.now_for_contact()
         self._let_go_of_lost_nodes(now)
+        for run_id in self._preflights.tick(now):
+            self.run_changed(run_id)
         silent = set()
         for live in queries.live_attempts(self.store):
             key = (live.run_id, live.attempt)

@@ -47,9 +47,14 @@ def remark(told: Sequence[Told]) -> str | None:
     return f"the nodes train with different Pythons: {said}"
 
 
-def waiting_for(nodes: Sequence[str]) -> str:
-    """Why no rank starts yet."""
-    return f"waits for {_names(nodes)} to say which Python trains there"
+def versions(interpreter: Mapping[str, Any]) -> dict[str, str | None]:
+    """What has to be the same on all nodes, as far as it matters; None where it is not known."""
+    return {what: version(interpreter) for what, version in _MUST_AGREE.items()}
+
+
+def names(nodes: Sequence[str]) -> str:
+    """Nodes in a sentence; a crowd is counted."""
+    return _names(nodes)
 
 
 def _torch(interpreter: Mapping[str, Any]) -> str:

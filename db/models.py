@@ -76,6 +76,8 @@ class Attempt(Base):
     ended_at: Mapped[float | None]
     master_addr: Mapped[str | None] = mapped_column(Text)
     master_port: Mapped[int | None]
+    preflighted_at: Mapped[float | None]
+    """When all its nodes were found fit to start together; from then on they may."""
 
 
 class Node(Base):
@@ -140,6 +142,8 @@ class Part(Base):
     error: Mapped[dict[str, Any] | None]
     interpreter: Mapped[dict[str, Any] | None]
     """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
+    preflight: Mapped[dict[str, Any] | None]
+    """What the node found before it might start."""
     stacks: Mapped[dict[str, Any] | None]
     """Where its ranks stood when somebody last asked."""
     reported_at: Mapped[float | None]
@@ -266,6 +270,59 @@ class FindingRow(Base):
     first_at: Mapped[float]
     gone_at: Mapped[float | None]
     """When it was no longer so; None while it is."""
+
+
+class Check(Base):
+    """A preflight that somebody asked for, or that a run needs for the bandwidth between its nodes."""
+
+    __tablename__ = "checks"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int | None] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), unique=True)
+    """The attempt that waits for it."""
+    python: Mapped[str | None] = mapped_column(Text)
+    bandwidth: Mapped[bool]
+    asked_at: Mapped[float]
+    """Wishes; everything below are facts."""
+    stage: Mapped[int]
+    """0: nodes look at themselves; 1: at the way to each other; each further one measures disjoint pairs."""
+    stage_at: Mapped[float]
+    rounds: Mapped[list[Any]]
+    """The pairs of each further stage: [[[node rank, node rank], …], …]."""
+    measured: Mapped[list[Any]]
+    """[node rank, node rank, bytes per second or null, what went wrong or null]."""
+    ended_at: Mapped[float | None] = mapped_column(index=True)
+
+
+class CheckPart(Base):
+    """One node's share of a preflight."""
+
+    __tablename__ = "check_parts"
+
+    check_id: Mapped[int] = mapped_column(ForeignKey("checks.id", ondelete="CASCADE"), primary_key=True)
+    node_rank: Mapped[int] = mapped_column(primary_key=True)
+    node_id: Mapped[str] = mapped_column(String(10), index=True)
+    node: Mapped[str] = mapped_column(Text)
+    """Its name then."""
+    devices: Mapped[list[Any]]
+    facts: Mapped[dict[str, Any] | None]
+    answered_stage: Mapped[int]
+    """The last stage it has answered; -1: none."""
+    silent_s: Mapped[float | None]
+    """Seconds since its last word when it was given up."""
+
+
+class PairPass(Base):
+    """Two nodes that an all-reduce went through between, and what they were then."""
+
+    __tablename__ = "pair_passes"
+
+    node_a: Mapped[str] = mapped_column(String(10), primary_key=True)
+    node_b: Mapped[str] = mapped_column(String(10), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    """Of both nodes' addresses and versions: another one has to be measured anew."""
+    bytes_per_s: Mapped[float]
+    at: Mapped[float]
 
 
 class HistoryEntry(Base):

@@ -35,6 +35,10 @@ class NoSuchNode(LookupError):
     """There is no node of that name or id."""
 
 
+class NoSuchCheck(LookupError):
+    """There is no preflight of that id."""
+
+
 class WrongState(Exception):
     """The run is not in a state in which this can be asked for."""
 

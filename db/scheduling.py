@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db import resizing
-from db.agreement import waiting_for
+from db.agreement import names as named
 from db.ends import expected_durations, expected_ends
 from db.engine import Store
 from db.fitting import want_of
@@ -115,7 +115,7 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
         names.append(f"{node.name} ({', '.join(placement.devices)})")
         nodes.append(node.name)
     if len(nodes) > 1:
-        attempt.waiting_for = waiting_for(nodes)
+        attempt.waiting_for = f"waits for {named(nodes)} to say which Python trains there"
     note(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
     _resize(session, attempt, len(nodes), now)
 

@@ -249,3 +249,43 @@ class Assignment(BaseModel):
     stacks_requested_at: float | None = None
     """When somebody last asked where every rank stands."""
     resume_from: ResumeFrom | None = None
+
+
+class CheckPeer(BaseModel):
+    """A node to find the way to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node_rank: int
+    address: str
+    port: int
+
+
+class CheckPair(BaseModel):
+    """An all-reduce to take part in, with one other node."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: Literal[0, 1]
+    address: str
+    """Of rank 0."""
+    port: int
+    backend: Literal["gloo", "nccl"]
+
+
+class CheckWish(BaseModel):
+    """What one node is asked to find out in one stage of a preflight."""
+
+    model_config = ConfigDict(frozen=True)
+
+    check_id: int
+    node_rank: int
+    """Its place among the nodes that are checked."""
+    stage: int
+    """0: about itself; 1: the way to the others; each further one an all-reduce."""
+    python: str | None = None
+    """The interpreter to train with; None: the node's default."""
+    devices: list[str] = []
+    """To measure with; empty: any GPU of the node."""
+    peers: list[CheckPeer] = []
+    pair: CheckPair | None = None

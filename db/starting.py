@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.agreement import Told, disagreement, remark, waiting_for
+from db.agreement import Told, disagreement, names, remark
 from db.models import Attempt, Node, Part
 from db.requests import note
 from db.states import LIVE_STATES, TERMINAL_STATES, Reason, State
@@ -26,7 +26,7 @@ def compare(session: Session, attempt: Attempt, now: float) -> None:
     """After a node has spoken: say for whom the others wait, or when all have, end what cannot agree."""
     found = _parts_and_nodes(session, attempt.fence)
     silent = [node for part, node in found if part.interpreter is None]
-    attempt.waiting_for = waiting_for(silent) if silent else None
+    attempt.waiting_for = f"waits for {names(silent)} to say which Python trains there" if silent else None
     if silent or attempt.stop_requested_at is not None:
         return
     told = [Told(node, part.interpreter or {}) for part, node in found]

@@ -63,6 +63,8 @@ class Reason(StrEnum):
     """The checkpoint to resume from could not be brought to the node."""
     HUNG = "hung"
     """Its ranks stopped stepping, and the run was to be ended then."""
+    PREFLIGHT = "preflight"
+    """Its nodes cannot train together: nothing was started."""
 
 
 class RankError(BaseModel):
@@ -83,6 +85,68 @@ class RankError(BaseModel):
     """Seconds since the epoch by the failing node's clock."""
     is_consequence: bool = False
     """The rank only noticed that another one was gone or late."""
+
+
+class Reached(BaseModel):
+    """How one node found the way to another one's port."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node_rank: int
+    """Whose port it is."""
+    address: str
+    port: int
+    took_s: float | None = None
+    trouble: Literal["silent", "refused", "no route", "foreign"] | None = None
+    problem: str | None = None
+    """What was seen instead of an answer, in a few words."""
+
+
+class NodeCheck(BaseModel):
+    """What a node finds out about itself before a run on several nodes, or when somebody asks for a preflight."""
+
+    address: str
+    """Where the other nodes reach it."""
+    interface: str | None = None
+    """The network card that has the address; None: there is none."""
+    interface_is_up: bool = True
+    port: int | None = None
+    """Where it listens for the others while it is checked."""
+    port_problem: str | None = None
+    interpreter: dict[str, Any] = {}
+    """Of the Python that trains; `problem` says why nothing can be trained with it."""
+    devices: list[str] = []
+    """GPUs looked at; empty on a CPU node."""
+    foreign_devices: list[str] = []
+    disk_path: str = ""
+    disk_free_bytes: int | None = None
+    clock_offset_s: float | None = None
+    """Its clock minus the server's."""
+    clock_error_s: float = 0.0
+    """Half the time the server's answer took: the offset is not known better."""
+    code: str | None = None
+    """SHA-256 of the code it would run; None where there is nothing to compare."""
+    is_prepared: bool = False
+    """Script, folders, links and the checkpoint to start from are there."""
+    problem: str | None = None
+    """Why the run's directory cannot be made ready here."""
+    reached: list[Reached] = []
+
+
+class Measured(BaseModel):
+    """An all-reduce between two nodes."""
+
+    bytes_per_s: float | None = None
+    problem: str | None = None
+
+
+class CheckAnswer(BaseModel):
+    """A node's answer to one stage of a preflight."""
+
+    stage: int = Field(ge=0)
+    facts: NodeCheck | None = None
+    reached: Annotated[list[Reached], Field(max_length=10_000)] = []
+    measured: Measured | None = None
 
 
 class PartReport(BaseModel):
@@ -106,6 +170,8 @@ class PartReport(BaseModel):
     error: RankError | None = None
     interpreter: dict[str, Any] | None = None
     """Of the Python that trains: path, python, torch, cuda, nccl (versions; None where there is none)."""
+    preflight: NodeCheck | None = None
+    """What the node found before it may start its share of a run on several nodes."""
 
 
 class Finding(BaseModel):

@@ -283,3 +283,40 @@ class JoinTokenView:
     last_used_at: float | None
     uses: int
     """How often a worker joined with it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing looked at on one node, or on the way from it to a peer."""
+
+    row: str
+    """What was looked at: alive, interpreter, torch, port, reach, disk, clock, …"""
+    node: str
+    peer: str | None
+    state: str
+    """ok, failed, warning (worth knowing, stops nothing), waiting or skipped."""
+    value: str
+    """What was found, in a few words."""
+    mend: str
+    """What to do about it; empty where nothing needs doing."""
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """A preflight: whether some nodes can train together."""
+
+    id: int | None
+    """None for what a run found before it started."""
+    asked_at: float
+    ended_at: float | None
+    run_id: str | None
+    """The run that it was made for."""
+    nodes: list[str]
+    cells: list[Cell]
+    bandwidth: list[list[float | None]]
+    """Bytes per second between two nodes, in the order of `nodes`; None where it was not measured."""
+
+    @property
+    def failed(self) -> list[Cell]:
+        """The red cells."""
+        return [cell for cell in self.cells if cell.state == "failed"]

@@ -11,8 +11,17 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from db.spec import Assignment, ResumeFrom
-from db.states import CheckpointOffer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
+from db.spec import Assignment, CheckWish, ResumeFrom
+from db.states import (
+    CheckAnswer,
+    CheckpointOffer,
+    Findings,
+    NodeFacts,
+    NodeLoad,
+    PartReport,
+    PointBatch,
+    Stacks,
+)
 from worker.mirror import OffsetMismatch as OffsetMismatch
 
 CONNECT_TIMEOUT_S = 3.0
@@ -64,11 +73,13 @@ class Registration(BaseModel):
 
 
 class Wishes(BaseModel):
-    """The complete list of what this node should be running."""
+    """The complete list of what this node should be running, and is to find out."""
 
     version: str
     watched: bool = False
     assignments: list[Assignment]
+    checks: list[CheckWish] = []
+    """The preflights it takes part in."""
 
 
 class FileOffsets(BaseModel):
@@ -138,6 +149,15 @@ class Client:
     def load(self, sample: NodeLoad) -> None:
         """A sample of the node's load; also says that the node is alive."""
         self._request("POST", "/api/worker/load", content=sample.model_dump_json())
+
+    def time(self) -> float:
+        """The server's clock, in seconds since the epoch."""
+        return float(self._json("GET", "/api/worker/time")["now"])
+
+    def answer_check(self, check_id: int, said: CheckAnswer) -> None:
+        """What the node found out for one stage of a preflight."""
+        path = f"/api/worker/checks/{check_id}"
+        self._request("POST", path, content=said.model_dump_json(), gone=Refused)
 
     def report(self, part: Part, report: PartReport) -> str:
         """What became of this node's part; returns the attempt's state on the server."""

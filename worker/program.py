@@ -22,6 +22,7 @@ from platformdirs import user_data_path
 
 from db.states import Device, NodeFacts
 from worker import hardware
+from worker.checks import Checks
 from worker.client import Adoption, Client, Refused, ServerAway, Unauthorized
 from worker.daemon import Backoff, Daemon
 from worker.handover import sees_server_disk
@@ -91,6 +92,8 @@ class Worker:
         node = _node(self._name, self._data, self._address, self._devices, options)
         self._python = node.python
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
+        gpus = [device.id for device in self._devices if device.kind == "cuda"]
+        self._checks = Checks(node, self._client, self._in_background, gpus)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
@@ -187,6 +190,7 @@ class Worker:
                 backoff.worked()
                 version = wishes.version
                 self._daemon.take(wishes)
+                self._checks.take(wishes.checks)
                 self._wake.set()
 
     def _register(self) -> None:

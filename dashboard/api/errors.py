@@ -10,13 +10,14 @@ from dashboard.refusals import error_body
 from db.join_tokens import NoSuchToken
 from db.nodes import NameTaken
 from db.progress import NotYours, Superseded
-from db.requests import NoSuchNode, NoSuchRun, Refused, WrongState
+from db.requests import NoSuchCheck, NoSuchNode, NoSuchRun, Refused, WrongState
 
 STATUS: dict[type[Exception], int] = {
     Refused: 422,
     NoSuchRun: 404,
     NoSuchNode: 404,
     NoSuchToken: 404,
+    NoSuchCheck: 404,
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,

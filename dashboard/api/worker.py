@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -18,7 +19,7 @@ from dashboard.service import Service
 from db import findings, progress, ranks
 from db.models import Series
 from db.progress import Arrival
-from db.states import Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
+from db.states import CheckAnswer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 
 router = APIRouter(prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
@@ -90,6 +91,19 @@ async def load(request: Request) -> Response:
     return Response(status_code=204)
 
 
+@router.get("/time")
+async def time_now(node_id: TheNode) -> Response:
+    """The clock that the node's own is compared with: the machine's, not one that never jumps."""
+    return answer({"now": time.time()})
+
+
+@router.post("/checks/{check_id}", status_code=204)
+def answer_check(service: TheService, node_id: TheNode, check_id: int, said: CheckAnswer) -> Response:
+    """What a node found out for one stage of a preflight; late and repeated answers change nothing."""
+    service.check_answered(node_id, check_id, said)
+    return Response(status_code=204)
+
+
 @router.post(PART + "/report")
 async def report(
     service: TheService, threads: TheThreads, node_id: TheNode, fence: int, node_rank: int, said: PartReport
@@ -133,7 +147,8 @@ async def points(request: Request, fence: int, node_rank: int) -> Response:
 
 def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
-    content = {"watched": watched, "assignments": document(assignments)}
+    checks = service.check_wishes(node_id)
+    content = {"watched": watched, "assignments": document(assignments), "checks": document(checks)}
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.agreement import MOST_NAMED, Told, disagreement, remark, waiting_for
+from db.agreement import MOST_NAMED, Told, disagreement, names, remark
 
 
 def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/python", **more):
@@ -65,8 +65,8 @@ def test_another_python_is_worth_a_remark_only():
 
 
 def test_who_is_waited_for():
-    assert waiting_for(["gpu-2"]) == "waits for gpu-2 to say which Python trains there"
-    assert waiting_for(["a", "b", "c"]) == "waits for a, b and c to say which Python trains there"
+    assert names(["gpu-2"]) == "gpu-2"
+    assert names(["a", "b", "c"]) == "a, b and c"
 
 
 VERSIONS = ["2.13.0", "2.13.0+cu126", "2.12.1", "12.6", "12.8.1", "", "git"]

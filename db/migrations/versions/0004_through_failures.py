@@ -32,6 +32,53 @@ def upgrade() -> None:
         sa.Column("location", sa.Text(), primary_key=True),
         sa.Column("discarded_at", sa.Float(precision=53), nullable=False),
     )
+    _preflight()
+
+
+def _preflight() -> None:
+    op.add_column("attempts", sa.Column("preflighted_at", sa.Float(precision=53), nullable=True))
+    op.execute("update attempts set preflighted_at = started_at")
+    op.add_column("parts", sa.Column("preflight", sa.JSON(none_as_null=True), nullable=True))
+    op.create_table(
+        "checks",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("fence", sa.Integer(), nullable=True),
+        sa.Column("python", sa.Text(), nullable=True),
+        sa.Column("bandwidth", sa.Boolean(), nullable=False),
+        sa.Column("asked_at", sa.Float(precision=53), nullable=False),
+        sa.Column("stage", sa.Integer(), nullable=False),
+        sa.Column("stage_at", sa.Float(precision=53), nullable=False),
+        sa.Column("rounds", sa.JSON(none_as_null=True), nullable=False),
+        sa.Column("measured", sa.JSON(none_as_null=True), nullable=False),
+        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
+        sa.ForeignKeyConstraint(["fence"], ["attempts.fence"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("fence"),
+    )
+    op.create_index(op.f("ix_checks_ended_at"), "checks", ["ended_at"])
+    op.create_table(
+        "check_parts",
+        sa.Column("check_id", sa.Integer(), nullable=False),
+        sa.Column("node_rank", sa.Integer(), nullable=False),
+        sa.Column("node_id", sa.String(10), nullable=False),
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("devices", sa.JSON(none_as_null=True), nullable=False),
+        sa.Column("facts", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("answered_stage", sa.Integer(), nullable=False),
+        sa.Column("silent_s", sa.Float(precision=53), nullable=True),
+        sa.ForeignKeyConstraint(["check_id"], ["checks.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("check_id", "node_rank"),
+    )
+    op.create_index(op.f("ix_check_parts_node_id"), "check_parts", ["node_id"])
+    op.create_table(
+        "pair_passes",
+        sa.Column("node_a", sa.String(10), nullable=False),
+        sa.Column("node_b", sa.String(10), nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("bytes_per_s", sa.Float(precision=53), nullable=False),
+        sa.Column("at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("node_a", "node_b"),
+    )
 
 
 def downgrade() -> None:

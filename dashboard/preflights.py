@@ -1,0 +1,54 @@
+"""Preflights as the dashboard runs them: asked for, answered by nodes, and driven on when a node is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from db import checks, gate
+from db.engine import Store
+from db.requests import NoSuchCheck
+from db.spec import CheckWish
+from db.states import CheckAnswer
+from db.views import CheckView
+
+
+class Preflights:
+    """Safe to use from any thread."""
+
+    def __init__(self, store: Store, wishes_changed: Callable[[], None]) -> None:
+        self._store, self._wishes_changed = store, wishes_changed
+
+    def ask(self, nodes: list[str] | None, bandwidth: bool, now: float) -> int:
+        """Ask nodes, by name or id (None: all that are alive). Raises NoSuchNode, Refused."""
+        check_id = checks.ask(self._store, nodes, bandwidth, now)
+        self._wishes_changed()
+        return check_id
+
+    def all(self) -> list[CheckView]:
+        """Those on demand, newest first."""
+        return checks.views(self._store)
+
+    def one(self, check_id: int) -> CheckView:
+        """As far as it got. Raises NoSuchCheck."""
+        found = checks.views(self._store, check_id)
+        if not found:
+            raise NoSuchCheck(f"There is no preflight {check_id}; the last {checks.KEPT} are kept.")
+        return found[0]
+
+    def wishes(self, node_id: str) -> list[CheckWish]:
+        """Those a node takes part in."""
+        return checks.wishes(self._store, node_id)
+
+    def answered(self, node_id: str, check_id: int, said: CheckAnswer, now: float) -> list[str]:
+        """Take an answer; returns the ids of the runs that went on by it."""
+        moved, run_ids = gate.check_answered(self._store, node_id, check_id, said, now)
+        if moved:
+            self._wishes_changed()
+        return run_ids
+
+    def tick(self, now: float) -> list[str]:
+        """Go on without nodes that are too late; returns the ids of the runs that went on by it."""
+        moved, run_ids = gate.checks_overdue(self._store, now)
+        if moved:
+            self._wishes_changed()
+        return run_ids

@@ -1,0 +1,31 @@
+"""An all-reduce between two processes of this machine, as two nodes would make it."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from db.spec import CheckPair
+from worker import bandwidth
+from worker.preparation import free_port
+
+
+def pair(rank: int, port: int) -> CheckPair:
+    return CheckPair(rank=rank, address="127.0.0.1", port=port, backend="gloo")
+
+
+def test_two_processes_measure_what_goes_between_them(monkeypatch) -> None:
+    monkeypatch.setattr(bandwidth, "SECONDS", 0.1)
+    port = free_port("127.0.0.1")
+    with ThreadPoolExecutor(2) as threads:
+        both = list(
+            threads.map(lambda rank: bandwidth.measure(pair(rank, port), sys.executable, "lo", []), (0, 1))
+        )
+    assert all(each.problem is None and each.bytes_per_s > 1e5 for each in both), both
+
+
+def test_a_python_without_torch_and_one_that_is_missing_say_so() -> None:
+    (found,) = (bandwidth.measure(pair(0, 1), "/nowhere/python", "lo", []),)
+    assert found.bytes_per_s is None and "/nowhere/python" in str(found.problem)
+    failed = bandwidth.measure(pair(0, 1), "/bin/false", "lo", [])
+    assert failed.problem == "no all-reduce: exit code 1"

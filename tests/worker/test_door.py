@@ -1,0 +1,77 @@
+"""How nodes find the way to each other, and tell a node from whatever else answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from db.spec import CheckPeer
+from worker.clock import offset
+from worker.door import Door, find_ways, knock
+from worker.preflight import least_free
+
+
+def at(port: int, node_rank: int = 0) -> CheckPeer:
+    return CheckPeer(node_rank=node_rank, address="127.0.0.1", port=port)
+
+
+def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
+    door = Door("127.0.0.1", 0, "rankzero abc/1")
+    found = find_ways([at(door.port, rank) for rank in range(40)], "rankzero abc/1")
+    assert [each.node_rank for each in found] == list(range(40)) and not any(each.problem for each in found)
+    door.close()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", door.port))  # without SO_REUSEADDR, as strict as a program can be
+        other.listen()
+
+
+def test_nobody_there_is_a_refusal() -> None:
+    door = Door("127.0.0.1", 0, "x")
+    door.close()
+    found = knock(at(door.port), "x")
+    assert (found.trouble, found.problem) == ("refused", "connection refused")
+
+
+def test_a_door_that_opens_a_moment_later_is_found() -> None:
+    door = Door("127.0.0.1", 0, "x")
+    door.close()
+    late: list[Door] = []
+    timer = threading.Timer(0.3, lambda: late.append(Door("127.0.0.1", door.port, "x")))
+    timer.start()
+    assert knock(at(door.port), "x").problem is None
+    late[0].close()
+
+
+@pytest.mark.parametrize("words", [b"SSH-2.0-OpenSSH_9.2\r\n", b""])
+def test_another_program_is_not_taken_for_a_node(words: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            guest, _ = server.accept()
+            guest.sendall(words)
+            guest.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        found = knock(at(server.getsockname()[1]), "rankzero abc/1")
+    assert (found.trouble, found.problem) == ("foreign", "another program answers")
+
+
+def test_a_taken_port_and_a_strange_address_open_no_door() -> None:
+    door = Door("127.0.0.1", 0, "x")
+    for address, port in (("127.0.0.1", door.port), ("192.0.2.1", 0)):
+        with pytest.raises(OSError):
+            Door(address, port, "x")
+    door.close()
+
+
+def test_the_offset_is_that_of_the_middle_of_the_quickest_answer() -> None:
+    assert abs(offset(lambda: 1000.0, now=lambda: 1005.0).seconds - 5) < 0.5
+    assert offset(lambda: 1000.0, now=lambda: 990.0).seconds < -9
+
+
+def test_the_fullest_disk_counts(tmp_path) -> None:
+    path, size_bytes = least_free([tmp_path, tmp_path / "missing"])
+    assert path == str(tmp_path) and size_bytes
+    assert least_free([]) == ("", None)
