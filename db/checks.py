@@ -152,8 +152,8 @@ def _fingerprint(*facts: NodeCheck) -> str:
 def _named(session: Session, wanted: Sequence[str]) -> list[Node]:
     found: dict[str, Node] = {}
     for name in wanted:
-        query = select(Node).where(or_(Node.name == name, Node.id == name)).order_by(Node.id != name)
-        node = session.scalars(query).first()
+        query = select(Node).where(or_(Node.name == name, Node.id == name), Node.removed_at.is_(None))
+        node = session.scalars(query.order_by(Node.id != name)).first()
         if node is None:
             raise NoSuchNode(f"There is no node {name!r}.")
         found[node.id] = node
@@ -161,8 +161,8 @@ def _named(session: Session, wanted: Sequence[str]) -> list[Node]:
 
 
 def _alive(session: Session, now: float) -> list[Node]:
-    query = select(Node).where(Node.last_seen >= now - SILENT_AFTER_S).order_by(Node.name)
-    return list(session.scalars(query))
+    query = select(Node).where(Node.last_seen >= now - SILENT_AFTER_S, Node.removed_at.is_(None))
+    return list(session.scalars(query.order_by(Node.name)))
 
 
 def _forget_old(session: Session) -> None:
