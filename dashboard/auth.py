@@ -19,7 +19,8 @@ from dashboard.access import Credentials
 from dashboard.login import local_path, login_page, signed_in
 from dashboard.refusals import error_body
 from dashboard.tensorboard_pass import METHODS, PREFIX, Passes
-from db.join_tokens import Admitted, TurnedAway
+from db.join_tokens import Admitted
+from db.nodes import TurnedAway
 
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
@@ -55,6 +56,7 @@ class Refusal:
 
     status: int
     message: str
+    field: str | None = None
 
 
 UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
@@ -67,7 +69,7 @@ class Guard:
         self,
         app: ASGIApp,
         credentials: Credentials,
-        node_of_token: Callable[[bytes], str | None],
+        node_of_token: Callable[[bytes], str | TurnedAway | None],
         judge_join: Callable[[bytes], Admitted | TurnedAway | None],
         allowed_hosts: Collection[str] = (),
         now: Callable[[], float] = time.time,
@@ -147,13 +149,12 @@ class Guard:
             return Principal("user", "bearer")
         if self.credentials.is_join(token):
             return Principal("join", "bearer")
-        verdict = self.judge_join(token)
+        verdict = self.judge_join(token) or self.node_of_token(token)
         if isinstance(verdict, TurnedAway):
-            return Refusal(401, verdict.message)
-        if verdict is not None:
+            return Refusal(410, verdict.message, "node") if verdict.is_node else Refusal(401, verdict.message)
+        if isinstance(verdict, Admitted):
             return Principal("join", "bearer", join_token=verdict.id)
-        node_id = self.node_of_token(token)
-        return None if node_id is None else Principal("node", "bearer", node_id)
+        return None if verdict is None else Principal("node", "bearer", verdict)
 
 
 def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
@@ -188,7 +189,7 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
     path = scope["path"]
     if principal.kind == "join" and not (path == REGISTER and scope.get("method") == "POST"):
         return Refusal(403, "The join token only registers workers.")
-    if principal.kind == "node" and (not path.startswith("/api/worker/") or path == REGISTER):
+    if principal.kind == "node" and not path.startswith("/api/worker/"):
         return Refusal(403, "A worker's token is only good for its own work.")
     if principal.kind == "user" and path.startswith("/api/worker/"):
         return Refusal(403, "This address is for workers; it takes a worker's token.")
@@ -246,7 +247,7 @@ async def _answer(
     elif scope["type"] == "http" and verdict.status == 401 and _wants_page(scope, headers):
         response = HTMLResponse(login_page(_address(scope)), 401)
     else:
-        response = JSONResponse(error_body(None, verdict.message), verdict.status)
+        response = JSONResponse(error_body(verdict.field, verdict.message), verdict.status)
     if isinstance(verdict, Refusal) and verdict.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     response.headers["Cache-Control"] = "no-store"

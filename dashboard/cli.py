@@ -14,6 +14,7 @@ from dashboard.commands import (
     diff,
     launch,
     moving,
+    nodes,
     output,
     preflight,
     ranks,
@@ -48,9 +49,9 @@ app.command()(checkpoints.download)
 app.command()(runs.stop)
 app.command()(runs.resume)
 app.command()(runs.delete)
-app.command()(system.nodes)
-app.command()(system.drain)
-app.command()(system.undrain)
+app.add_typer(nodes.nodes_app, name="nodes")
+app.command()(nodes.drain)
+app.command()(nodes.undrain)
 app.command()(tokens.token)
 app.command()(preflight.preflight)
 app.command()(system.backup)

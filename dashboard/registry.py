@@ -8,7 +8,8 @@ import threading
 from dashboard.clock import Clock
 from db import nodes
 from db.engine import Store
-from db.nodes import Heard
+from db.hosts import LOST_AFTER_S
+from db.nodes import Claim, Heard, TurnedAway
 from db.states import NodeFacts, NodeLoad
 
 log = logging.getLogger("rankzero")
@@ -25,27 +26,29 @@ class NodeRegistry:
         self._heard: dict[str, Heard] = {}
         self._lock = threading.Lock()
 
-    def node_of_token(self, token: bytes) -> str | None:
-        """The node that shows this token, or None."""
+    def node_of_token(self, token: bytes) -> str | TurnedAway | None:
+        """The node that shows this token, or why it is none any more, or None."""
         if (node_id := self._known.get(token)) is not None:
             return node_id
         try:
-            node_id = nodes.node_of_token(self._store, token.decode("ascii"))
+            found = nodes.node_of_token(self._store, token.decode("ascii"))
         except UnicodeDecodeError:
             return None
-        if node_id is not None:
-            self._known[token] = node_id
-        return node_id
+        if isinstance(found, str):
+            self._known[token] = found
+        return found
 
-    def register(self, facts: NodeFacts, node_id: str | None) -> nodes.Registration:
+    def register(
+        self, facts: NodeFacts, claim: Claim | None, lost_after_s: float = LOST_AFTER_S
+    ) -> nodes.Registration:
         """Take a worker in; its earlier token ends."""
-        registration = nodes.register_node(self._store, facts, node_id, self._clock())
+        registration = nodes.register_node(self._store, facts, claim, self._clock(), lost_after_s)
         self.forget(registration.node_id)
         log.info("node %s registered as %s", facts.name, registration.node_id)
         return registration
 
     def forget(self, node_id: str) -> None:
-        """The node has registered at another dashboard: its token from here has ended."""
+        """The node's token has ended: it registered elsewhere, or was removed."""
         with self._lock:
             self._known = {t: n for t, n in self._known.items() if n != node_id}
 

@@ -24,9 +24,9 @@ from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
-from db import join_tokens, policies, progress, queries, ranks, requests, scheduling
+from db import join_tokens, nodes, policies, progress, queries, ranks, requests, scheduling
 from db.engine import Store
-from db.nodes import Registration
+from db.nodes import Claim, Registration
 from db.spec import Assignment, CheckWish, RunSpec
 from db.states import CheckAnswer, NodeFacts
 from db.summary import SILENT_AFTER_S
@@ -190,14 +190,26 @@ class Service(Membership):
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
-    def register(self, facts: NodeFacts, node_id: str | None, join_token: str | None = None) -> Registration:
-        """Take a worker in; its earlier token ends, at every dashboard. Raises db.nodes.NameTaken."""
-        registration = self.registry.register(facts, node_id)
+    def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> Registration:
+        """Take a worker in; its earlier token ends, at every dashboard.
+
+        Raises db.nodes.NameTaken, db.nodes.IdentityEnded."""
+        registration = self.registry.register(facts, claim, self.settings.lost_after_s)
         if join_token is not None:
             join_tokens.used(self.store, join_token, self.clock())
-        if self.peers is not None:
-            self.peers.tell_registered(registration.node_id)
+        self._token_ended(registration.node_id)
         return registration
+
+    def remove_node(self, node: str) -> str:
+        """Take a node (its name or id) out of the cluster; returns its name.
+
+        Raises db.requests.NoSuchNode, db.requests.WrongState."""
+        node_id, name = nodes.remove_node(self.store, node, self.clock())
+        self.registry.forget(node_id)
+        self._token_ended(node_id)
+        log.info("node %s (%s) removed", name, node_id)
+        self.schedule()
+        return name
 
     def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
         """All a node should be running, and whether anybody looks at any of it live."""
@@ -292,6 +304,10 @@ class Service(Membership):
 
     def _forget_live_run(self, run_id: str) -> None:
         self._live_runs.pop(run_id, None)
+
+    def _token_ended(self, node_id: str) -> None:
+        if self.peers is not None:
+            self.peers.tell_registered(node_id)
 
     def _drained(self, node_id: str, now_it: str) -> NodeView:
         view = next(node for node in self.nodes() if node.id == node_id)

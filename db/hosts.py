@@ -37,7 +37,7 @@ def hosts(
     known = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
         Node.foreign_devices,
-    )  # fmt: skip
+    ).where(Node.removed_at.is_(None))  # fmt: skip
     found = []
     for node_id, name, devices, labels, last_seen, drain_requested_at, foreign in session.execute(known):
         silent_s = now - last_seen

@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 
 from db.engine import Store
 from db.models import JoinToken
-from db.nodes import hash_token
+from db.nodes import TurnedAway, hash_token
 from db.requests import Refused
 from db.views import JoinTokenView
 
@@ -34,13 +34,6 @@ class Admitted:
     """A worker that shows this token may register."""
 
     id: str
-
-
-@dataclass(frozen=True)
-class TurnedAway:
-    """The token was good once; the sentence says since when it is not, and what to do."""
-
-    message: str
 
 
 def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[JoinTokenView, str]:
@@ -105,9 +98,9 @@ def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | No
     if row is None or not hmac.compare_digest(row.secret_hash, hash_token(text)):
         return None
     if row.revoked_at is not None:
-        return TurnedAway(_ended(f"was revoked at {_when(row.revoked_at)}"))
+        return TurnedAway(_ended(f"was revoked at {_when(row.revoked_at)}"), is_node=False)
     if now >= row.expires_at:
-        return TurnedAway(_ended(f"expired at {_when(row.expires_at)}"))
+        return TurnedAway(_ended(f"expired at {_when(row.expires_at)}"), is_node=False)
     return Admitted(row.id)
 
 

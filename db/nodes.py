@@ -6,14 +6,17 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Node
-from db.states import NodeFacts, NodeLoad
+from db.hosts import LOST_AFTER_S
+from db.models import Attempt, Node, Part
+from db.requests import WrongState, node_named
+from db.states import LIVE_STATES, NodeFacts, NodeLoad
 
 NAME_HELD_S = 10.0
 """For so long after its last word a node's name belongs to it alone."""
@@ -21,6 +24,31 @@ NAME_HELD_S = 10.0
 
 class NameTaken(Exception):
     """Another worker that is alive has this name or this identity."""
+
+
+class IdentityEnded(Exception):
+    """The node that this worker was is gone for good: removed, or another worker goes on as it."""
+
+    field = "node"
+
+
+@dataclass(frozen=True)
+class TurnedAway:
+    """A credential was good once; the sentence says since when it is not, and what to do."""
+
+    message: str
+    is_node: bool = True
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Which node a worker says it is."""
+
+    node_id: str | None = None
+    proven: bool = False
+    """It has shown that node's own token."""
+    again: bool = False
+    """This very process was that node before."""
 
 
 class Heard(NamedTuple):
@@ -38,27 +66,55 @@ class Registration:
     token: str
 
 
-def register_node(store: Store, facts: NodeFacts, node_id: str | None, now: float) -> Registration:
-    """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken."""
+def register_node(
+    store: Store,
+    facts: NodeFacts,
+    claim: Claim | str | None,
+    now: float,
+    lost_after_s: float = LOST_AFTER_S,
+) -> Registration:
+    """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken, IdentityEnded."""
     token = secrets.token_urlsafe(32)
+    claim = claim if isinstance(claim, Claim) else Claim(claim)
     with store.write() as session:
-        node = _known_node(session, facts, node_id, now)
+        node = _known_node(session, facts, claim, now, lost_after_s)
         if node is None:
             node = Node(id=secrets.token_hex(5), first_seen=now)
             session.add(node)
         node.name, node.instance_id, node.hostname = facts.name, facts.instance_id, facts.hostname
         node.address, node.labels = facts.address, facts.labels
         node.devices = [device.model_dump() for device in facts.devices]
-        node.info = {**facts.info, "started_at": facts.started_at}
+        node.info = facts.info
         node.token_hash, node.last_seen = hash_token(token), now
         session.flush()
         return Registration(node.id, token)
 
 
-def node_of_token(store: Store, token: str) -> str | None:
-    """The node a token belongs to."""
+def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
+    """The node a token belongs to; of a node that was removed, what became of it."""
+    named = select(Node.id, Node.name, Node.removed_at).where(Node.token_hash == hash_token(token))
     with store.read() as session:
-        return session.scalar(select(Node.id).where(Node.token_hash == hash_token(token)))
+        found = session.execute(named).first()
+    if found is None:
+        return None
+    return TurnedAway(_was_removed(found.name, found.removed_at)) if found.removed_at else str(found.id)
+
+
+def remove_node(store: Store, node: str, now: float) -> tuple[str, str]:
+    """Wish that a node (its name or id) is no part of the cluster any more; returns its id and name.
+
+    What ran there stays in the history; its worker's token ends. Raises NoSuchNode, WrongState."""
+    with store.write() as session:
+        found = node_named(session, node)
+        live = select(Attempt.run_id).join(Part, Part.fence == Attempt.fence)
+        live = live.where(Part.node_id == found.id, Part.state.in_(LIVE_STATES)).order_by(Part.fence)
+        if runs := list(dict.fromkeys(session.scalars(live))):
+            raise WrongState(
+                f"Node {found.name} still has {' '.join(runs)}; stop {'it' if len(runs) == 1 else 'them'} first, "
+                "or drain the node and wait for the end."
+            )
+        found.removed_at = now
+        return found.id, found.name
 
 
 def node_seen(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:
@@ -98,18 +154,67 @@ def _foreign(load: NodeLoad) -> list[str] | None:
     return [gpu["id"] for gpu in load.gpus if gpu.get("foreign") and "id" in gpu] or None
 
 
-def _known_node(session: Session, facts: NodeFacts, node_id: str | None, now: float) -> Node | None:
-    if node_id is not None and (node := session.get(Node, node_id)) is not None:
-        if node.instance_id != facts.instance_id and facts.started_at < node.info.get("started_at", 0.0):
-            raise NameTaken(
-                f"Another worker started later with the identity of node {node.name}; this one ends. "
-                "If the data directory was copied, remove node/node.json from the copy."
-            )
-        return node
-    same_name = session.scalars(select(Node).where(Node.name == facts.name)).first()
-    if same_name is not None and now - same_name.last_seen < NAME_HELD_S:
+def _known_node(
+    session: Session, facts: NodeFacts, claim: Claim, now: float, lost_after_s: float
+) -> Node | None:
+    node = session.get(Node, claim.node_id) if claim.node_id is not None else None
+    if node is not None and node.removed_at is not None:
+        raise IdentityEnded(_was_removed(node.name, node.removed_at))
+    same_name = session.scalars(
+        select(Node).where(Node.name == facts.name, Node.removed_at.is_(None)).order_by(Node.last_seen.desc())
+    ).first()
+    if node is None:
+        return same_name and _may_replace(session, same_name, now, lost_after_s)
+    if node.instance_id != facts.instance_id:
+        _check_identity(node, facts, claim, now)
+    if same_name is not None and same_name is not node:
+        raise NameTaken(_name_taken(same_name))
+    return node
+
+
+def _check_identity(node: Node, facts: NodeFacts, claim: Claim, now: float) -> None:
+    """Somebody new says to be this node: its own worker started again, or one with a copy of its identity.
+
+    A copy made before the node last registered has a token that ended; a later one is on another machine."""
+    if now - node.last_seen >= NAME_HELD_S:
+        return
+    boots = (node.info.get("boot_id"), facts.info.get("boot_id"))
+    if claim.proven and (None in boots or boots[0] == boots[1]):
+        return
+    text = f"Node {node.name} is at work on {node.hostname} with this identity"
+    if claim.again:
+        raise IdentityEnded(f"{text}: a copy of this worker's data directory was started after it.")
+    raise NameTaken(
+        f"{text}. If the data directory was copied, remove node/node.json from the copy; it then joins as a node "
+        "of its own. If the worker only moved or restarted, it is let in a few seconds after the other is gone."
+    )
+
+
+def _may_replace(session: Session, node: Node, now: float, lost_after_s: float) -> Node:
+    """A worker without an identity takes over a name that nobody uses any more."""
+    silent_s = now - node.last_seen
+    if silent_s < NAME_HELD_S:
+        raise NameTaken(_name_taken(node))
+    live = session.scalars(select(Part.fence).where(Part.node_id == node.id, Part.state.in_(LIVE_STATES)))
+    if silent_s < lost_after_s and live.first() is not None:
         raise NameTaken(
-            f"A node named {facts.name!r} is already at work on {same_name.hostname}. "
-            "Names are unique: start this worker with --name OTHER."
+            f"A node named {node.name!r}, not heard of for {silent_s:.0f} s, has a run. If this worker replaces it, "
+            f"it is let in when that one counts as lost; otherwise start it with --name OTHER."
         )
-    return same_name
+    return node
+
+
+def _name_taken(node: Node) -> str:
+    return (
+        f"A node named {node.name!r} is already at work on {node.hostname}. "
+        f"Names are unique: start this worker with --name OTHER, or remove that node "
+        f"(`rankzero nodes remove {node.name}`)."
+    )
+
+
+def _was_removed(name: str, at: float) -> str:
+    when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"Node {name} was removed at {when}. To let this machine join again, delete node/node.json in the "
+        "worker's data directory and start it with a join token."
+    )

@@ -146,7 +146,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
             for part, run_id, number, strategy in session.execute(taken)
             for at, device in enumerate(part.devices)
         }
-        known = session.scalars(select(Node).order_by(Node.name))
+        known = session.scalars(select(Node).where(Node.removed_at.is_(None)).order_by(Node.name))
         return [_node_view(node, users, now, lost_after_s) for node in known]
 
 
@@ -361,6 +361,7 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
         may_start=starting.may_start(session, attempt.fence),
+        is_known=part.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )

@@ -138,6 +138,15 @@ def latest_attempt(session: Session, run_id: str) -> Attempt:
     return attempt
 
 
+def node_named(session: Session, node: str) -> Node:
+    """A node by its name or id. Raises NoSuchNode."""
+    named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None))
+    found = session.scalars(named.order_by(Node.id != node)).first()
+    if found is None:
+        raise NoSuchNode(f"There is no node {node!r}.")
+    return found
+
+
 def note(session: Session, run_id: str, attempt: int | None, now: float, text: str) -> None:
     """Add a line to the run's history."""
     session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text))
@@ -145,10 +154,7 @@ def note(session: Session, run_id: str, attempt: int | None, now: float, text: s
 
 def _set_drain(store: Store, node: str, at: float | None) -> str:
     with store.write() as session:
-        named = select(Node).where(or_(Node.name == node, Node.id == node)).order_by(Node.id != node)
-        found = session.scalars(named).first()
-        if found is None:
-            raise NoSuchNode(f"There is no node {node!r}.")
+        found = node_named(session, node)
         if at is None or found.drain_requested_at is None:
             found.drain_requested_at = at
         return found.id

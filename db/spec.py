@@ -246,6 +246,8 @@ class Assignment(BaseModel):
     master_port: int | None = None
     may_start: bool = True
     """False while nodes have still to say what they train with: no rank starts before they agree."""
+    is_known: bool = False
+    """The node has spoken of it: whoever has nothing of it on the disk is not who began it."""
     stacks_requested_at: float | None = None
     """When somebody last asked where every rank stands."""
     resume_from: ResumeFrom | None = None

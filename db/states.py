@@ -248,8 +248,6 @@ class NodeFacts(BaseModel):
     address: str
     devices: list[Device]
     labels: dict[str, str] = {}
-    started_at: float = 0.0
-    """When this worker process started: of two with one identity the later one is believed."""
     info: dict[str, Any] = {}
     """python (path), versions, cores, memory_bytes, platform."""
 

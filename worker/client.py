@@ -42,6 +42,10 @@ class Unauthorized(ServerAway):
     """The server does not know this node (any more): register, then send again."""
 
 
+class Ended(ServerAway):
+    """The node that this worker was was removed, or another worker goes on as it."""
+
+
 class Superseded(Exception):
     """The server has moved on from this attempt; its processes here must end."""
 
@@ -129,12 +133,16 @@ class Client:
         """Drop all connections."""
         self._http.close()
 
-    def register(self, facts: NodeFacts, node_id: str | None, join_token: str) -> Registration:
-        """Join, or come back as `node_id`; keeps the token that it is given."""
-        body = facts.model_dump(mode="json") | {"node_id": node_id}
+    def register(
+        self, facts: NodeFacts, node_id: str | None, bearer: str, again: bool = False
+    ) -> Registration:
+        """Join with a join token, or come back as `node_id`, best with that node's own; keeps the token it is given.
+
+        `again`: this very process was that node before."""
+        body = facts.model_dump(mode="json") | {"node_id": node_id, "again": again}
         # 409 is another worker under this name here, not an attempt that was superseded.
         answer = self._json(
-            "POST", "/api/worker/register", content=json.dumps(body), bearer=join_token, gone=Refused
+            "POST", "/api/worker/register", content=json.dumps(body), bearer=bearer, gone=Refused
         )
         registration = _read(Registration, answer)
         self.token = registration.token
@@ -283,6 +291,8 @@ def _raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exce
         raise ServerAway(f"{response.request.url.path} was answered {code}, and not by the server")
     if code == 401:
         raise Unauthorized(message)
+    if code == 410 and response.json()["detail"].get("field") == "node":
+        raise Ended(message)
     if code in (403, 404, 409, 410):
         raise gone(message)
     if code == 507:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from db.spec import RUN_ID, Assignment
+from db.states import PartReport, Reason
 from worker.attempt import Attempt, Background, Spawn
 from worker.client import Adoption, Client, Refused, ServerAway, ServerFull, Wishes
-from worker.notes import is_settled, write_whole
+from worker.notes import END_FILE, is_settled, write_whole
 from worker.preparation import Node
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,10 @@ class Daemon:
             folder = self._folder(assignment)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not (folder / ASSIGNMENT_FILE).exists():
+                if (
+                    assignment.is_known
+                ):  # by whoever was this node before: to start it here would be a second one
+                    write_whole(folder / END_FILE, self._without_it().model_dump_json())
                 write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
         except (OSError, ValueError) as error:
             self._tell(assignment.run_id, f"the directory of run {assignment.run_id} cannot be made: {error}")
@@ -137,6 +142,10 @@ class Daemon:
         attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
         self._attempts[attempt.key] = attempt
         return attempt
+
+    def _without_it(self) -> PartReport:
+        text = f"Node {self._node.name} came back without the run: its worker has another data directory now."
+        return PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
 
     def _folder(self, assignment: Assignment) -> Path:
         run_id = assignment.run_id

@@ -18,16 +18,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from platformdirs import user_data_path
-
 from db.states import Device, NodeFacts
-from worker import hardware
+from worker import hardware, processes
 from worker.checks import Checks
-from worker.client import Adoption, Client, Refused, ServerAway, Unauthorized
+from worker.client import Adoption, Client, Ended, Refused, Registration, ServerAway, Unauthorized
 from worker.daemon import Backoff, Daemon
 from worker.handover import sees_server_disk
 from worker.interpreter import describe
 from worker.notes import read_object, write_whole
+from worker.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.preparation import Node, training_environment
 
 log = logging.getLogger("worker")
@@ -37,17 +36,15 @@ CHECKPOINT_PAUSE_S = 0.2
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to hear of it."""
 LEAVE_LIMIT_S = 1.0
-
-
-class CannotRun(Exception):
-    """Why this worker cannot do its work, in one sentence."""
+ENDED_AFTER_S = 20.0
+"""For so long a server must go on saying that somebody else is this node, before runs are ended for it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`rankzero worker`: serve the server until SIGTERM; the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         return Worker(options).run()
     except CannotRun as error:
@@ -84,7 +81,7 @@ class Worker:
         self._lock = _lock_data(self._data)
         self._identity_file = self._data / "node" / "node.json"
         self._identity = read_object(self._identity_file)
-        self._join_token = _join_token(options, self._data)
+        self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
         self._address = options.address or hardware.address_towards(options.server)
         self._name = options.name or self._identity.get("name") or os.uname().nodename
@@ -102,6 +99,9 @@ class Worker:
         self._is_leaving = False
         self._signals = 0
         self._fatal: str | None = None
+        self._was_registered = False
+        self._ended_since: float | None = None
+        self._is_ended = False
 
     def run(self) -> int:
         """Work until a signal; returns the exit code."""
@@ -115,7 +115,7 @@ class Worker:
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
         while not self._signalled.wait(0.5) and self._fatal is None:
             pass
-        if self._signals and self._options.stop_runs:
+        if self._is_ended or (self._signals and self._options.stop_runs):
             self._end_runs()
         self._is_leaving = True
         self._wake.set()
@@ -179,6 +179,10 @@ class Worker:
                     self._register()
                     version = None
                 wishes = self._client.wishes(version, self._poll_wait_s)
+            except Ended as error:
+                self._registered.clear()
+                self._hear_of_end(str(error))
+                time.sleep(backoff.failed(time.monotonic()))
             except Unauthorized as error:
                 self._registered.clear()
                 log.info("the server asks this node to register: %s", error)
@@ -201,10 +205,10 @@ class Worker:
             address=self._address,
             devices=self._devices,
             labels=dict(self._options.label),
-            info=hardware.node_info() | {"interpreter": self._interpreter()},
+            info=hardware.node_info() | {"interpreter": self._interpreter(), "boot_id": processes.boot_id()},
         )
         try:
-            answer = self._client.register(facts, self._identity.get("node_id"), self._join_token)
+            answer = self._enter(facts)
         except (Unauthorized, Refused) as error:
             if not self._daemon.attempts:
                 self._fatal = f"{self._options.server} refuses this node: {error}"
@@ -214,8 +218,30 @@ class Worker:
         self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
         self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
         self._registered.set()
+        self._was_registered, self._ended_since = True, None
         way = "shares the server's disk" if self._adoption else "sends its checkpoints"
         log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+
+    def _enter(self, facts: NodeFacts) -> Registration:
+        """By the node's own token; where the server does not know that any more, by the join token."""
+        node_id = self._identity.get("node_id")
+        if self._client.token:
+            try:
+                return self._client.register(facts, node_id, self._client.token, self._was_registered)
+            except Unauthorized:
+                if not self._join_token:
+                    raise Unauthorized(
+                        f"it does not know this node's own token any more, and {NO_TOKEN}"
+                    ) from None
+        return self._client.register(facts, node_id, self._join_token, self._was_registered)
+
+    def _hear_of_end(self, message: str) -> None:
+        """This node is another worker's, or nobody's: what still trains here must not train twice."""
+        now = time.monotonic()
+        self._ended_since = now if self._ended_since is None else self._ended_since
+        log.warning("%s", message)
+        if not self._daemon.attempts or now - self._ended_since >= ENDED_AFTER_S:
+            self._is_ended, self._fatal = True, message
 
     def _interpreter(self) -> dict[str, Any]:
         """What the default interpreter has: where it cannot train, runs have to name another."""
@@ -230,6 +256,9 @@ class Worker:
             if self._registered.is_set():
                 try:
                     self._client.load(hardware.sample_load(self._data))
+                except Ended as error:
+                    self._registered.clear()
+                    self._hear_of_end(str(error))
                 except (ServerAway, Refused) as error:
                     log.debug("the load was not taken: %s", error)
                 time.sleep(self._heartbeat_s)
@@ -297,64 +326,3 @@ def _lock_data(data: Path) -> int:
             f"another worker already uses {data}. Stop it, or give this one a --data of its own."
         ) from None
     return descriptor
-
-
-def _join_token(options: argparse.Namespace, data: Path) -> str:
-    """From the environment, the file that was named, or the data directory shared with the server."""
-    if options.token_file is not None:
-        try:
-            return str(options.token_file.read_text().strip())
-        except OSError as error:
-            raise CannotRun(f"{options.token_file} cannot be read: {error.strerror}.") from error
-    if token := os.environ.get("RANKZERO_TOKEN"):
-        return token
-    try:
-        return (data / "join-token").read_text().strip()
-    except OSError:
-        raise CannotRun(
-            "a token is needed to join: set RANKZERO_TOKEN or --token-file to what "
-            "`rankzero token --join` prints on the server."
-        ) from None
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rankzero worker", description="Offer this machine's devices to a Rankzero server."
-    )
-    server = os.environ.get("RANKZERO_URL")
-    default_data = Path(os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False))
-    parser.add_argument("--server", default=server, required=server is None, metavar="URL")
-    parser.add_argument("--name", help="the node's name (default: the host's)")
-    parser.add_argument("--slots", type=_positive, help="devices to offer (default: all GPUs, else cores)")
-    parser.add_argument("--data", type=Path, default=default_data, metavar="DIR")
-    parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="instead of RANKZERO_TOKEN")
-    parser.add_argument("--stop-runs", action="store_true", help="end this node's runs on SIGTERM")
-    parser.add_argument(
-        "--python",
-        type=_interpreter_name,
-        default=os.environ.get("RANKZERO_PYTHON") or sys.executable,
-        metavar="PATH",
-        help="what trains where a run names nothing else (default: RANKZERO_PYTHON, else this worker's own)",
-    )
-    parser.add_argument("--address", help="where other nodes reach this one (default: as the server does)")
-    return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
-
-
-def _interpreter_name(text: str) -> str:
-    """A path holds wherever the worker was started from; links stay, because an environment's Python is one."""
-    return os.path.abspath(os.path.expanduser(text)) if os.sep in text else text  # noqa: PTH100, PTH111
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not key or not found:
-        raise argparse.ArgumentTypeError(f"{text!r} must be written as K=V")
-    return key, value

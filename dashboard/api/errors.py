@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.refusals import error_body
 from db.join_tokens import NoSuchToken
-from db.nodes import NameTaken
+from db.nodes import IdentityEnded, NameTaken
 from db.progress import NotYours, Superseded
 from db.requests import NoSuchCheck, NoSuchNode, NoSuchRun, Refused, WrongState
 
@@ -21,6 +21,7 @@ STATUS: dict[type[Exception], int] = {
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,
+    IdentityEnded: 410,
     NotYours: 403,
 }
 

@@ -27,3 +27,9 @@ def drain(service: TheService, node: str) -> Response:
 def undrain(service: TheService, node: str) -> Response:
     """Give a node new runs again."""
     return answer(service.undrain(node))
+
+
+@router.delete("/nodes/{node}")
+def remove(service: TheService, node: str) -> Response:
+    """Take a node out of the cluster, by its name or id: its worker ends, what ran there stays readable."""
+    return answer({"name": service.remove_node(node)})

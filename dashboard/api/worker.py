@@ -18,6 +18,7 @@ from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
 from db import findings, progress, ranks
 from db.models import Series
+from db.nodes import Claim
 from db.progress import Arrival
 from db.states import CheckAnswer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 
@@ -35,6 +36,8 @@ class Registering(NodeFacts):
     """A node's facts, and the identity it had before."""
 
     node_id: str | None = None
+    again: bool = False
+    """This very process was that node before."""
 
 
 @router.post("/register")
@@ -42,8 +45,9 @@ async def register(
     service: TheService, threads: TheThreads, asking: TheAsking, facts: Registering
 ) -> Response:
     """Take a worker in; its token from now on is in the answer."""
-    told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id"}))
-    registration = await threads.run(service.register, told, facts.node_id, asking.join_token)
+    told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id", "again"}))
+    claim = Claim(asking.node_id or facts.node_id, asking.node_id is not None, facts.again)
+    registration = await threads.run(service.register, told, claim, asking.join_token)
     await threads.run(service.schedule_in_turn)
     settings = service.settings
     return answer(

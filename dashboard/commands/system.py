@@ -1,83 +1,16 @@
-"""`rankzero nodes, backup, doctor`: the installation itself."""
+"""`rankzero backup, doctor`: the installation itself."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
 from dashboard.client import default_data
 from dashboard.commands.options import Data, Json, server_at
-from dashboard.commands.printing import print_json, print_table, say
+from dashboard.commands.printing import print_json, say
 from dashboard.views import formats
-
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
-
-
-def nodes(data: Data = None, as_json: Json = False) -> None:
-    """List nodes and what is free on them."""
-    found = server_at(data).get("/api/nodes")
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("No node has joined. `rankzero up` brings one; others join by `rankzero worker --server URL`.")
-    else:
-        titles = ("name", "state", "address", "slots", "free", "devices", "runs", "last seen")
-        print_table(titles, [row(node, time.time()) for node in found], right=frozenset({3, 4}))
-
-
-def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Start nothing new on a node; what runs there goes on until it ends."""
-    found = server_at(data).post(node_path(node, "drain"))
-    runs = running(found)
-    go = "goes on until its end" if len(runs) == 1 else "go on until their ends"
-    left = f"; {formats.plural(len(runs), 'run')} there {go}: {' '.join(runs)}" if runs else ""
-    told(found, as_json, f"Node {found['name']} is draining: nothing new starts there{left}.")
-
-
-def undrain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Give a drained node new runs again."""
-    found = server_at(data).post(node_path(node, "undrain"))
-    told(found, as_json, f"Node {found['name']} takes new runs again.")
-
-
-def node_path(node: str, wish: str) -> str:
-    """Where the dashboard takes a wish for a node."""
-    return f"/api/nodes/{quote(node, safe='')}/{wish}"
-
-
-def told(node: dict[str, Any], as_json: bool, sentence: str) -> None:
-    """The node as JSON, or what became of the wish in words."""
-    if as_json:
-        print_json(node)
-    else:
-        say(sentence)
-
-
-def running(node: dict[str, Any]) -> list[str]:
-    """Ids of the runs that have devices there."""
-    return sorted({device["run_id"] for device in node["devices"] if device.get("run_id")})
-
-
-def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
-    """A node's cells in the list."""
-    devices: list[dict[str, Any]] = node["devices"]
-    kinds: dict[str, int] = {}
-    for device in devices:
-        kinds[device["name"]] = kinds.get(device["name"], 0) + 1
-    return (
-        node["name"],
-        node["state"] + (", draining" if node.get("draining") else ""),
-        node["address"],
-        node["slots"],
-        node["free"],
-        ", ".join(f"{count} x {name}" for name, count in kinds.items()),
-        " ".join(running(node)),
-        formats.ago(node["last_seen"], now) if node.get("last_seen") else formats.UNKNOWN,
-    )
 
 
 def backup(

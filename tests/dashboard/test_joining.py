@@ -8,8 +8,9 @@ import pytest
 
 from dashboard import cli
 from dashboard.joining import Listening, how_to_join
+from db.states import NodeLoad
 from tests.dashboard.running import FakeNode, Running
-from worker.client import Unauthorized
+from worker.client import Ended, Unauthorized
 
 OPEN = Listening("0.0.0.0", 8765, "10.0.0.1")
 
@@ -117,3 +118,36 @@ def test_the_command_line_makes_lists_and_revokes(
         ["--join", "--list", "--revoke", "x"],
     ):
         assert cli.run(["token", *wrong]) == 2
+
+
+def test_a_node_comes_back_with_its_own_token_when_its_join_token_has_ended(dashboard: Running) -> None:
+    token = made(dashboard)
+    node = joining(dashboard, token["token"], "n1")
+    dashboard.http.delete(f"/api/join-tokens/{token['id']}")
+    own = node.client.token
+    back = node.client.register(node.facts.model_copy(update={"instance_id": "later"}), None, own)
+    assert back.node_id == node.identity.node_id and back.token != own
+    with pytest.raises(Unauthorized):
+        node.client.register(node.facts, back.node_id, own)
+    assert dashboard.http.get("/api/join-tokens").json()[0]["uses"] == 1
+
+
+def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    run_id = dashboard.launch()
+    assert cli.run(["nodes", "remove", "n0"]) == 1
+    assert f"Node n0 still has {run_id}; stop it first" in capsys.readouterr().err
+    node.report(node.part(), "succeeded")
+    assert cli.run(["nodes", "remove", "n0"]) == 0
+    assert "Node n0 is removed" in capsys.readouterr().out
+    with pytest.raises(Ended, match=r"Node n0 was removed at .* delete node/node.json"):
+        node.client.load(NodeLoad())
+    with pytest.raises(Ended, match="Node n0 was removed"):
+        node.client.register(node.facts, node.identity.node_id, dashboard.join_token)
+    assert dashboard.http.get("/api/nodes").json() == []
+    assert dashboard.http.get(f"/api/runs/{run_id}").json()["state"] == "succeeded"
+    assert cli.run(["nodes", "remove", "n0"]) == 1
+    assert cli.run(["nodes", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []

@@ -14,6 +14,7 @@ import pytest
 
 from db import queries
 from db.channel import Channel
+from db.nodes import Claim
 from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
 from worker.client import ServerAway, Unauthorized
@@ -157,8 +158,8 @@ def test_each_dashboard_keeps_its_own_proof_of_a_shared_disk(pair):
 
 def test_a_token_that_was_renewed_at_one_ends_at_the_other(pair, node: FakeNode):
     node.client.wishes(None, 0)
-    again = node.facts.model_copy(update={"started_at": 5.0, "instance_id": "later"})
-    renewed = pair[1].service.register(again, node.identity.node_id)
+    again = node.facts.model_copy(update={"instance_id": "later"})
+    renewed = pair[1].service.register(again, Claim(node.identity.node_id, proven=True))
     assert renewed.token != node.client.token
 
     def is_refused() -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from db.states import CheckpointOffer, Findings, PartReport, PointBatch
 from tests.worker.fake_server import FakeServer
-from worker.client import ChecksumMismatch, Part, ServerAway, Superseded
+from worker.client import ChecksumMismatch, Ended, Part, ServerAway, Superseded, Unauthorized
 from worker.mirror import OffsetMismatch
 
 
@@ -25,7 +25,9 @@ class HttpServer:
         self.wished: list = []
         self.watched = False
         self.registered: list[dict] = []
-        self.refuses_nodes = False
+        self.refuses_nodes = self.has_removed_node = False
+        self.knows_nodes = True
+        """False as after a store of yesterday was put back."""
         self.loads = 0
         self.points_at: list[tuple[float, int]] = []
         handler = type("Handler", (_Handler,), {"server_of": self})
@@ -76,6 +78,10 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 409, {"detail": {"field": None, "message": str(error)}}
         except ChecksumMismatch as error:
             status, answer = 422, {"detail": {"field": None, "message": str(error)}}
+        except Unauthorized as error:
+            status, answer = 401, {"detail": {"field": None, "message": str(error)}}
+        except Ended as error:
+            status, answer = 410, {"detail": {"field": "node", "message": str(error)}}
         except ServerAway:
             self.close_connection = True
             return
@@ -88,15 +94,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, query: dict, body: bytes) -> dict:
         server = self.server_of
+        bearer = self.headers["authorization"].removeprefix("Bearer ")
+        if server.has_removed_node:
+            raise Ended("Node gpu-3 was removed.")
         if path == "/api/worker/wishes":
-            if self.headers["authorization"] != "Bearer node-token":
-                raise Superseded("unknown node")
+            if bearer != "node-token":
+                raise Unauthorized("unknown node")
             return server.wishes(query.get("version", ""), float(query["wait"]))
         with server.lock:
             if path == "/api/worker/register":
-                if server.refuses_nodes or self.headers["authorization"] != "Bearer join-token":
+                if server.refuses_nodes:
                     raise Superseded("the name is taken")
-                server.registered.append(json.loads(body))
+                if bearer != "join-token" and not (bearer == "node-token" and server.knows_nodes):
+                    raise Unauthorized("This join token expired.")
+                server.registered.append(json.loads(body) | {"bearer": bearer})
                 return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2}
             if path == "/api/worker/load":
                 server.loads += 1

@@ -612,3 +612,12 @@ def test_points_arrive_once_whatever_is_killed(node):
     node.server.is_away = False
     node.until_settled()
     assert [point[0] for point in node.server.series["train/loss"]] == list(range(400))
+
+
+def test_what_another_worker_began_as_this_node_is_not_started_a_second_time(node):
+    """A data directory that was lost, or an identity that was copied without it."""
+    node.wish(node.assignment(node.script(WAITING), is_known=True))
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
+    assert "Node n0 came back without the run" in end.message
+    assert node.supervisors == []

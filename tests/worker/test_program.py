@@ -155,6 +155,57 @@ def test_a_node_that_is_refused_says_why_it_leaves(program, server):
     assert "refuses this node: the name is taken" in program.log.read_text()
 
 
+def test_a_node_that_has_joined_needs_no_join_token_any_more(program, server):
+    program.start()
+    until(lambda: server.loads)
+    program.process.kill()
+    program.process.wait()
+    program.start(token="")
+    until(lambda: len(server.registered) == 2)
+    assert [(one["bearer"], one["node_id"]) for one in server.registered] == [
+        ("join-token", None),
+        ("node-token", "n1"),
+    ]
+
+
+def test_a_node_whose_own_token_is_not_known_any_more_joins_again(program, server):
+    program.start()
+    until(lambda: server.loads)
+    program.process.kill()
+    program.process.wait()
+    server.knows_nodes = False
+    program.start()
+    until(lambda: len(server.registered) == 2)
+    assert (server.registered[1]["bearer"], server.registered[1]["node_id"]) == ("join-token", "n1")
+    program.process.kill()
+    program.process.wait()
+    assert program.start(token="").wait(30) == 1
+    assert "it does not know this node's own token any more, and a token is needed" in program.log.read_text()
+
+
+def test_an_expired_join_token_is_told_and_not_tried_for_ever(program, server):
+    assert program.start(token="rzjoin-old").wait(30) == 1
+    assert "refuses this node: This join token expired." in program.log.read_text()
+
+
+def test_a_removed_node_says_so_and_leaves(program, server):
+    worker = program.start()
+    until(lambda: server.loads)
+    server.has_removed_node = True
+    assert worker.wait(30) == 1
+    assert "rankzero worker: Node gpu-3 was removed." in program.log.read_text()
+
+
+@pytest.mark.long
+def test_a_node_that_is_another_workers_now_ends_what_it_trains(program, server):
+    worker = training(program, server)
+    server.has_removed_node = True
+    time.sleep(2)
+    assert processes.of_attempt(RUN, 1) != []  # a server may be wrong for a moment
+    assert worker.wait(90) == 1
+    assert processes.of_attempt(RUN, 1) == []
+
+
 def test_without_a_token_it_says_where_to_get_one(program, server):
     assert program.start(token="").wait(30) == 1
     assert "rankzero token --join" in program.log.read_text()
