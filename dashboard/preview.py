@@ -13,6 +13,7 @@ from dashboard.room import nodes_for, with_devices_counted
 from dashboard.snapshots.bringing import CodeWish, check
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
+from db import resizing
 from db.requests import Refused
 from db.spec import RunSpec
 from db.views import NodeView
@@ -43,6 +44,26 @@ class Preview:
 
 
 @dataclass(frozen=True)
+class Size:
+    """What an attempt would be on so many nodes; `lr` after scaling."""
+
+    nodes: int
+    world_size: int
+    batch_size: int | None
+    accumulate: int
+    global_batch_size: int | None
+    lr: float | None
+
+
+@dataclass(frozen=True)
+class ElasticPreview(Preview):
+    """A run that may start with fewer nodes; the rest is as on all of them."""
+
+    sizes: list[Size]
+    """The fewest nodes first."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A training loop that ships, with the options it takes."""
 
@@ -63,13 +84,24 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
         launch.plan(_with_entry(spec), node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
         for rank in shown
     ]
-    return Preview(
+    planned = Preview(
         lr=spec.scaled_lr,
         global_batch_size=cautions.with_script_figures(spec).global_batch_size,
         world_size=spec.world_size,
         commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
         warnings=_warnings(spec, nodes, is_brought),
     )
+    return ElasticPreview(**vars(planned), sizes=_sizes(spec)) if spec.elastic else planned
+
+
+def _sizes(spec: RunSpec) -> list[Size]:
+    return [
+        Size(
+            now.nodes, now.world_size, now.batch_size, now.accumulate,
+            cautions.with_script_figures(now).global_batch_size, now.scaled_lr,
+        )
+        for now in resizing.sizes(spec)
+    ]  # fmt: skip
 
 
 def recipes() -> list[Recipe]:
@@ -172,12 +204,13 @@ def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     per_node = spec.gpus_per_node or 1
     able = [node for node in nodes if node.slots >= per_node]
     free = [node for node in nodes if node.free >= per_node and node.state == "alive"]
-    need = f"{_count(spec.nodes, 'node')} with {_count(per_node, 'slot')} each"
-    if len(able) < spec.nodes:
+    fewest = spec.fewest_nodes if spec.elastic else spec.nodes
+    need = f"{_count(fewest, 'node')} with {_count(per_node, 'slot')} each"
+    if len(able) < fewest:
         found.append(
             f"The run needs {need}; {len(able)} of the known nodes have that many. It cannot start here."
         )
-    elif len(free) < spec.nodes:
+    elif len(free) < fewest:
         found.append(f"The run needs {need}; {len(free)} have them free now. It will wait in the queue.")
     return found
 

@@ -16,6 +16,7 @@ MORE_LABELS = {
     "probe": "Probe",
     "hang_after_s": "Hang after",
     "on_hang": "On a hang",
+    "elastic": "Grows and shrinks",
 }
 PAIRS = {"env": "Environment", "links": "Link"}
 INTERPRETER = {

@@ -33,6 +33,12 @@ def effective(spec: RunSpec, changed: Mapping[str, Any] | None) -> RunSpec:
     return spec.model_copy(update=dict(changed)) if changed else spec
 
 
+def sizes(spec: RunSpec) -> list[RunSpec]:
+    """What the attempts of a run may be, the fewest nodes first; of very many numbers of nodes the fewest ones."""
+    numbers = range(spec.fewest_nodes, spec.nodes + 1)[:MOST_TRIED]
+    return [effective(spec, changes(spec, nodes)) for nodes in numbers]
+
+
 def sentence(spec: RunSpec, nodes: int) -> str:
     """on 1 of 2 nodes, 2 of 4 ranks: global batch 64 kept, accumulation 1 → 2; learning rate 0.1 unchanged"""
     if nodes == spec.nodes:

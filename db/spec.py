@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -37,6 +37,10 @@ def _plain_text(value: str) -> str:
     if len(value.encode(errors="surrogatepass")) >= MAX_ARGUMENT_BYTES:
         raise ValueError("must be shorter than 128 KiB, the longest argument Linux passes to a program")
     return value
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _one_line(value: str) -> str:
@@ -85,6 +89,7 @@ class RunSpec(BaseModel):
     name: Label = ""
     project: Label = "default"
     nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    """In words also MIN:MAX, which makes it elastic with `min_nodes` MIN."""
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes per node; `None` becomes the free slots of the emptiest node when the run is submitted."""
     batch_size: Count | None = None
@@ -133,6 +138,21 @@ class RunSpec(BaseModel):
     pool: Pool = "nodes"
     slurm: SlurmOptions = SlurmOptions()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nodes_may_be_a_range(cls, given: Any) -> Any:
+        nodes = given.get("nodes") if isinstance(given, dict) else None
+        if not isinstance(nodes, str) or ":" not in nodes:
+            return given
+        fewest, _, most = (text.strip() for text in nodes.partition(":"))
+        if not (_is_count(fewest) and _is_count(most)) or int(fewest) > int(most):
+            raise ValueError(
+                f"nodes must be a number, or MIN:MAX for a run that grows and shrinks, got {nodes[:40]!r}"
+            )
+        if str(given.get("min_nodes") or fewest) != fewest:
+            raise ValueError(f"min_nodes is named twice: nodes {nodes} says {fewest}")
+        return given | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
+
     @field_validator("env")
     @classmethod
     def _environment_is_settable(cls, env: dict[str, str]) -> dict[str, str]:
@@ -163,6 +183,12 @@ class RunSpec(BaseModel):
             raise ValueError(f"strategy {self.strategy} is one process on one node: nodes must be 1")
         if self.min_nodes is not None and self.min_nodes > self.nodes:
             raise ValueError(f"min_nodes must be at most nodes: {self.min_nodes} is more than {self.nodes}")
+        if self.elastic and self.min_nodes is None:
+            raise ValueError(
+                "min_nodes must be named for an elastic run: write nodes as MIN:MAX, for example 2:4"
+            )
+        if self.torchrun_restarts and self.effective_launcher == "python":
+            raise ValueError("torchrun_restarts needs a launcher: python starts the script without one")
         if self.on_nodes and len(set(self.on_nodes)) < self.nodes:
             raise ValueError(
                 f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
@@ -177,6 +203,11 @@ class RunSpec(BaseModel):
     def effective_launcher(self) -> Launcher:
         """torchrun, unless the spec says otherwise or the strategy is a single process."""
         return self.launcher or ("python" if self.strategy in ("dp", "single") else "torchrun")
+
+    @property
+    def node_range(self) -> str:
+        """What a person writes for `nodes`: 4, or 2:4 for an elastic run."""
+        return f"{self.min_nodes}:{self.nodes}" if self.elastic else str(self.nodes)
 
     @property
     def fewest_nodes(self) -> int:

@@ -127,6 +127,7 @@ def _launcher(spec: RunSpec, place: Place) -> list[str]:
         *start,
         *_rendezvous(spec, place),
         f"--nproc-per-node={spec.processes_per_node}",
+        *([f"--max-restarts={spec.torchrun_restarts}"] if spec.torchrun_restarts else []),
         f"--log-dir={place.attempt_dir}/logs/torchrun",
         "--redirects=3",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from dashboard.snapshots.git_address import is_git_address
 from worker.launch import recipe_names
 
 AS_GIVEN = (
-    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
-    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s"
+    "name project gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
+    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s "
+    "max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
 
 
@@ -55,6 +57,11 @@ def launch(
     probe: options.Probe = None,
     hang_after_s: options.HangAfter = None,
     on_hang: options.OnHanging = None,
+    max_restarts: options.MaxRestarts = None,
+    min_nodes: options.MinNodes = None,
+    on_lost_node: options.OnLost = None,
+    lr_on_resize: options.Resized = None,
+    torchrun_restarts: options.TorchrunRestarts = None,
     stop_grace_s: options.StopGrace = None,
     priority: options.Priority = None,
     label: options.Labels = None,
@@ -81,6 +88,7 @@ def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
     workdir = given["workdir"]
     links = pairs(given["link"], "links")
     spec = {name: given[name] for name in AS_GIVEN} | {
+        "nodes": nodes_wished(given["nodes"]),
         "target": resolve_target(given["target"], has_start, is_local),
         "args": given["args"] or None,
         "wait_for_nodes": given["wait_for_nodes"] or None,
@@ -156,6 +164,15 @@ def submit(server: Server, spec: dict[str, Any], wait: bool, as_json: bool) -> N
             say(f"Run {run['id']} succeeded.")
 
 
+def nodes_wished(text: str | None) -> int | str | None:
+    """N as a number, MIN:MAX as it is."""
+    if text is None or re.fullmatch(r"-?\d+:\d+", text):
+        return text
+    if not re.fullmatch(r"-?\d+", text):
+        raise CommandFailed(f"nodes: must be N or MIN:MAX, for example 2 or 2:4, got {text!r}.", 2)
+    return int(text)
+
+
 def show_preview(preview: dict[str, Any], as_json: bool) -> None:
     """What a run would be, for people or as JSON."""
     if as_json:
@@ -165,6 +182,8 @@ def show_preview(preview: dict[str, Any], as_json: bool) -> None:
     say(f"world size         {preview['world_size']}")
     say(f"global batch size  {'as the script has it' if batch is None else batch}")
     say(f"learning rate      {'as the script has it' if rate is None else f'{rate:.12g}'}")
+    for size in preview.get("sizes", [])[:-1]:
+        say(_size_line(size))
     for command in preview["commands"]:
         say(f"node {command['node_rank']}:")
         for key, value in sorted(command["env"].items()):
@@ -172,3 +191,11 @@ def show_preview(preview: dict[str, Any], as_json: bool) -> None:
         print(f"  {printable(shlex.join(command['argv']))}")
     for warning in preview["warnings"]:
         warn(f"Note: {warning}")
+
+
+def _size_line(size: dict[str, Any]) -> str:
+    batch, rate = size["global_batch_size"], size["lr"]
+    figures = [f"{size['world_size']} ranks", f"accumulation {size['accumulate']}"]
+    figures += [f"global batch {batch}"] if batch is not None else []
+    figures += [f"learning rate {rate:.12g}"] if rate is not None else []
+    return f"on {size['nodes']} node{'s' if size['nodes'] > 1 else ''}{'':<8}  {', '.join(figures)}"

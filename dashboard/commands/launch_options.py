@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from db.spec import Launcher, LrScaling, OnHang, Precision, Strategy
+from db.spec import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Precision, Strategy
 from worker.launch import recipe_names
 
 
@@ -31,7 +31,14 @@ Args = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="What to call the run.")]
 Project = Annotated[str | None, typer.Option(help="What it belongs to.", show_default="default")]
-Nodes = Annotated[int | None, typer.Option(help="Number of nodes.", show_default="1")]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|MIN:MAX",
+        help="Number of nodes; as a range it starts with those there are, and grows and shrinks at a checkpoint.",
+        show_default="1",
+    ),
+]
 GpusPerNode = Annotated[
     int | None, typer.Option("--gpus-per-node", help="Processes per node.", show_default="all free slots")
 ]
@@ -80,6 +87,28 @@ HangAfter = Annotated[
 OnHanging = Annotated[
     OnHang | None,
     typer.Option("--on-hang", help="What a hang leads to; resume: the next attempt.", show_default="report"),
+]
+MaxRestarts = Annotated[
+    int | None,
+    typer.Option(
+        help="Attempts opened by themselves, from the last checkpoint, after one failed.", show_default="0"
+    ),
+]
+MinNodes = Annotated[
+    int | None, typer.Option(help="With so many a later attempt makes do.", show_default="as --nodes")
+]
+OnLost = Annotated[
+    OnLostNode | None,
+    typer.Option(
+        "--on-lost-node", help="wait: while the other ranks step; end: at once.", show_default="wait"
+    ),
+]
+Resized = Annotated[
+    LrOnResize | None,
+    typer.Option("--lr-on-resize", help="The learning rate on another number of nodes.", show_default="keep"),
+]
+TorchrunRestarts = Annotated[
+    int | None, typer.Option(help="torchrun's own --max-restarts, within an attempt.", show_default="0")
 ]
 StopGrace = Annotated[
     float | None,

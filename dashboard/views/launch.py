@@ -23,6 +23,8 @@ SCALINGS = ("none", "linear", "sqrt")
 PRECISIONS = ("fp32", "bf16", "fp16")
 STRATEGIES = ("ddp", "fsdp", "dp", "single")
 ON_HANG = ("report", "end", "resume")
+ON_LOST_NODE = ("wait", "end")
+ON_RESIZE = ("keep", "scale")
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
 
@@ -118,7 +120,8 @@ def _fields(
         form.text("args", placeholder="--width 64 --data '/data/my images'")
         _own_options(own)
     with st.expander(
-        "Advanced: environment, working directory, interpreter, resume, nodes and priority", key="launch_more"
+        "Advanced: environment, working directory, interpreter, resume, restarts, nodes and priority",
+        key="launch_more",
     ):
         _more(form)
 
@@ -197,6 +200,9 @@ def _more(form: Fields) -> None:
         form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
         form.text("stop_grace_s")
         form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
+        form.text("max_restarts")
+        form.text("min_nodes", placeholder="as many as at first")
+        form.text("torchrun_restarts")
         form.text("priority")
         form.text("on_nodes", placeholder="gpu-1, gpu-2")
     with right:
@@ -209,6 +215,8 @@ def _more(form: Fields) -> None:
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
         form.choice("on_hang", None, ON_HANG)
+        form.choice("on_lost_node", None, ON_LOST_NODE)
+        form.choice("lr_on_resize", None, ON_RESIZE)
         st.toggle(
             "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
         )

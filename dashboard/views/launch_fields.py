@@ -18,6 +18,7 @@ HELP = {
     "entry": "The file to start, relative to the folder.",
     "module": "Instead of a file: started with -m.",
     "code_as": "The snapshot of the earlier run, or what is there now.",
+    "nodes": "2:4 is a run that starts with 2 to 4 nodes, as there are, and grows and shrinks at a checkpoint.",
     "gpus_per_node": "Processes started on each node. Empty: as many as the emptiest node has free slots.",
     "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation.",
     "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
@@ -45,6 +46,14 @@ HELP = {
     "hang_after_s": "Seconds without a step of any rank; saving, validating and compiling do not count.",
     "on_hang": "report: say which rank is behind. end: stop the run. resume: stop it, and go on from its "
     "latest checkpoint.",
+    "max_restarts": "So often the run goes on by itself, from its last complete checkpoint, after it failed.",
+    "min_nodes": "With so many nodes an attempt makes do that follows a loss; the global batch is kept by "
+    "accumulation. Empty: as many as at first.",
+    "on_lost_node": "wait: as long as the other ranks step. end: as soon as the node counts as lost.",
+    "lr_on_resize": "keep: as at first, for the global batch is kept. scale: by the scaling rule for the ranks "
+    "there are.",
+    "torchrun_restarts": "torchrun starts its ranks again within the attempt, and Rankzero does not hear of it. "
+    "Restarts, above, are the ones it looks after.",
     "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
 }
 

@@ -53,6 +53,11 @@ LABELS = {
     "probe": "Watch the ranks",
     "hang_after_s": "A hang after",
     "on_hang": "After a hang",
+    "max_restarts": "Restarts",
+    "min_nodes": "Fewest nodes",
+    "on_lost_node": "When a node is lost",
+    "lr_on_resize": "Learning rate on fewer nodes",
+    "torchrun_restarts": "torchrun's own restarts",
 }
 EMPTY: dict[str, Any] = {
     **EMPTY_CODE,
@@ -65,12 +70,16 @@ EMPTY: dict[str, Any] = {
     "wait_for_nodes": False,
     "probe": True,
     "on_hang": "report",
+    "max_restarts": "0",
+    "on_lost_node": "wait",
+    "lr_on_resize": "keep",
+    "torchrun_restarts": "0",
     "project": "default",
     "stop_grace_s": "30",
     "priority": "0",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume hang_after_s labels on_nodes".split(),
+        " workdir links resume hang_after_s labels on_nodes min_nodes".split(),
         "",
     ),
 }
@@ -79,6 +88,7 @@ EMPTY: dict[str, Any] = {
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
     " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang priority"
+    " max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
 
 
@@ -112,6 +122,8 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     asked = spec.model_dump()
     values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN} | code_values(spec, recipes)
     return values | {
+        "nodes": spec.node_range,
+        "min_nodes": "" if spec.elastic else _shown(spec.min_nodes),
         "launcher": spec.launcher or "automatic",
         "wait_for_nodes": spec.wait_for_nodes,
         "probe": spec.probe,

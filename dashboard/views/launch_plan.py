@@ -32,7 +32,7 @@ def figures(draft: RunSpec) -> None:
     spec = _resolved(draft, nodes)
     product, batch_text = launch_meaning.global_batch(spec, draft.batch_size is None)
     rate, rate_text = launch_meaning.scaled_lr(spec, draft.lr is None)
-    _figure("World size", count(spec.world_size), launch_meaning.world_size(spec, device_word(nodes)))
+    _figure("World size", launch_meaning.ranks(spec), launch_meaning.world_size(spec, device_word(nodes)))
     _figure("Global batch", count(product), batch_text)
     _figure("Learning rate", learning_rate(rate), rate_text)
 

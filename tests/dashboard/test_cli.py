@@ -157,6 +157,22 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
     ]  # fmt: skip
 
 
+def test_a_range_of_nodes_and_what_becomes_of_lost_ones_is_sent(rankzero, fake) -> None:
+    command = (
+        "launch language_model --nodes 2:4 --max-restarts 3 --on-lost-node end --lr-on-resize scale "
+        "--torchrun-restarts 1 --json"
+    )
+    document(rankzero(*command.split()))
+    document(rankzero(*"launch language_model --nodes 4 --min-nodes 2 --json".split()))
+    assert fake.bodies == [
+        {
+            "target": "language_model", "nodes": "2:4", "max_restarts": 3, "on_lost_node": "end",
+            "lr_on_resize": "scale", "torchrun_restarts": 1,
+        },
+        {"target": "language_model", "nodes": 4, "min_nodes": 2},
+    ]  # fmt: skip
+
+
 def test_a_recipe_is_launched_by_its_name_even_beside_a_file_of_that_name(rankzero, fake, tmp_path) -> None:
     (tmp_path / "language_model").touch()
     document(rankzero("launch", "language_model", "--json"))

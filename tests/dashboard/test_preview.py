@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.documents import document
 from dashboard.preview import check_target, preview, with_recipe_defaults
 from dashboard.room import nodes_for
 from db.requests import Refused
@@ -106,3 +107,16 @@ def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
     ):
         with pytest.raises(Refused):
             check_target(wrong, [here])
+
+
+def test_an_elastic_run_shows_all_it_may_be_and_others_show_nothing_new() -> None:
+    planned = document(preview(spec(nodes="1:2", gpus_per_node=2, batch_size=8, lr=0.1), [node()]))
+    sizes = planned.pop("sizes")
+    assert [(s["nodes"], s["accumulate"], s["global_batch_size"], s["lr"]) for s in sizes] == [
+        (1, 2, 32, 0.1),
+        (2, 1, 32, 0.1),
+    ]
+    assert not [text for text in planned["warnings"] if "cannot start" in text]
+    plain = document(preview(spec(nodes=2, gpus_per_node=2, batch_size=8, lr=0.1), [node()]))
+    assert set(plain) == set(planned)
+    assert plain["commands"] == planned["commands"]

@@ -47,6 +47,13 @@ def test_every_field_is_read():
     ("field", "value", "sentence"),
     [
         ("nodes", "0", "Nodes must be at least 1, got '0'."),
+        (
+            "nodes",
+            "4:2",
+            "Nodes must be a number, or MIN:MAX for a run that grows and shrinks, got '4:2'.",
+        ),
+        ("max_restarts", "-1", "Restarts must be at least 0, got '-1'."),
+        ("min_nodes", "2", "Fewest nodes must be at most nodes: 2 is more than 1."),
         ("gpus_per_node", "-2", "GPUs per node must be at least 1, got '-2'."),
         ("batch_size", "many", "Batch per GPU must be a whole number, got 'many'."),
         ("lr", "nan", "Learning rate must be a finite number, got 'nan'."),
@@ -101,3 +108,15 @@ def test_a_specification_written_into_the_fields_reads_back_as_itself():
         on_nodes=["gpu-1", "gpu-2"],
     )
     assert read(values_of(spec, {"language_model"})).spec == spec
+
+
+def test_what_becomes_of_a_run_when_nodes_come_and_go_is_read_and_written_back():
+    told = {"max_restarts": "3", "on_lost_node": "end", "lr_on_resize": "scale", "torchrun_restarts": "1"}
+    elastic = read({**FILLED, **told, "nodes": "2:4"}).spec
+    assert elastic is not None
+    assert (elastic.elastic, elastic.min_nodes, elastic.nodes) == (True, 2, 4)
+    assert (elastic.max_restarts, elastic.on_lost_node, elastic.lr_on_resize) == (3, "end", "scale")
+    assert values_of(elastic, {"language_model"})["nodes"] == "2:4"
+    steady = read({**FILLED, "nodes": "4", "min_nodes": "2"}).spec
+    for spec in (elastic, steady):
+        assert spec is not None and read(values_of(spec, {"language_model"})).spec == spec

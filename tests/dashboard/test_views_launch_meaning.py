@@ -66,3 +66,30 @@ def test_where_no_node_is_what_was_asked_for_that_is_told():
         "missing",
         "No node that is connected has that name and these labels.",
     )
+
+
+def test_an_elastic_plan_is_explained_for_all_its_sizes():
+    spec = plan(nodes="2:4", gpus_per_node=2, lr=0.1, batch_size=32)
+    assert meaning.ranks(spec) == "4 – 8"
+    assert meaning.world_size(spec, "GPU") == "2 to 4 nodes × 2 GPUs = 4 to 8 ranks, as there are"
+    assert meaning.global_batch(spec, False) == (
+        256,
+        "32 × 8 ranks × 1 accumulated = 256 samples a step; on fewer nodes kept, to within 1.6 %, by "
+        "accumulation (2 on 2 nodes)",
+    )
+    assert meaning.scaled_lr(spec, False)[1] == "0.1 on 8 ranks, not scaled; on fewer nodes the same"
+    scaled = plan(nodes="2:4", gpus_per_node=2, lr=0.1, lr_scaling="linear", lr_on_resize="scale")
+    assert meaning.scaled_lr(scaled, False)[1].endswith("becomes 0.8 on 8 ranks (linear); 0.4 on 2 nodes")
+
+
+def test_of_a_run_that_may_lose_nodes_it_is_said_what_is_kept():
+    spec = plan(nodes=4, min_nodes=2, gpus_per_node=2, batch_size=32, lr=0.1)
+    assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
+    assert "on fewer nodes kept" in meaning.global_batch(spec, False)[1]
+
+
+def test_the_room_for_an_elastic_plan_is_that_of_its_fewest_nodes():
+    spec = plan(nodes="2:4", gpus_per_node=2)
+    three = [Node(name, 2, 2) for name in "abc"]
+    assert meaning.room(spec, three).sentence.endswith("It starts at once on 3 of 4 nodes.")
+    assert meaning.room(spec, three[:1]).verdict == "missing"

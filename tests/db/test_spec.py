@@ -76,3 +76,28 @@ def test_the_linear_rule_multiplies_by_the_number_of_ranks():
 def test_the_square_root_rule_and_none():
     assert lr_factor("sqrt", 16) == 4
     assert lr_factor("none", 16) == 1
+
+
+def test_a_range_of_nodes_makes_a_run_elastic():
+    spec = RunSpec(target="x", nodes="2:4")
+    assert (spec.elastic, spec.fewest_nodes, spec.nodes, spec.node_range) == (True, 2, 4, "2:4")
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert RunSpec(target="x", nodes="3").node_range == "3"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"nodes": "4:2"},
+        {"nodes": "2:"},
+        {"nodes": "0:2"},
+        {"nodes": "1:99999"},
+        {"nodes": "2:4", "min_nodes": 3},
+        {"nodes": 4, "elastic": True},
+        {"nodes": 2, "min_nodes": 3},
+        {"torchrun_restarts": 1, "launcher": "python"},
+    ],
+)
+def test_ranges_that_mean_nothing_are_refused(given):
+    with pytest.raises(ValidationError):
+        RunSpec(target="x", **given)
