@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from dashboard.views.formats import as_list, count, plural
+from dashboard.views.formats import as_list, count, duration_words, plural
 from db.occupants import Occupant
 from db.views import DeviceView, NodeView
 
@@ -114,10 +114,7 @@ def _free(nodes: Sequence[NodeView]) -> str:
 
 
 def _silence(state: str, silent_s: float) -> str:
-    spoke = f"{silent_s:.0f} s" if silent_s < 90 else f"{silent_s / 60:.0f} min"
-    if silent_s >= 5400:
-        spoke = f"{silent_s / 3600:.0f} h" if silent_s < 172_800 else f"{silent_s / 86_400:.0f} d"
-    return f"{'Lost: not' if state == 'lost' else 'Not'} heard for {spoke}."
+    return f"{'Lost: not' if state == 'lost' else 'Not'} heard for {duration_words(silent_s)}."
 
 
 def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:

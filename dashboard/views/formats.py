@@ -23,6 +23,12 @@ def as_text(value: object) -> str:
     return _PUNCTUATION.sub(r"\\\1", _SHORTCODE.sub(":\u2060", line))
 
 
+def with_code(text: str) -> str:
+    """The same for a sentence of ours that names commands between backticks: these are set as code."""
+    parts = text.split("`")
+    return "".join(f"`{part}`" if at % 2 else _kept_ends(part) for at, part in enumerate(parts))
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """12.4 k, 1.2 M, 0.00042: a few significant digits, never a row of zeros."""
     if value is None:
@@ -76,13 +82,16 @@ def ago(at: float | None, now: float) -> str:
     """just now, 40 s ago, 12 min ago, 3 h ago, 5 d ago."""
     if at is None:
         return "never"
-    seconds = max(0, int(now - at))
-    if seconds < 5:
-        return "just now"
+    return "just now" if now - at < 5 else f"{duration_words(now - at)} ago"
+
+
+def duration_words(seconds: float) -> str:
+    """40 s, 12 min, 3 h, 5 d."""
+    whole = max(0, int(seconds))
     for limit, length, unit in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds // length} {unit} ago"
-    return f"{seconds // 86_400} d ago"
+        if whole < limit:
+            return f"{whole // length} {unit}"
+    return f"{whole // 86_400} d"
 
 
 def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
@@ -103,6 +112,12 @@ def as_list(words: Sequence[str]) -> str:
 def short_path(path: str) -> str:
     """A file of a run as its script knows it, one of a library below its package: train.py, torch/_tensor.py."""
     return _LONG_WAY.sub("", path)
+
+
+def _kept_ends(part: str) -> str:
+    """As text, with the spaces towards what stands beside it."""
+    before, after = part[:1].isspace(), part[-1:].isspace()
+    return f"{' ' if before else ''}{as_text(part)}{' ' if after and part.strip() else ''}"
 
 
 def _significant(value: float, digits: int) -> str:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from dashboard import service
 from dashboard.components.cells import cells
-from dashboard.views import navigation, node_details, style
+from dashboard.views import navigation, node_details, node_joining, style
+from db.views import NodeView
 
 CELLS = "nodes_cells"
 PICKED = "nodes_picked"
 OPENED = "nodes_opened"
-REFRESH_S = 3
+TAB = "nodes_tab"
+DEVICES, JOINING = "Devices", "Add a node"
 
 
 @style.asked_again_without_store
 def page() -> None:
-    """The cluster; without any node, how to let one join."""
-    if not service.current().nodes():
-        _say_how_to_begin()
-        return
-    if PICKED not in st.session_state:
-        st.session_state[PICKED] = _named_in_address()
-    _cluster()
-    _how_to_join()
+    """The cluster; without any node it opens with how to let one join."""
+    known = service.current().nodes()
+    st.session_state.setdefault(TAB, DEVICES if known else JOINING)
+    st.session_state.setdefault(PICKED, _named_in_address(known))
+    devices, join = st.tabs([DEVICES, JOINING], key=TAB, on_change="rerun")
+    with devices:
+        _cluster()
+    if join.open:
+        with join:
+            node_joining.joining()
 
 
 @st.fragment
@@ -51,36 +57,7 @@ def _let_go() -> None:
     st.session_state[PICKED] = None
 
 
-def _named_in_address() -> str | None:
+def _named_in_address(known: Sequence[NodeView]) -> str | None:
     """/nodes?node=gpu-3 opens with that node."""
     asked = st.query_params.get("node")
-    return next((node.id for node in service.current().nodes() if asked in (node.name, node.id)), None)
-
-
-@st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
-def _say_how_to_begin() -> None:
-    if service.current().nodes():
-        st.rerun(scope="app")
-    st.subheader("No node has joined yet", anchor=False)
-    st.markdown("A node is a machine that trains. Let one join with this command, on that machine:")
-    _command()
-
-
-def _how_to_join() -> None:
-    st.caption("Another machine joins with:")
-    _command()
-
-
-def _command() -> None:
-    st.code(f"RANKZERO_TOKEN=$(rankzero token --join) rankzero worker --server {_address()}", language="bash")
-    st.caption(
-        "`rankzero token --join` is run on the dashboard's machine; the token goes to the node that joins."
-    )
-
-
-def _address() -> str:
-    """The address the browser has used for the dashboard."""
-    host = st.context.headers.get("Host") or "HOST:8765"
-    scheme = "https" if (st.context.url or "").startswith("https") else "http"
-    return f"{scheme}://{host}"
+    return next((node.id for node in known if asked in (node.name, node.id)), None)

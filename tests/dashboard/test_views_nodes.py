@@ -82,12 +82,6 @@ def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
     assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
 
 
-def test_without_nodes_the_command_to_join_is_given(empty):
-    page = empty.open("nodes")
-    assert not page.exception
-    assert any("rankzero worker --server http" in code.value for code in page.code)
-
-
 def test_ranks_are_said_in_short():
     def held(*numbers: int) -> list[DeviceView]:
         return [DeviceView(str(n), "cuda", "", None, "run", 1, False, rank=n) for n in numbers]

@@ -1,0 +1,122 @@
+"""The Nodes page in Chromium, with 212 nodes: cells, filters, keys, a node drained, a token made and revoked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.seeded_cluster import seed_cluster
+from tests.end_to_end.browsers import CHROMIUM, chromium
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
+LIMIT_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    service = opened(tmp_path_factory.mktemp("nodes") / "data")
+    seed_cluster(service.store, service.clock(), 212)
+    with browsed(service) as it:
+        yield it
+
+
+@pytest.fixture
+def nodes(browser: Browser, cluster: Browsed) -> Iterator[Page]:
+    """The page, with every cell painted; at the end it may have had no error."""
+    expect.set_options(timeout=LIMIT_MS)
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    context.set_default_timeout(LIMIT_MS)
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{cluster.entrance.replace('/?', '/nodes?')}")
+    expect(page.locator(".node")).to_have_count(212)
+    yield page
+    context.close()
+    assert errors == []
+
+
+def node(page: Page, name: str) -> Locator:
+    return page.locator(".node", has=page.locator(f'.name .text:text-is("{name}")'))
+
+
+def test_a_large_cluster_is_filtered_grouped_and_walked_through(nodes: Page) -> None:
+    expect(nodes.locator(".node .cell")).to_have_count(212 * 8)
+    expect(nodes.locator(".summary")).to_have_text(re.compile("^212 nodes: 1.394 GPUs free, 254 in use by 7"))
+    expect(nodes.locator(".notices")).to_contain_text("The disk of /data is nearly full: 3.1 GiB are free.")
+    assert nodes.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+    nodes.get_by_role("searchbox", name="Filter nodes").fill("rack=b1 gpu-02")
+    expect(nodes.locator(".node")).to_have_count(5)
+    expect(nodes.locator(".line .shown")).to_have_text("5 of 212 nodes")
+    nodes.get_by_role("button", name="Show all").click()
+    nodes.locator(".states [data-state=foreign]").click()
+    expect(nodes.locator(".node .text")).to_have_text(["gpu-044", "gpu-045"])
+    nodes.locator(".states [data-state=foreign]").click()
+    nodes.locator(".runs button", has_text="wav2vec").click()
+    expect(nodes.locator(".node")).to_have_count(4)
+    nodes.get_by_role("button", name="Show all").click()
+    nodes.get_by_label("Group nodes by").select_option("zone")
+    expect(nodes.locator(".grid h3 span:first-child")).to_have_text(["zone north", "zone south"])
+    nodes.get_by_label("Group nodes by").select_option("")
+
+    node(nodes, "gpu-000").locator(".name").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft"):
+        nodes.keyboard.press(key)
+    nodes.keyboard.press("Enter")
+    expect(nodes.locator(".node.selected .text")).to_have_text("gpu-006")
+    expect(nodes.locator(".st-key-node_details h3")).to_have_text("gpu-006")
+
+
+def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, cluster: Browsed) -> None:
+    node(nodes, "gpu-100").locator(".name").click()
+    details = nodes.locator(".st-key-node_details")
+    expect(details).to_contain_text("rack=b4")
+    details.get_by_role("button", name="Drain").click()
+    expect(node(nodes, "gpu-100").locator(".cell.draining")).to_have_count(8)
+    expect(node(nodes, "gpu-100")).to_have_class(re.compile("selected"))
+    details.get_by_role("button", name="Take back").click()
+    expect(node(nodes, "gpu-100").locator(".cell.free")).to_have_count(8)
+    assert not next(n for n in cluster.service.nodes() if n.name == "gpu-100").draining
+    details.get_by_role("button", name="Close").click()
+    expect(details).to_have_count(0)
+    expect(nodes.locator(".node.selected")).to_have_count(0)
+
+    cell = node(nodes, "gpu-021").locator(".cell").first
+    cell.hover()
+    expect(nodes.locator(".tip div")).to_contain_text(["gpu-021 · GPU 0", "small GPT · rank 0", "running"])
+    cell.click()
+    nodes.wait_for_url(re.compile(r"/run\?id=run0000003"))
+
+
+def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> None:
+    nodes.get_by_role("tab", name="Add a node").click()
+    nodes.get_by_label("Name (optional)").fill("rack b9")
+    nodes.get_by_role("button", name="Make a join token").click()
+    command = nodes.locator(".st-key-join_command [data-testid=stCode] code").first
+    expect(command).to_contain_text("rankzero worker --server http://")
+    expect(nodes.locator(".st-key-join_command")).to_contain_text("no other machine can reach it")
+    command.hover()
+    nodes.locator(".st-key-join_command [data-testid=stCode] button").first.click()
+    assert nodes.evaluate("navigator.clipboard.readText()") == command.inner_text()
+    (token,) = cluster.service.join_tokens()
+    assert token.name == "rack b9" and command.inner_text().startswith(f"RANKZERO_TOKEN=rzjoin-{token.id}-")
+    nodes.get_by_role("button", name="Revoke").click()
+    expect(nodes.get_by_text("None is good just now.")).to_be_visible()
+    assert cluster.service.join_tokens()[0].revoked_at is not None

@@ -1,0 +1,68 @@
+"""Adding a node from the Nodes page: what is said of tokens, and what a session sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.views.formats import with_code
+from dashboard.views.node_joining import lasting, state_of
+from db.views import JoinTokenView
+from tests.dashboard.pages import Pages, button, served, texts
+
+TOKEN = JoinTokenView("ab12", "rack b2", "rzjoin-ab12-…", 0.0, 86_400.0, None, None, 0)
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as it:
+        yield it
+
+
+def test_a_cluster_without_nodes_opens_with_how_to_get_one(pages):
+    page = pages.open("nodes")
+    assert not page.exception and page.subheader[0].value == "No node has joined yet"
+    button(page, "Make a join token").click().run()
+    assert not page.exception
+    command = page.code[0].value
+    assert command.startswith("RANKZERO_TOKEN=rzjoin-") and "rankzero worker --server http://" in command
+    assert "systemctl enable --now rankzero-worker" in page.code[1].value
+    assert "Waiting for it to join" in texts(page)
+    secret = command.removeprefix("RANKZERO_TOKEN=").split()[0]
+    assert secret not in texts(pages.open("nodes"))  # another session never sees it
+
+
+def test_how_long_a_token_is_good_can_be_chosen_and_it_can_be_revoked(pages):
+    page = pages.open("nodes")
+    page.selectbox(key="join_for").set_value("1 hour").run()
+    button(page, "Make a join token").click().run()
+    (token,) = pages.service.join_tokens()
+    assert token.expires_at - token.created_at == 3600
+    page.button(key=f"revoke_{token.id}").click().run()
+    assert not page.exception and "None is good just now." in texts(page)
+    page.toggle(key="join_ended").set_value(True).run()
+    assert any("revoked" in badge.value for badge in page.markdown)
+
+
+def test_a_name_that_is_refused_says_why(pages):
+    page = pages.open("nodes")
+    page.text_input(key="join_name").set_value("x" * 201).run()
+    button(page, "Make a join token").click().run()
+    assert not page.exception and "at most 200 characters" in page.error[0].value
+    assert pages.service.join_tokens() == []
+
+
+def test_for_how_long_a_token_is_good_is_said():
+    assert (state_of(TOKEN, 1), lasting(TOKEN, 1)) == ("good", "for 24 h more, until 1970-01-02 00:00 UTC")
+    assert (state_of(TOKEN, 90_000), lasting(TOKEN, 90_000)) == ("expired", "since 60 min ago")
+    revoked = replace(TOKEN, revoked_at=50.0)
+    assert (state_of(revoked, 100), lasting(revoked, 100)) == ("revoked", "since 50 s ago")
+
+
+def test_commands_within_a_sentence_are_code_and_nothing_else_is_markup():
+    assert with_code("Start it with `--host 0.0.0.0` (or *not*).") == (
+        "Start it with `--host 0.0.0.0` \\(or \\*not\\*\\)\\."
+    )
