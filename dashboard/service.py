@@ -24,8 +24,9 @@ from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
-from db import join_tokens, nodes, policies, progress, queries, ranks, requests, scheduling
+from db import join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.engine import Store
+from db.lost import LostNodes
 from db.nodes import Claim, Registration
 from db.spec import Assignment, CheckWish, RunSpec
 from db.states import CheckAnswer, NodeFacts
@@ -61,6 +62,7 @@ class Service(Membership):
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._silent: set[tuple[str, int]] = set()
+        self._lost_nodes = LostNodes()
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
@@ -217,8 +219,7 @@ class Service(Membership):
         return wished, any(self.hub.watched(a.run_id) for a in wished)
 
     def part_changed(self, fence: int) -> None:
-        """A worker reported: its node's wishes may differ, devices may be free, a hung run may go on."""
-        policies.carry_on_after_hang(self.store, fence, self.clock())
+        """A worker reported: its node's wishes may differ, devices may be free."""
         self.hub.wishes_changed()
         self.schedule_in_turn()
         if run_id := self.run_of(fence):
@@ -281,10 +282,13 @@ class Service(Membership):
         self._silent = silent
 
     def _let_go_of_lost_nodes(self, now: float) -> None:
-        """Runs on several nodes wait for all of them before any starts: for a lost one, not for ever."""
-        changed = progress.parts_lost(self.store, now, self.settings.lost_after_s)
+        """What waits for a lost node is ended, and goes on elsewhere if its spec says so."""
+        if self.peers is not None and not self.peers.leads:
+            return
+        changed = self._lost_nodes.judge(self.store, now, self.settings.lost_after_s)
         if changed:
             self.hub.wishes_changed()
+            self.schedule()
         for run_id in changed:
             self.run_changed(run_id)
 

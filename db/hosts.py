@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Part
@@ -28,7 +28,7 @@ def hosts(
     taken = (
         select(Part.node_id, Part.devices, Part.fence, Attempt.run_id)
         .join(Attempt, Attempt.fence == Part.fence)
-        .where(Part.state.in_(LIVE_STATES))
+        .where(has_devices())
         .order_by(Part.fence, Part.node_rank)
     )
     holds: dict[str, list[Hold]] = {}
@@ -41,7 +41,7 @@ def hosts(
     found = []
     for node_id, name, devices, labels, last_seen, drain_requested_at, foreign in session.execute(known):
         silent_s = now - last_seen
-        contact: Contact = "lost" if silent_s >= lost_after_s else "no contact"
+        contact: Contact = "alive" if silent_s <= alive_within_s else "no contact"
         on_it = tuple(holds.get(node_id, ()))
         used = {device for hold in on_it for device in hold.devices}
         others = set(foreign or ()) - used
@@ -55,11 +55,16 @@ def hosts(
                 foreign=sum(device in others for device in ids),
                 kind="cuda" if devices and devices[0]["kind"] == "cuda" else "cpu",
                 labels=labels,
-                contact="alive" if silent_s <= alive_within_s else contact,
+                contact="lost" if silent_s >= lost_after_s else contact,
                 draining=drain_requested_at is not None,
             )
         )
     return found
+
+
+def has_devices() -> ColumnElement[bool]:
+    """Of a part: its devices are not free. A lost node's are, once it has said that no process is left."""
+    return or_(Part.state.in_(LIVE_STATES), Part.lost_at.is_not(None))
 
 
 def known_hosts(session: Session, now: float) -> list[Host]:

@@ -60,7 +60,16 @@ class Attempt(Base):
     created_at: Mapped[float]
     stop_requested_at: Mapped[float | None]
     stacks_requested_at: Mapped[float | None]
-    """Wishes; everything below are facts."""
+    end_requested_at: Mapped[float | None]
+    """When the run's own policy decided that it ends; every node then hears `stop`."""
+    end_reason: Mapped[str | None] = mapped_column(String(32))
+    end_message: Mapped[str | None] = mapped_column(Text)
+    not_before: Mapped[float | None]
+    """It waits in the queue until then: a restart that follows failures at once would only fail again."""
+    restarts: Mapped[int] = mapped_column(default=0)
+    """Of the run's own restarts, how many led to it since a person launched or resumed the run.
+
+    Wishes; everything below are facts."""
     resume_checkpoint_id: Mapped[int | None]
     changes: Mapped[dict[str, Any] | None]
     """Fields of the run's spec that are different for this attempt: nodes, accumulate, lr."""
@@ -147,6 +156,8 @@ class Part(Base):
     stacks: Mapped[dict[str, Any] | None]
     """Where its ranks stood when somebody last asked."""
     reported_at: Mapped[float | None]
+    lost_at: Mapped[float | None]
+    """When it was written off with its node; None again once that has said that no process of it is left."""
 
 
 class File(Base):

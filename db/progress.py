@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 from db import points, starting
 from db.engine import Store
 from db.models import Attempt, File, Node, Part, Series
+from db.outcome import combine
 from db.postgres import NUL, NUL_SHOWN
 from db.requests import note
-from db.states import TERMINAL_STATES, PartReport, Point, PointBatch, Reason, State
+from db.states import TERMINAL_STATES, PartReport, Point, PointBatch, State
 
 MAX_SERIES = 10_000
 """Names of series one attempt may have; more are dropped with a line in the history."""
@@ -46,39 +47,19 @@ def part_reported(
     with store.write(of_attempt(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         if attempt.state in TERMINAL_STATES:
-            if part.state == report.state:
-                return State(attempt.state)
-            raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
+            if part.lost_at is not None and report.state in TERMINAL_STATES:
+                _end_of_lost_part(session, part, attempt, report, now)
+            elif part.state != report.state:
+                raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
+            return State(attempt.state)
         if part.state not in TERMINAL_STATES:
             might_start = starting.may_start(session, fence)
             _copy_report(part, report, now)
             _keep_endpoint(session, attempt, part, report, now)
             if not might_start:
                 starting.compare(session, attempt, now)
-        _combine(session, attempt, now)
+        combine(session, attempt, now)
         return State(attempt.state)
-
-
-def parts_lost(store: Store, now: float, lost_after_s: float) -> list[str]:
-    """End what nodes lost before anything was started take with them, so that the others need not wait.
-
-    Returns the ids of the runs that changed."""
-    with store.read() as session:
-        if not starting.on_lost_nodes(session, now - lost_after_s):
-            return []
-    changed = []
-    with store.write() as session:
-        for part, attempt, node in starting.on_lost_nodes(session, now - lost_after_s):
-            stopped = attempt.stop_requested_at is not None
-            part.state, part.reported_at = State.STOPPED if stopped else State.FAILED, now
-            part.reason = None if stopped else Reason.NODE_LOST
-            part.message = (
-                f"The node {node} was lost before the run started on it: no word for {lost_after_s:g} s."
-            )
-            session.flush()
-            _combine(session, attempt, now)
-            changed.append(attempt.run_id)
-    return changed
 
 
 def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
@@ -146,6 +127,15 @@ def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
     return part, attempt
 
 
+def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: PartReport, now: float) -> None:
+    """A node that had been given up is back and has proven its part's end; the attempt stays as it ended."""
+    _copy_report(part, report, now)
+    part.lost_at = None
+    node = session.get_one(Node, part.node_id).name
+    text = f"{node} is back: no process of this attempt is left there, its devices are free again"
+    note(session, attempt.run_id, attempt.number, now, text)
+
+
 def _copy_report(part: Part, report: PartReport, now: float) -> None:
     part.state, part.reported_at = report.state, now
     said = report.model_dump(exclude_none=True, mode="json", exclude={"state", "master_addr", "master_port"})
@@ -162,53 +152,6 @@ def _keep_endpoint(session: Session, attempt: Attempt, part: Part, report: PartR
         )
         note(session, attempt.run_id, attempt.number, now, text)
     attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
-
-
-def _combine(session: Session, attempt: Attempt, now: float) -> None:
-    """The attempt's state follows from its parts' states, and from nothing else."""
-    parts = list(session.scalars(select(Part).where(Part.fence == attempt.fence).order_by(Part.node_rank)))
-    before, attempt.state = attempt.state, _state_of(parts)
-    if attempt.state == State.RUNNING and attempt.started_at is None:
-        attempt.started_at = now
-    if attempt.state != State.STARTING:
-        attempt.waiting_for = None
-    if attempt.state in TERMINAL_STATES:
-        attempt.ended_at = now
-        _explain(attempt, parts)
-    if attempt.state != before:
-        names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in parts}))))
-        note(session, attempt.run_id, attempt.number, now, _history_line(attempt, names))
-
-
-def _state_of(parts: Sequence[Part]) -> State:
-    states = {State(part.state) for part in parts}
-    if states <= TERMINAL_STATES:
-        order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
-        return next(state for state in order if state in states)
-    if State.STOPPING in states or states & {State.FAILED, State.STOPPED}:
-        return State.STOPPING
-    return State.STARTING if State.STARTING in states else State.RUNNING
-
-
-def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
-    told = [part for part in parts if part.state == attempt.state and part.message]
-    if not told:
-        return
-    first = min(told, key=_when_it_failed)
-    attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
-    attempt.next_step = first.next_step
-
-
-def _when_it_failed(part: Part) -> tuple[bool, float, int]:
-    """By the time of the failing rank itself; ranks that only noticed another one's end come last."""
-    error = part.error or {}
-    return bool(error.get("is_consequence")), error.get("at") or math.inf, part.node_rank
-
-
-def _history_line(attempt: Attempt, nodes: str) -> str:
-    lines = {State.STARTING: f"starting on {nodes}", State.RUNNING: "running: all ranks exist"}
-    line = lines.get(State(attempt.state), attempt.state)
-    return f"{line}: {attempt.message}" if attempt.message else line
 
 
 def _file_query(fence: int, node_rank: int, path: str, generation: int) -> Select[File]:

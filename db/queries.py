@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from db import points, resizing, starting
+from db import lost, points, resizing, starting
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
+from db.hosts import has_devices
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec, rank_at
 from db.states import LIVE_STATES, TERMINAL_STATES, State
@@ -138,7 +139,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
         select(Part, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
         .join(Attempt, Attempt.fence == Part.fence)
         .join(Run, Run.id == Attempt.run_id)
-        .where(Part.state.not_in(TERMINAL_STATES))
+        .where(has_devices())
     )
     with store.read() as session:
         users = {
@@ -151,12 +152,14 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
 
 
 def assignments(store: Store, node_id: str) -> list[Assignment]:
-    """All that a node should be running or stopping: the complete list, every time."""
+    """All that a node should be running or stopping: the complete list, every time.
+
+    What was written off while it was lost stays in it until the node has proven its end."""
     query = (
         select(Part, Attempt)
         .join(Attempt, Attempt.fence == Part.fence)
-        .where(Part.node_id == node_id, Part.state.not_in(TERMINAL_STATES))
-        .where(Attempt.state.not_in(TERMINAL_STATES))
+        .where(Part.node_id == node_id)
+        .where(or_(Part.lost_at.is_not(None), _is_live()))
         .order_by(Part.fence)
     )
     with store.read() as session:
@@ -346,20 +349,23 @@ def _node_view(
 
 
 def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
-    """Stop when a person asked for it, or when another part has ended without being asked to."""
+    """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
     others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
+    asked = attempt.stop_requested_at is not None or attempt.end_requested_at is not None
+    spec = resizing.effective(_spec(session, attempt), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
         attempt=attempt.number,
         fence=attempt.fence,
         node_rank=part.node_rank,
-        action="stop" if attempt.stop_requested_at is not None or broken else "run",
-        spec=resizing.effective(_spec(session, attempt), attempt.changes),
+        action="stop" if asked or broken else "run",
+        spec=spec,
         devices=list(part.devices),
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
+        grace_s=lost.grace_s(attempt, part, spec),
         may_start=starting.may_start(session, attempt.fence),
         is_known=part.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,
@@ -369,6 +375,10 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
 
 def _spec(session: Session, attempt: Attempt) -> RunSpec:
     return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+
+
+def _is_live() -> ColumnElement[bool]:
+    return and_(Part.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
 
 
 def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:

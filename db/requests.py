@@ -114,13 +114,27 @@ def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]
         return files, [checkpoint.id for checkpoint in checkpoints]
 
 
-def open_next_attempt(session: Session, run_id: str, now: float, checkpoint: str | None) -> int:
-    """From a checkpoint (default: the latest complete one), or from the beginning; returns its number."""
+def open_next_attempt(
+    session: Session,
+    run_id: str,
+    now: float,
+    checkpoint: str | None,
+    *,
+    why: str | None = None,
+    restarts: int = 0,
+    pause_s: float = 0.0,
+) -> int:
+    """From a checkpoint (default: the latest complete one), or from the beginning; returns its number.
+
+    What opens it by itself says why, which of the run's restarts it is, and how long it waits before."""
     found = _find_checkpoint(session, run_id, checkpoint)
     number = latest_attempt(session, run_id).number + 1
-    _open_attempt(session, run_id, number, found.id if found else None, now)
-    origin = f"from {found.path}" if found else "from the beginning: it has no complete checkpoint"
-    note(session, run_id, number, now, f"resumed {origin}")
+    attempt = _open_attempt(session, run_id, number, found.id if found else None, now)
+    attempt.restarts = restarts
+    if pause_s:
+        attempt.not_before = attempt.expected_start_at = now + pause_s
+        attempt.waiting_for = f"waits {pause_s:g} s before it starts again"
+    note(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {_origin(found)}")
     return number
 
 
@@ -167,15 +181,28 @@ def _run(session: Session, run_id: str) -> Run:
     return run
 
 
-def _open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float) -> None:
-    session.add(
-        Attempt(
-            run_id=run_id,
-            number=number,
-            created_at=now,
-            state=State.QUEUED,
-            resume_checkpoint_id=checkpoint_id,
-        )
+def _open_attempt(
+    session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float
+) -> Attempt:
+    attempt = Attempt(
+        run_id=run_id,
+        number=number,
+        created_at=now,
+        state=State.QUEUED,
+        resume_checkpoint_id=checkpoint_id,
+        restarts=0,
+    )
+    session.add(attempt)
+    return attempt
+
+
+def _origin(checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return "from the beginning: it has no complete checkpoint"
+    return (
+        f"from {checkpoint.path}"
+        if checkpoint.step is None
+        else f"from step {checkpoint.step} of {checkpoint.path}"
     )
 
 

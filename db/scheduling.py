@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db import resizing
@@ -12,12 +12,12 @@ from db.agreement import names as named
 from db.ends import expected_durations, expected_ends
 from db.engine import Store
 from db.fitting import want_of
-from db.hosts import ALIVE_WITHIN_S, LOST_AFTER_S, hosts
+from db.hosts import ALIVE_WITHIN_S, LOST_AFTER_S, has_devices, hosts
 from db.models import Attempt, Node, Part, Run
 from db.placement import place
 from db.requests import note
 from db.spec import RunSpec
-from db.states import LIVE_STATES, State
+from db.states import State
 from db.wants import Decision, Placement, Waits, Want
 
 NEWS_AFTER_S = 60.0
@@ -31,7 +31,7 @@ def place_queue(
 
     Decided on a look that holds up nobody who writes; of the decision what still holds is written."""
     with store.read() as session:
-        queue = _queue(session)
+        queue = _queue(session, now)
         if not queue:
             return []
         known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
@@ -45,11 +45,12 @@ def place_queue(
         return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
 
 
-def _queue(session: Session) -> list[Want]:
+def _queue(session: Session, now: float) -> list[Want]:
     query = (
         select(Attempt.fence, Attempt.number, Attempt.run_id, Attempt.created_at, Run.spec)
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == State.QUEUED)
+        .where(func.coalesce(Attempt.not_before, now) <= now)
         .order_by(Attempt.fence)
     )
     rows = session.execute(query).all()
@@ -91,7 +92,7 @@ def _decided(session: Session, attempt: Attempt, decision: Decision, now: float)
 
 def _are_free(session: Session, placements: Sequence[Placement]) -> bool:
     wanted = {placement.node_id: placement.devices for placement in placements}
-    taken = select(Part.node_id, Part.devices).where(Part.node_id.in_(wanted), Part.state.in_(LIVE_STATES))
+    taken = select(Part.node_id, Part.devices).where(Part.node_id.in_(wanted), has_devices())
     return all(set(devices).isdisjoint(wanted[node_id]) for node_id, devices in session.execute(taken))
 
 

@@ -275,6 +275,8 @@ class Assignment(BaseModel):
     device_kind: Literal["cuda", "cpu"]
     master_addr: str | None = None
     master_port: int | None = None
+    grace_s: float | None = None
+    """Seconds it has to save when it is to stop; None (from an older server): as the spec says."""
     may_start: bool = True
     """False while nodes have still to say what they train with: no rank starts before they agree."""
     is_known: bool = False

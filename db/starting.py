@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.agreement import Told, disagreement, names, remark
 from db.models import Attempt, Node, Part
 from db.requests import note
-from db.states import LIVE_STATES, TERMINAL_STATES, Reason, State
+from db.states import TERMINAL_STATES, Reason, State
 
 
 def may_start(session: Session, fence: int) -> bool:
@@ -36,24 +36,6 @@ def compare(session: Session, attempt: Attempt, now: float) -> None:
                 part.state, part.reason, part.message = State.FAILED, Reason.LAUNCH_FAILED, text
     elif text := remark(told):
         note(session, attempt.run_id, attempt.number, now, text)
-
-
-def on_lost_nodes(session: Session, silent_since: float) -> Sequence[tuple[Part, Attempt, str]]:
-    """Parts of attempts that may not start yet, on nodes not heard of since then, with the nodes' names."""
-    waiting = (
-        select(Part.fence)
-        .group_by(Part.fence)
-        .having(func.count() > 1, func.count() > func.count(Part.interpreter))
-    )
-    query = (
-        select(Part, Attempt, Node.name)
-        .join(Attempt, Attempt.fence == Part.fence)
-        .join(Node, Node.id == Part.node_id)
-        .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
-        .where(Node.last_seen < silent_since, Part.fence.in_(waiting))
-        .order_by(Part.fence, Part.node_rank)
-    )
-    return [(part, attempt, name) for part, attempt, name in session.execute(query)]
 
 
 def _parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Part, str]]:

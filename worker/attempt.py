@@ -113,7 +113,7 @@ class Attempt:
         if self._reported in SETTLED:
             self._reported = ""  # the list is a moment old, or the server has lost something: said again
         if assignment.action == "stop":
-            self.stop(assignment.spec.stop_grace_s)
+            self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
 
     def doubt(self) -> None:
         """The server's list lacks it. Lists may be late: it is asked before anything ends."""
@@ -346,15 +346,17 @@ class Attempt:
         return self._reported if self._reported in LIFE else ""
 
     def _report_end(self) -> None:
-        if self.is_superseded:
-            self._remember(SUPERSEDED)
-            return
         end = self._end
         if end is None:
             launch = read_object(self.folder / LAUNCH_FILE)
             node = self._node.name
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
             end = as_hung(end, self.folder)
+        if self.is_superseded:
+            with suppress(Superseded):  # a server that had given this node up waits for the proof
+                self._client.report(self.part, end)
+            self._remember(SUPERSEDED)
+            return
         self._client.report(self.part, end)
         self._remember(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")

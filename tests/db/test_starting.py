@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from db import nodes, progress, queries, requests
+from db import nodes, queries, requests
+from db.lost import LostNodes
 from db.progress import Superseded
 from db.states import State
 from tests.db.cluster import Cluster, facts
@@ -126,7 +127,7 @@ def test_a_stop_while_nodes_wait_starts_nothing(pair):
 def lose(store, lost: Cluster, alive: Cluster, seconds: float) -> list[str]:
     alive.now = lost.now + seconds
     nodes.node_seen(store, alive.node_id, alive.now)
-    return progress.parts_lost(store, alive.now, lost_after_s=30)
+    return LostNodes().judge(store, alive.now, lost_after_s=30)
 
 
 def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
@@ -140,10 +141,10 @@ def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
     first.report(fence, "stopped", 0)
     run = view(first, run_id)
     assert (run.state, run.reason) == (State.FAILED, "node lost")
-    assert run.message == "The node b was lost before the run started on it: no word for 30 s."
+    assert run.message == "The node b was lost before the run started on it: no word from it for 31 s."
     with pytest.raises(Superseded):
         second.report(fence, "starting", 1, interpreter=NEW)
-    assert second.wished() == []
+    assert [wish.action for wish in second.wished()] == ["stop"]  # until it has proven that nothing runs
 
 
 def test_a_node_lost_while_a_stop_is_wished_lets_it_end(pair, store):

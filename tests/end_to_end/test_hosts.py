@@ -190,22 +190,6 @@ def test_several_runs_in_a_row_on_the_same_hosts_never_meet(hosts: Hosts) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="issue 4: nothing ends a run on a lost node yet"
-)
-def test_a_host_that_is_gone_for_good_ends_the_run(folder: Path, tmp_path: Path) -> None:
-    hosts = Hosts(3, folder)
-    try:
-        hosts.start()
-        run_id = hosts.launch(UNTIL_TOLD, args=[str(tmp_path / "never")], **TWO_NODES)
-        hosts.wait_step(run_id, 3)
-        hosts.host_of(run_id, 1).cut()
-        hosts.wait_state(run_id, timeout_s=90)
-    finally:
-        hosts.clean_up()
-
-
-@pytest.mark.long
 def test_three_hosts_train_together_and_two_harnesses_do_not_collide(hosts: Hosts, folder: Path) -> None:
     others = Hosts(3, folder)
     try:

@@ -33,6 +33,7 @@ def upgrade() -> None:
         sa.Column("discarded_at", sa.Float(precision=53), nullable=False),
     )
     _preflight()
+    _lost_nodes()
 
 
 def _preflight() -> None:
@@ -79,6 +80,15 @@ def _preflight() -> None:
         sa.Column("at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("node_a", "node_b"),
     )
+
+
+def _lost_nodes() -> None:
+    op.add_column("attempts", sa.Column("end_requested_at", sa.Float(precision=53), nullable=True))
+    op.add_column("attempts", sa.Column("end_reason", sa.String(length=32), nullable=True))
+    op.add_column("attempts", sa.Column("end_message", sa.Text(), nullable=True))
+    op.add_column("attempts", sa.Column("not_before", sa.Float(precision=53), nullable=True))
+    op.add_column("attempts", sa.Column("restarts", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("parts", sa.Column("lost_at", sa.Float(precision=53), nullable=True))
 
 
 def downgrade() -> None:
