@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from db.engine import Store
+from db.hosts import has_devices
 from db.models import Attempt, Part, Run
-from db.states import TERMINAL_STATES
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def occupants(store: Store) -> list[Occupant]:
     first = (
         select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
     )
-    held = select(Part.fence).where(Part.state.not_in(TERMINAL_STATES))
+    held = select(Part.fence).where(has_devices())
     query = (
         select(Run.id, Run.name, Attempt.state, first.c.ordinal)
         .join(Attempt, Attempt.run_id == Run.id)

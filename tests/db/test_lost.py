@@ -9,7 +9,7 @@ from db.lost import LostNodes, Share, Situation, verdict
 from db.progress import Superseded
 from db.states import Finding, PointBatch, State
 from tests.db.cluster import Cluster, facts
-from tests.db.test_life import offer
+from tests.db.test_life import store_checkpoint
 
 TORCH = {"path": "/usr/bin/python", "python": "3.11.8", "torch": "2.13.0"}
 
@@ -188,8 +188,7 @@ def lose_b_and_restart(three, **spec) -> tuple[str, int]:
 
 def test_it_starts_again_on_the_nodes_there_are(three):
     run_id, fence = three.launch(on_lost_node="end", max_restarts=1, on_nodes=["a", "b", "c"])
-    row = progress.checkpoint_offered(three.store, three.nodes["a"].node_id, fence, 0, offer(), 101.0)
-    progress.checkpoint_completed(three.store, row.id, 102.0)
+    store_checkpoint(three.nodes["a"], fence)
     three.silent.add("b")
     three.pass_s(30, stepping="a")
     three.report("stopped", "a")
