@@ -175,11 +175,12 @@ def _known_node(
 def _check_identity(node: Node, facts: NodeFacts, claim: Claim, now: float) -> None:
     """Somebody new says to be this node: its own worker started again, or one with a copy of its identity.
 
-    A copy made before the node last registered has a token that ended; a later one is on another machine."""
+    A copy made before the node last registered has a token that ended; a later one is in another place: on another
+    machine, or in another directory."""
     if now - node.last_seen >= NAME_HELD_S:
         return
-    boots = (node.info.get("boot_id"), facts.info.get("boot_id"))
-    if claim.proven and (None in boots or boots[0] == boots[1]):
+    before, here = node.info.get("place"), facts.info.get("place")
+    if claim.proven and (before is None or before == here):
         return
     text = f"Node {node.name} is at work on {node.hostname} with this identity"
     if claim.again:

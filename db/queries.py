@@ -30,6 +30,8 @@ from db.views import (
     RunView,
 )
 
+SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
+"""They come with the load, because they may change while a worker runs."""
 __all__ = [
     "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
     "series", "series_names",
@@ -322,7 +324,7 @@ def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
 def _node_view(
     node: Node, users: dict[tuple[str, str], tuple[str, int, int]], now: float, lost_after_s: float
 ) -> NodeView:
-    silent_s = max(0.0, now - node.last_seen)
+    silent_s, load = max(0.0, now - node.last_seen), node.load or {}
     devices = []
     for device in node.devices:
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
@@ -336,12 +338,12 @@ def _node_view(
         state=state,
         draining=draining,
         hostname=node.hostname,
-        address=node.address,
+        address=load.get("address") or node.address,
         slots=len(devices),
         free=0 if draining else sum(device.run_id is None and not device.foreign for device in devices),
         devices=devices,
         labels=dict(node.labels),
-        info=node.info,
+        info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
         load=node.load,
         last_seen=node.last_seen,
         silent_s=silent_s,

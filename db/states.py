@@ -263,6 +263,13 @@ class NodeLoad(BaseModel):
     gpus: list[dict[str, Any]] = []
     """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
     that is not ours compute there? Empty on a CPU node."""
+    address: str | None = None
+    """Where other nodes reach it now; the one it registered with may have been good on the server's machine only."""
+    interface: str | None = None
+    clock_offset_s: float | None = None
+    """Its clock minus the server's, looked at every half minute."""
+    clock_error_s: float | None = None
+    """Half the time the server's answer took: the offset is not known better."""
     notice: str | None = None
     """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
 

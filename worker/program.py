@@ -28,6 +28,7 @@ from worker.interpreter import describe
 from worker.notes import read_object, write_whole
 from worker.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.preparation import Node, training_environment
+from worker.whereabouts import FIRST_LOOKS_S, LOOK_EVERY_S, Whereabouts
 
 log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
@@ -79,6 +80,9 @@ class Worker:
         self._options = options
         self._data: Path = options.data.expanduser().absolute()
         self._lock = _lock_data(self._data)
+        lock = os.fstat(self._lock)
+        self._place = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
+        """The same for a worker that was only started again; another one for a copy of its directory."""
         self._identity_file = self._data / "node" / "node.json"
         self._identity = read_object(self._identity_file)
         self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
@@ -88,6 +92,7 @@ class Worker:
         self._client = Client(options.server, self._identity.get("token", ""))
         node = _node(self._name, self._data, self._address, self._devices, options)
         self._python = node.python
+        self._whereabouts = Whereabouts(node, self._client)
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
@@ -108,8 +113,8 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
         self._daemon.find_attempts()
-        loops = (self._follow_wishes, self._report_load, self._take_checkpoints, self._send_checkpoints)
-        for loop in loops:
+        reports = (self._follow_wishes, self._report_load, self._look_around)
+        for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
             _start_thread(loop.__name__, loop)
         stepping = _start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
@@ -205,7 +210,7 @@ class Worker:
             address=self._address,
             devices=self._devices,
             labels=dict(self._options.label),
-            info=hardware.node_info() | {"interpreter": self._interpreter(), "boot_id": processes.boot_id()},
+            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._place},
         )
         try:
             answer = self._enter(facts)
@@ -255,13 +260,21 @@ class Worker:
             self._registered.wait(1.0)
             if self._registered.is_set():
                 try:
-                    self._client.load(hardware.sample_load(self._data))
+                    self._client.load(self._whereabouts.add_to(hardware.sample_load(self._data)))
                 except Ended as error:
                     self._registered.clear()
                     self._hear_of_end(str(error))
                 except (ServerAway, Refused) as error:
                     log.debug("the load was not taken: %s", error)
                 time.sleep(self._heartbeat_s)
+
+    def _look_around(self) -> None:
+        pause_s = FIRST_LOOKS_S
+        while not self._is_leaving:
+            self._registered.wait()
+            self._whereabouts.look()
+            time.sleep(pause_s)
+            pause_s = min(LOOK_EVERY_S, 2 * pause_s)
 
     def _take_checkpoints(self) -> None:
         while not self._is_leaving:

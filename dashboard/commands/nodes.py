@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from dashboard.views import formats
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 
+
+CLOCK_AGREES_S = 1.0
 
 nodes_app = typer.Typer(invoke_without_command=True)
 
@@ -29,8 +32,11 @@ def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> N
     elif not found:
         say("No node has joined. `rankzero up` brings one; others join by `rankzero worker --server URL`.")
     else:
-        titles = ("name", "state", "address", "slots", "free", "devices", "runs", "last seen")
+        titles = ("name", "state", "address", "slots", "free", "devices", "versions", "runs", "last seen")
         print_table(titles, [row(node, time.time()) for node in found], right=frozenset({3, 4}))
+        for node in found:
+            for remark in remarks(node):
+                say(f"{node['name']}: {remark}")
 
 
 def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
@@ -86,6 +92,29 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
         node["slots"],
         node["free"],
         ", ".join(f"{count} x {name}" for name, count in kinds.items()),
+        versions(node.get("info") or {}),
         " ".join(running(node)),
         formats.ago(node["last_seen"], now) if node.get("last_seen") else formats.UNKNOWN,
     )
+
+
+def versions(info: dict[str, Any]) -> str:
+    """torch 2.13.0, CUDA 12.6, driver 550.54: of what trains there, and of the GPUs' driver."""
+    interpreter = info.get("interpreter") or {}
+    known = {
+        "torch": interpreter.get("torch"),
+        "CUDA": interpreter.get("cuda"),
+        "driver": info.get("driver_version"),
+    }
+    return ", ".join(f"{name} {version}" for name, version in known.items() if version)
+
+
+def remarks(node: dict[str, Any]) -> Iterator[str]:
+    """What somebody should know before a run is given to it."""
+    info = node.get("info") or {}
+    offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
+    if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:
+        yield f"its clock is {abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the dashboard's."
+    for text in ((node.get("load") or {}).get("notice"), (info.get("interpreter") or {}).get("problem")):
+        if text:
+            yield text

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dashboard import cli
+from dashboard.commands.nodes import versions
 from dashboard.joining import Listening, how_to_join
 from db.states import NodeLoad
 from tests.dashboard.running import FakeNode, Running
@@ -151,3 +152,24 @@ def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
     assert dashboard.http.get(f"/api/runs/{run_id}").json()["state"] == "succeeded"
     assert cli.run(["nodes", "remove", "n0"]) == 1
     assert cli.run(["nodes", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
+
+
+def test_what_a_node_says_of_its_address_and_clock_is_listed(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    told = NodeLoad(address="10.0.0.7", interface="eth1", clock_offset_s=5.0, clock_error_s=0.001)
+    node.client.load(told)
+    dashboard.service.registry.write_down()
+    (listed,) = dashboard.http.get("/api/nodes").json()
+    assert (listed["address"], listed["info"]["interface"]) == ("10.0.0.7", "eth1")
+    assert cli.run(["nodes"]) == 0
+    said = capsys.readouterr().out
+    assert "10.0.0.7" in said and "n0: its clock is 5.0 s ahead of the dashboard's." in said
+
+
+def test_the_versions_of_a_node_stand_in_one_cell() -> None:
+    info = {"interpreter": {"torch": "2.13.0", "cuda": "12.6"}, "driver_version": "550.54"}
+    assert versions(info) == "torch 2.13.0, CUDA 12.6, driver 550.54"
+    assert versions({}) == ""

@@ -43,15 +43,15 @@ def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_alive(st
 
 
 def test_a_worker_started_again_is_the_same_node_at_once(store):
-    first = register_node(store, facts(info={"boot_id": "b"}), None, 10.0)
-    again = register_node(store, facts(instance_id="i2", info={"boot_id": "b"}), proof(first), 10.5)
+    first = register_node(store, facts(info={"place": "b"}), None, 10.0)
+    again = register_node(store, facts(instance_id="i2", info={"place": "b"}), proof(first), 10.5)
     assert again.node_id == first.node_id
 
 
 def test_a_copied_identity_is_refused_while_the_node_is_at_work_elsewhere(store):
     """A container image or a disk with node.json in it, started a second time."""
-    first = register_node(store, facts(info={"boot_id": "b"}), None, 10.0)
-    copy = facts(instance_id="i2", hostname="gpu-2", info={"boot_id": "c"})
+    first = register_node(store, facts(info={"place": "b"}), None, 10.0)
+    copy = facts(instance_id="i2", hostname="gpu-2", info={"place": "c"})
     for claim in (Claim(first.node_id), proof(first)):
         with pytest.raises(NameTaken, match=r"at work on gpu-1 .* remove node/node.json from the copy"):
             register_node(store, copy, claim, 12.0)
@@ -60,10 +60,10 @@ def test_a_copied_identity_is_refused_while_the_node_is_at_work_elsewhere(store)
 
 
 def test_of_two_workers_with_one_identity_the_earlier_is_told_that_it_is_over(store):
-    first = register_node(store, facts(info={"boot_id": "b"}), None, 10.0)
-    register_node(store, facts(instance_id="i2", info={"boot_id": "c"}), proof(first), 60.0)
+    first = register_node(store, facts(info={"place": "b"}), None, 10.0)
+    register_node(store, facts(instance_id="i2", info={"place": "c"}), proof(first), 60.0)
     with pytest.raises(IdentityEnded, match="was started after it"):
-        register_node(store, facts(info={"boot_id": "b"}), Claim(first.node_id, again=True), 61.0)
+        register_node(store, facts(info={"place": "b"}), Claim(first.node_id, again=True), 61.0)
     assert register_node(store, facts(), Claim(first.node_id, again=True), 80.0).node_id == first.node_id
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -86,6 +87,27 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
         assert [each for each in hosts.get(f"/api/runs/{run_id}/checkpoints") if each["complete"]]
         assert_the_network_of_the_others_was_used(hosts, run_id)
     assert endpoint(hosts, recipe) != endpoint(hosts, script)
+    addresses = {host.name: (host.address, "lan0") for host in hosts.hosts}
+    wait_for(
+        lambda: shown_addresses(hosts) == addresses, "the addresses among each other", explain=hosts.tail
+    )
+
+
+def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> None:
+    copy = hosts[1].home / "copy"
+    copied = copy / "node" / "node.json"
+    copied.parent.mkdir(parents=True)
+    shutil.copy(hosts[0].data / "node" / "node.json", copied)
+    known = hosts.get("/api/nodes")
+    token = {"RANKZERO_TOKEN": (hosts.data / "join-token").read_text().strip()}
+    for more in ([], ["--name", hosts[0].name]):
+        program = [sys.executable, "-P", "-m", "worker", "--server", hosts.url, "--data", str(copy), *more]
+        assert hosts[1].start(*program, env=token).wait(60) == 1
+        copied.unlink(missing_ok=True)
+    said = hosts[1].log.read_text()
+    assert f"Node {hosts[0].name} is at work on {hosts[0].name} with this identity" in said
+    assert f"A node named {hosts[0].name!r} is already at work on {hosts[0].name}" in said
+    assert [node["id"] for node in hosts.get("/api/nodes")] == [node["id"] for node in known]
 
 
 @pytest.mark.parametrize("away_s", [3, pytest.param(60, marks=pytest.mark.long)])
@@ -228,6 +250,12 @@ def has_gone_on(hosts: Hosts, run_id: str) -> None:
 def parts(hosts: Hosts, run_id: str) -> list[dict[str, Any]]:
     (attempt,) = hosts.get(f"/api/runs/{run_id}/attempts")
     return list(attempt["parts"])
+
+
+def shown_addresses(hosts: Hosts) -> dict[str, tuple[str, str | None]]:
+    return {
+        node["name"]: (node["address"], node["info"].get("interface")) for node in hosts.get("/api/nodes")
+    }
 
 
 def endpoint(hosts: Hosts, run_id: str) -> tuple[str, int]:

@@ -29,6 +29,8 @@ class HttpServer:
         self.knows_nodes = True
         """False as after a store of yesterday was put back."""
         self.loads = 0
+        self.last_load: dict = {}
+        self.is_behind_s = 0.0
         self.points_at: list[tuple[float, int]] = []
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -111,7 +113,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2}
             if path == "/api/worker/load":
                 server.loads += 1
+                server.last_load = json.loads(body)
                 return {}
+            if path == "/api/worker/time":
+                return {"now": time.time() - server.is_behind_s}
             return self._of_part(path, query, body)
 
     def _of_part(self, path: str, query: dict, body: bytes) -> dict:

@@ -88,10 +88,15 @@ def training(program, server, text=WAITING, *options):
 
 
 def test_it_registers_and_says_how_loaded_the_node_is(program, server):
+    server.is_behind_s = 5.0
     program.start("--name", "gpu-3", "--label", "room=b12")
     until(lambda: server.loads >= 2)
     facts = server.registered[0]
     assert (facts["name"], facts["labels"], facts["node_id"]) == ("gpu-3", {"room": "b12"}, None)
+    until(lambda: server.last_load.get("clock_offset_s") is not None)
+    load = server.last_load
+    assert (load["address"], load["interface"]) == ("127.0.0.1", "lo")
+    assert abs(load["clock_offset_s"] - 5) <= load["clock_error_s"] + 0.1
     assert (program.data / "node/node.json").stat().st_mode & 0o077 == 0
 
 
