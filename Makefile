@@ -6,7 +6,7 @@ RANKZERO := .venv/bin/rankzero
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
-.PHONY: help setup demo up setup-test check test test-long bench constraints
+.PHONY: help setup demo up setup-test check test test-long test-compose bench constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -30,10 +30,14 @@ check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 test: check  ## all that this machine can test in minutes
-	@.venv/bin/pytest $(PYTEST_OPTIONS)
+	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)
 
 test-long: check .venv/installed-frameworks  ## the long loops, matrices and frameworks as well
 	@.venv/bin/pytest --long $(PYTEST_OPTIONS)
+
+test-compose: setup-test  ## build the image, run docker-compose.yml and train in it
+	@tests/setup docker.io debootstrap
+	@.venv/bin/pytest -m compose -s tests/compose $(PYTEST_OPTIONS)
 
 bench: setup-test  ## the measurements that the README cites
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python $$file; done

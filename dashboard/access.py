@@ -28,10 +28,10 @@ class Credentials:
     """Lets a worker register, nothing else."""
 
     @classmethod
-    def load_or_create(cls, data: Path) -> Credentials:
-        """Read DATA/token and DATA/join-token, made at the first start."""
+    def load_or_create(cls, data: Path, join_token_file: Path | None = None) -> Credentials:
+        """Read DATA/token and the join token, made at the first start."""
         make_private_directory(data)
-        return cls(read_or_create(data / "token"), read_or_create(data / "join-token"))
+        return cls(read_or_create(data / "token"), read_or_create(join_token_file or data / "join-token"))
 
     @property
     def cookie_name(self) -> str:
@@ -61,6 +61,11 @@ class Credentials:
     def _signature(self, issued: str) -> str:
         message = b"rankzero session " + issued.encode(errors="replace")
         return hmac.new(self.user.encode(), message, hashlib.sha256).hexdigest()
+
+
+def join_token_path(data: Path) -> Path:
+    """Where the token of workers is, for who has not read the dashboard's settings."""
+    return Path(os.environ.get("RANKZERO_JOIN_TOKEN_FILE") or data / "join-token")
 
 
 def read_or_create(path: Path) -> str:

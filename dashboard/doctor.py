@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from dashboard.access import join_token_path
 from dashboard.client import CommandFailed, Server, find_server
 from dashboard.views import formats
 from db import postgres
@@ -129,7 +130,7 @@ def _disk(data: Path) -> tuple[bool, str]:
 
 
 def _tokens(data: Path) -> tuple[bool, str]:
-    files = [path for path in (data / "token", data / "join-token") if path.exists()]
+    files = [path for path in (data / "token", join_token_path(data)) if path.exists()]
     if not files:
         return True, "none yet; the first start makes them."
     for path in files:

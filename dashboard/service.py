@@ -52,7 +52,7 @@ class Service(Membership):
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.rewrites = Rewrites(self.files)
-        self.credentials = Credentials.load_or_create(settings.data)
+        self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
         self._preflights = Preflights(store, self.hub.wishes_changed)
         self.uploads: dict[int, object] = {}

@@ -55,6 +55,13 @@ class Settings(BaseSettings):
             "PostgreSQL store need the same one."
         ),
     ] = None
+    join_token_file: Annotated[
+        Path | None,
+        Field(
+            description="File of the token that workers join with; by default `join-token` in `data`. It is made "
+            "when it does not exist."
+        ),
+    ] = None
     lost_after_s: Annotated[
         float,
         Field(gt=0, description="Seconds of silence after which a node counts as lost."),
@@ -90,7 +97,7 @@ class Settings(BaseSettings):
             raise ValueError("must be a URL: postgresql+psycopg://USER@HOST/DATABASE")
         return value
 
-    @field_validator("data", "files")
+    @field_validator("data", "files", "join_token_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboard import demo
-from dashboard.access import make_private_directory
+from dashboard.access import join_token_path, make_private_directory
 from dashboard.children import Child, Program
 from dashboard.client import Address, CommandFailed, Server, find_server
 from dashboard.commands.printing import printable
@@ -268,7 +268,7 @@ class Parent:
         return Program(name, command, self.plan.data / f"{name}.log", env, niceness)
 
     def _worker_options(self) -> list[str]:
-        options = ["--server", self.url, "--token-file", str(self.plan.data / "join-token"), "--stop-runs"]
+        options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]
         options += ["--slots", str(self.plan.slots)] if self.plan.slots is not None else []
         return options + (["--python", self.plan.python] if self.plan.python is not None else [])
 

@@ -6,13 +6,18 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import postgresql
 
-SKIPS = pytest.StashKey[Counter[str]]()
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
 ALLOWED_SKIP = "needs a GPU"
+TRAINING = ("tests/end_to_end/", "tests/examples/", "tests/recipes/", "tests/worker/test_probe.py")
+"""What starts several busy processes: two of these at once would wait for each other on a small machine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,22 +29,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f'a skip is a failure, unless its reason begins with "{ALLOWED_SKIP}"',
     )
 
+    parser.addoption(
+        "--engine-folder",
+        help="of `make test-compose`: where a Docker engine of the tests' own keeps its images for the next time",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[SKIPS] = Counter()
     for name in [name for name in os.environ if name.startswith("RANKZERO_")]:
         del os.environ[name]
     os.environ["NO_COLOR"] = "1"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long ones out, unless they are asked for by --long or chosen by -m."""
-    if config.getoption("--long") or "long" in config.getoption("markexpr"):
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    if long:
-        items[:] = [item for item in items if item not in long]
-        config.hook.pytest_deselected(items=long)
+    """Leave the long ones out, unless they are asked for by --long or chosen by -m; containers, unless chosen."""
+    chosen = config.getoption("markexpr")
+    unasked = [mark for mark in ("compose", "long") if mark not in chosen]
+    if config.getoption("--long") and "long" in unasked:
+        unasked.remove("long")
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in unasked)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: not item.nodeid.startswith(TRAINING))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Of several processes, one runs what trains, a file after the other, and another one the rest meanwhile."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneTrains(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "training" if nodeid.startswith(TRAINING) else nodeid.split("::")[0]
+
+    config.option.loadscopereorder = False
+    return OneTrains(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,21 +85,25 @@ def pytest_make_collect_report(
 
 
 def _judge_skip(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Count a skip; under --no-skips turn it into a failure, unless only a GPU is missing."""
-    if not report.skipped or hasattr(report, "wasxfail") or not isinstance(report.longrepr, tuple):
-        return
-    reason = report.longrepr[2].removeprefix("Skipped: ")
-    config.stash[SKIPS][reason] += 1
-    if config.getoption("--no-skips") and not reason.startswith(ALLOWED_SKIP):
+    """Under --no-skips turn a skip into a failure, unless only a GPU is missing."""
+    reason = _reason(report)
+    if reason and config.getoption("--no-skips") and not reason.startswith(ALLOWED_SKIP):
         report.outcome = "failed"
         report.longrepr = f"skipped, which --no-skips forbids: {reason}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str | None:
+    if not report.skipped or hasattr(report, "wasxfail") or not isinstance(report.longrepr, tuple):
+        return None
+    return report.longrepr[2].removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what this machine could not run, and why."""
-    if config.stash[SKIPS]:
+    reasons = Counter(filter(None, map(_reason, terminalreporter.stats.get("skipped", []))))
+    if reasons:
         terminalreporter.section("not run on this machine")
-        for reason, count in sorted(config.stash[SKIPS].items()):
+        for reason, count in sorted(reasons.items()):
             terminalreporter.line(f"{count} x {reason}")
 
 

@@ -146,16 +146,32 @@ def test_compose_accepts_the_file() -> None:
     command = ["docker-compose", "-f", str(ROOT / "docker-compose.yml"), "config"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert result.returncode == 0, result.stderr
-    assert set(yaml.safe_load(result.stdout)["services"]) == {"dashboard", "worker"}
+    services = yaml.safe_load(result.stdout)["services"]
+    assert {"dashboard", "worker-1", "worker-2"} <= set(services) <= {*COMPOSED, "worker-gpu"}
 
 
-def test_compose_gives_runs_the_time_they_were_promised() -> None:
+COMPOSED = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+WORKERS = [name for name in COMPOSED if name.startswith("worker")]
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_compose_gives_runs_the_time_they_were_promised(name: str) -> None:
     from db.spec import RunSpec
+    from worker.program import ACKNOWLEDGE_LIMIT_S
 
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    grace_s = float(services["worker"]["stop_grace_period"].removesuffix("s"))
-    assert grace_s > RunSpec(target="language_model").stop_grace_s
-    assert services["dashboard"]["healthcheck"]["test"][0] == "CMD"
+    grace_s = float(COMPOSED[name]["stop_grace_period"].removesuffix("s"))
+    assert grace_s > RunSpec(target="language_model").stop_grace_s + ACKNOWLEDGE_LIMIT_S
+    assert "--stop-runs" in COMPOSED[name]["command"] and COMPOSED[name]["init"]
+
+
+def test_composed_workers_are_told_apart_and_everything_has_a_health_check() -> None:
+    assert {COMPOSED[name]["hostname"] for name in WORKERS} == set(WORKERS)
+    assert {volume for name in WORKERS for volume in COMPOSED[name]["volumes"] if ":/data" in volume} == {
+        f"{name}:/data" for name in WORKERS
+    }
+    assert all(service["healthcheck"]["test"] for service in COMPOSED.values())
+    assert all(port.startswith("127.0.0.1:") for port in COMPOSED["dashboard"]["ports"])
+    assert [name for name in WORKERS if "profiles" in COMPOSED[name]] == ["worker-gpu"]
 
 
 def test_make_help_names_every_target() -> None:

@@ -85,6 +85,8 @@ class Worker:
         """The same for a worker that was only started again; another one for a copy of its directory."""
         self._identity_file = self._data / "node" / "node.json"
         self._identity = read_object(self._identity_file)
+        self._contact_file = self._data / "node" / "contact"
+        """Its time is the last answer from the server: what health checks look at, without a program of ours."""
         self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
         self._address = options.address or hardware.address_towards(options.server)
@@ -261,6 +263,7 @@ class Worker:
             if self._registered.is_set():
                 try:
                     self._client.load(self._whereabouts.add_to(hardware.sample_load(self._data)))
+                    self._contact_file.touch()
                 except Ended as error:
                     self._registered.clear()
                     self._hear_of_end(str(error))

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import typer
 
+from dashboard.access import join_token_path
 from dashboard.client import CommandFailed, default_data
 from dashboard.commands.durations import seconds
 from dashboard.commands.options import Data, Json, server_at
@@ -47,17 +48,16 @@ def token(
     elif any(asked):
         make(expires, name or "", data, as_json)
     else:
-        read("join-token" if join else "token", data, as_json)
+        folder = data.expanduser().absolute() if data else default_data()
+        read(join_token_path(folder) if join else folder / "token", as_json)
 
 
-def read(file: str, data: Path | None, as_json: bool) -> None:
+def read(path: Path, as_json: bool) -> None:
     """A token of the server's own, from its file."""
-    folder = data.expanduser().absolute() if data else default_data()
-    path = folder / file
     try:
         found = path.read_text().strip()
     except FileNotFoundError:
-        raise CommandFailed(f"{path} does not exist: no dashboard was ever started on {folder}.") from None
+        raise CommandFailed(f"{path} does not exist: no dashboard was ever started there.") from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
     if as_json:

@@ -341,6 +341,16 @@ def test_token_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     assert made.user not in repr(made)
 
 
+def test_the_join_token_may_lie_where_containers_share_it(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "join-token"
+    shared.parent.mkdir()
+    made = Credentials.load_or_create(tmp_path / "data", shared)
+    assert shared.read_text().strip() == made.join
+    assert not (tmp_path / "data" / "join-token").exists()
+    shared.write_text("given by somebody else, long enough\n")
+    assert Credentials.load_or_create(tmp_path / "data", shared).join == "given by somebody else, long enough"
+
+
 def test_an_empty_token_file_is_not_an_open_door(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     with pytest.raises(TokenUnusable, match="Delete the file"):

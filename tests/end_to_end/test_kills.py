@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def test_kill_9_of_worker_and_server_leaves_the_training_alone(product: Product,
     assert stored_points(product, run_id) == written_points(product.data / "runs" / run_id)
     (checkpoint,) = product.get(f"/api/runs/{run_id}/checkpoints")
     assert (checkpoint["name"], checkpoint["complete"]) == ("work/last.pt", True)
+
+
+def test_the_time_of_a_file_tells_when_the_server_last_answered(product: Product):
+    contact = product.data / "node" / "contact"
+    since = time.time()
+    wait_for(lambda: contact.exists() and contact.stat().st_mtime >= since, "an answer")
 
 
 def kill_and_wait_for_another(product: Product, command: str) -> None:
