@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,19 @@ class Credentials:
     def is_join(self, token: bytes) -> bool:
         """May this token register a worker?"""
         return hmac.compare_digest(token, self.join.encode())
+
+    def job_secret(self, fence: int) -> str:
+        """With this the workers of one attempt's Slurm job may register, for that attempt alone."""
+        message = f"rankzero job {fence}".encode()
+        return f"job-{fence}-{hmac.new(self.join.encode(), message, hashlib.sha256).hexdigest()}"
+
+    def job_of(self, token: bytes) -> int | None:
+        """The attempt whose job carries this secret."""
+        found = re.match(rb"job-(\d{1,18})-", token)
+        if found is None:
+            return None
+        fence = int(found[1])
+        return fence if hmac.compare_digest(token, self.job_secret(fence).encode()) else None
 
     def cookie(self, now: float) -> str:
         """The value of a session cookie issued now: signed with the token, never the token."""

@@ -43,6 +43,8 @@ class Principal:
     node_id: str | None = None
     join_token: str | None = None
     """Which of those that were made; None for the server's own."""
+    job: int | None = None
+    """The attempt for whose Slurm job a worker may register."""
 
 
 NOBODY = Principal("nobody", "none")
@@ -149,6 +151,8 @@ class Guard:
             return Principal("user", "bearer")
         if self.credentials.is_join(token):
             return Principal("join", "bearer")
+        if (fence := self.credentials.job_of(token)) is not None:
+            return Principal("join", "bearer", job=fence)
         verdict = self.judge_join(token) or self.node_of_token(token)
         if isinstance(verdict, TurnedAway):
             return Refusal(410, verdict.message, "node") if verdict.is_node else Refusal(401, verdict.message)

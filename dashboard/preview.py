@@ -199,7 +199,9 @@ def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
 
 def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     """Whether the known nodes can hold the run, now or ever."""
-    found = []
+    found: list[str] = []
+    if spec.pool == "slurm":
+        return found
     nodes = nodes_for(spec, nodes)
     per_node = spec.gpus_per_node or 1
     able = [node for node in nodes if node.slots >= per_node]

@@ -36,6 +36,7 @@ def _hosts(nodes: Sequence[NodeView]) -> list[Host]:
             labels=node.labels,
             contact=_CONTACT.get(node.state, "lost"),
             draining=node.draining,
+            pool=node.pool,
         )
         for node in nodes
     ]

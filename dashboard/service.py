@@ -23,6 +23,7 @@ from dashboard.registry import NodeRegistry
 from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
+from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
 from db import join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.engine import Store
@@ -63,6 +64,7 @@ class Service(Membership):
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._silent: set[tuple[str, int]] = set()
         self._lost_nodes = LostNodes()
+        self.jobs = SlurmJobs(self)
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
@@ -170,6 +172,7 @@ class Service(Membership):
         with self._scheduling, self.store.alone("scheduling"):
             began_s = time.thread_time()
             self.registry.write_down()
+            self.jobs.give_out()
             changed = scheduling.place_queue(
                 self.store, self.clock(), lost_after_s=self.settings.lost_after_s
             )

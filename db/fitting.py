@@ -19,6 +19,7 @@ def want_of(
     attempt: int = 1,
 ) -> Want:
     """What a run's so-manieth attempt asks of placement: later ones, and elastic runs, may make do with fewer nodes."""
+    is_slurm = spec.pool == "slurm"  # labels choose its gateway there, and a job has all its nodes
     return Want(
         fence=fence,
         run_id=run_id,
@@ -26,11 +27,12 @@ def want_of(
         devices_per_node=spec.gpus_per_node or 1,
         priority=spec.priority,
         created_at=created_at,
-        labels=spec.labels,
+        labels={} if is_slurm else spec.labels,
         on_nodes=tuple(spec.on_nodes),
+        pool=f"slurm:{fence}" if is_slurm else "",
         duration_s=duration_s,
         waits_for_nodes=spec.wait_for_nodes,
-        fewest_nodes=spec.fewest_nodes if spec.elastic or attempt > 1 else None,
+        fewest_nodes=spec.fewest_nodes if not is_slurm and (spec.elastic or attempt > 1) else None,
     )
 
 
@@ -38,7 +40,7 @@ def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
     """Where it is not said: what so many nodes have free now, the emptiest first, or have at all; at least 1."""
     if spec.gpus_per_node is not None:
         return spec.gpus_per_node
-    if spec.strategy == "single":
+    if spec.strategy == "single" or spec.pool == "slurm":
         return 1
     pools, want = Pools(hosts), want_of(spec)
     pool = pools.of(want)
@@ -51,7 +53,10 @@ def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
 
 def refusal(spec: RunSpec, hosts: Sequence[Host], attempt: int = 1) -> tuple[str, str] | None:
     """The field and the sentence why an attempt could never start on these nodes, were nothing in use."""
+    if spec.pool == "slurm":
+        return _without_gateway(spec, hosts)
     want = want_of(spec, attempt=attempt)
+    hosts = [host for host in hosts if not host.pool]
     if spec.wait_for_nodes or Pools(hosts).of(want).fits(want):
         return None
     if unknown := [name for name in spec.on_nodes if name not in {host.name for host in hosts}]:
@@ -70,6 +75,22 @@ def refusal(spec: RunSpec, hosts: Sequence[Host], attempt: int = 1) -> tuple[str
         field,
         f"{field}: the run needs {need}, but {registered}{largest}. Start another worker, lower --nodes or"
         " --gpus-per-node, or launch with --wait-for-nodes.",
+    )
+
+
+def _without_gateway(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
+    gateways = [host for host in hosts if host.pool == "slurm"]
+    if spec.wait_for_nodes or any(matches(host.name, host.labels, (), spec.labels) for host in gateways):
+        return None
+    if gateways:
+        known = listed(host.name for host in gateways)
+        return (
+            "labels",
+            f"labels: no gateway to Slurm has these labels; known: {known}. Leave the labels away.",
+        )
+    return "pool", (
+        "pool: no gateway to a Slurm cluster has joined. Start `rankzero gateway --server URL` on its login "
+        "node, or launch with --wait-for-nodes."
     )
 
 

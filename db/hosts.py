@@ -36,10 +36,12 @@ def hosts(
         holds.setdefault(node_id, []).append(Hold(run_id, tuple(devices), ends.get(fence)))
     known = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
-        Node.foreign_devices,
+        Node.foreign_devices, Node.pool,
     ).where(Node.removed_at.is_(None))  # fmt: skip
+    known = known.where(~Node.pool.startswith("slurm:") | (Node.last_seen >= now - alive_within_s))
     found = []
-    for node_id, name, devices, labels, last_seen, drain_requested_at, foreign in session.execute(known):
+    for row in session.execute(known):
+        node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool = row
         silent_s = now - last_seen
         contact: Contact = "alive" if silent_s <= alive_within_s else "no contact"
         on_it = tuple(holds.get(node_id, ()))
@@ -57,6 +59,7 @@ def hosts(
                 labels=labels,
                 contact="lost" if silent_s >= lost_after_s else contact,
                 draining=drain_requested_at is not None,
+                pool=pool,
             )
         )
     return found

@@ -106,6 +106,8 @@ class Node(Base):
     labels: Mapped[dict[str, Any]]
     info: Mapped[dict[str, Any]]
     load: Mapped[dict[str, Any] | None]
+    pool: Mapped[str] = mapped_column(String(32), default="", server_default="")
+    """Empty: one of ours; `slurm`: a gateway; `slurm:FENCE`: of a Slurm job, for that attempt alone."""
     foreign_devices: Mapped[list[Any] | None]
     """Ids of those that processes which are not ours occupy."""
     first_seen: Mapped[float]
@@ -158,6 +160,18 @@ class Part(Base):
     reported_at: Mapped[float | None]
     lost_at: Mapped[float | None]
     """When it was written off with its node; None again once that has said that no process of it is left."""
+
+
+class Job(Base):
+    """The Slurm job of an attempt, as its gateway reports it."""
+
+    __tablename__ = "jobs"
+
+    fence: Mapped[int] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), primary_key=True)
+    gateway_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), index=True)
+    said: Mapped[dict[str, Any] | None]
+    """The last report; None before the first."""
+    ended_at: Mapped[float | None]
 
 
 class File(Base):

@@ -82,7 +82,7 @@ def register_node(
             node = Node(id=secrets.token_hex(5), first_seen=now)
             session.add(node)
         node.name, node.instance_id, node.hostname = facts.name, facts.instance_id, facts.hostname
-        node.address, node.labels = facts.address, facts.labels
+        node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
         node.devices = [device.model_dump() for device in facts.devices]
         node.info = facts.info
         node.token_hash, node.last_seen = hash_token(token), now
@@ -158,10 +158,14 @@ def _known_node(
     session: Session, facts: NodeFacts, claim: Claim, now: float, lost_after_s: float
 ) -> Node | None:
     node = session.get(Node, claim.node_id) if claim.node_id is not None else None
+    if node is not None and node.pool != facts.pool:
+        node = None  # the secret of a job is good for nodes of that job alone
     if node is not None and node.removed_at is not None:
         raise IdentityEnded(_was_removed(node.name, node.removed_at))
     same_name = session.scalars(
-        select(Node).where(Node.name == facts.name, Node.removed_at.is_(None)).order_by(Node.last_seen.desc())
+        select(Node)
+        .where(Node.name == facts.name, Node.pool == facts.pool, Node.removed_at.is_(None))
+        .order_by(Node.last_seen.desc())
     ).first()
     if node is None:
         return same_name and _may_replace(session, same_name, now, lost_after_s)

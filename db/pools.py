@@ -45,12 +45,12 @@ class Pools:
         return next((found[kind] for kind in KINDS if found[kind].known), found[self._usual])
 
     def _matching(self, want: Want) -> dict[Kind, Pool]:
-        asked = (want.on_nodes, *sorted(want.labels.items()))
+        asked = (want.pool, want.on_nodes, *sorted(want.labels.items()))
         if asked not in self._pools:
             matching = [
                 index
                 for index, host in enumerate(self.hosts)
-                if matches(host.name, host.labels, want.on_nodes, want.labels)
+                if host.pool == want.pool and matches(host.name, host.labels, want.on_nodes, want.labels)
             ]
             self._pools[asked] = {kind: self._pool(kind, matching) for kind in KINDS}
         return self._pools[asked]

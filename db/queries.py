@@ -149,7 +149,9 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
             for part, run_id, number, strategy in session.execute(taken)
             for at, device in enumerate(part.devices)
         }
-        known = session.scalars(select(Node).where(Node.removed_at.is_(None)).order_by(Node.name))
+        of_a_job = Node.pool.startswith("slurm:")  # shown while it is there; the parts keep its name
+        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
+        known = session.scalars(select(Node).where(shown).order_by(Node.name))
         return [_node_view(node, users, now, lost_after_s) for node in known]
 
 
@@ -347,6 +349,7 @@ def _node_view(
         load=node.load,
         last_seen=node.last_seen,
         silent_s=silent_s,
+        pool=node.pool,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db import resizing
+from db import jobs, resizing
 from db.agreement import names as named
 from db.ends import expected_durations, expected_ends
 from db.engine import Store
@@ -36,6 +36,9 @@ def place_queue(
             return []
         known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
         decision = place(queue, known, now)
+        for fence, waits in jobs.waits(session, queue, now, alive_within_s).items():
+            if fence not in decision.placed:
+                decision.waiting[fence] = waits
         news = _news(session, decision)
     if not decision.placed and not news:
         return []

@@ -57,6 +57,26 @@ NodeText = Annotated[
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
+SLURM_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?")
+SLURM_SETS = frozenset(
+    "nodes ntasks ntasks-per-node job-name comment parsable wrap array wait test-only signal no-requeue requeue "
+    "partition account time export dependency-file batch-script".split()
+)
+"""Options of sbatch that follow from the rest of the spec, or would make another job of it."""
+
+
+def _sbatch_option(value: str) -> str:
+    found = SLURM_OPTION.fullmatch(_one_line(value))
+    if found is None:
+        raise ValueError(f"{value!r} must be a long option of sbatch as one word, like --constraint=a100")
+    if found[1] in SLURM_SETS:
+        raise ValueError(f"--{found[1]} is set by Rankzero for each job, not by a run")
+    return value.strip()
+
+
+SbatchOption = Annotated[Argument, AfterValidator(_sbatch_option)]
+
+
 class SlurmOptions(BaseModel):
     """What a Slurm job is submitted with, beside its nodes and devices. `None` means: as the cluster has it."""
 
@@ -66,7 +86,7 @@ class SlurmOptions(BaseModel):
     account: NodeText | None = None
     time_limit: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] | None = None
     """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
-    options: Annotated[list[Argument], Field(max_length=100)] = []
+    options: Annotated[list[SbatchOption], Field(max_length=100)] = []
     """Further options of sbatch, e.g. `--constraint=a100`."""
 
 
@@ -193,6 +213,8 @@ class RunSpec(BaseModel):
             raise ValueError(
                 f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
             )
+        if self.pool == "slurm" and self.on_nodes:
+            raise ValueError("on_nodes is for our own nodes; of Slurm ask with the option --nodelist=NAMES")
         if self.strategy in ("dp", "single") and self.launcher in ("torchrun", "launch"):
             raise ValueError(f"strategy {self.strategy} is one process: the launcher must be python")
         if len("\0".join(self.args).encode(errors="surrogatepass")) > 1024 * 1024:
@@ -324,3 +346,19 @@ class CheckWish(BaseModel):
     """To measure with; empty: any GPU of the node."""
     peers: list[CheckPeer] = []
     pair: CheckPair | None = None
+
+
+class JobWish(BaseModel):
+    """What a gateway is told of one attempt that a Slurm cluster gives its devices: submit its job, or end it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    attempt: int
+    fence: int
+    action: Literal["run", "stop"]
+    spec: RunSpec
+    secret: str
+    """With this its workers may join, for this attempt alone and until it has ended."""
+    grace_s: float
+    """How long a job that is to stop may take to end by itself."""

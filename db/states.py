@@ -65,6 +65,8 @@ class Reason(StrEnum):
     """Its ranks stopped stepping, and the run was to be ended then."""
     PREFLIGHT = "preflight"
     """Its nodes cannot train together: nothing was started."""
+    TIME_LIMIT = "time limit"
+    """The time that its Slurm job was given was over."""
 
 
 class RankError(BaseModel):
@@ -248,6 +250,8 @@ class NodeFacts(BaseModel):
     address: str
     devices: list[Device]
     labels: dict[str, str] = {}
+    pool: Annotated[str, Field(max_length=32)] = ""
+    """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: of a job, for that attempt."""
     info: dict[str, Any] = {}
     """python (path), versions, cores, memory_bytes, platform."""
 
@@ -285,3 +289,35 @@ class CheckpointOffer(BaseModel):
     written_at: float
     prefix: Annotated[str, Field(max_length=200)] | None = None
     """What every parameter's name begins with without need, as `module.` of a saved DDP wrapper."""
+
+
+class JobReport(BaseModel):
+    """What Slurm says of one job, in its own words; sent again until it is acknowledged."""
+
+    job_id: Annotated[str, Field(max_length=64)] | None = None
+    """None: it was not submitted."""
+    state: Annotated[str, Field(max_length=32)]
+    """PENDING, RUNNING, COMPLETED, TIMEOUT … as squeue has it; REFUSED: sbatch did not take it."""
+    reason: Annotated[str, Field(max_length=1000)] = ""
+    """Why it is in that state: Resources, Priority … ; of a refused one sbatch's sentence."""
+    partition: Annotated[str, Field(max_length=200)] = ""
+    nodes: Annotated[str, Field(max_length=10_000)] = ""
+    """As Slurm writes them: n[0-3]."""
+    starts_at: float | None = None
+    """When Slurm expects a waiting one to start, or when it started."""
+    time_limit: Annotated[str, Field(max_length=32)] = ""
+    exit_code: Annotated[str, Field(max_length=32)] = ""
+    output: Annotated[str, Field(max_length=8000)] = ""
+    """The end of what the job printed, where that can be read."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Has Slurm ended every process of it?"""
+        return self.state not in LIVE_JOB_STATES
+
+
+LIVE_JOB_STATES = frozenset(
+    "PENDING CONFIGURING RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING "
+    "REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD".split()
+)
+"""Of sacct's list of job states those that are not final."""

@@ -266,6 +266,8 @@ class NodeView:
     load: dict[str, Any] | None
     last_seen: float
     silent_s: float
+    pool: str = ""
+    """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Want:
     """Each must be a label of every node it gets."""
     on_nodes: tuple[str, ...] = ()
     """Names of the only nodes it may get; empty: any."""
+    pool: str = ""
+    """It may get nodes of this pool alone."""
     duration_s: float | None = None
     """How long it is expected to take, where that is known."""
     waits_for_nodes: bool = False
@@ -61,6 +63,7 @@ class Host:
     labels: Mapping[str, str] = field(default_factory=dict)
     contact: Contact = "alive"
     draining: bool = False
+    pool: str = ""
 
     @property
     def size(self) -> int:

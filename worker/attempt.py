@@ -18,7 +18,7 @@ from db.states import PartReport, Reason
 from worker import processes
 from worker.client import Adoption, Client, Part, ServerAway, Superseded
 from worker.courier import Courier
-from worker.ending import SHUTDOWN_MESSAGE, end_of
+from worker.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
 from worker.fetching import Fetching
 from worker.meeting import Meeting, may_prepare
 from worker.notes import (
@@ -33,6 +33,7 @@ from worker.notes import (
 from worker.orphans import Orphans
 from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, masked, prepare
 from worker.processes import Process
+from worker.slurm.job import at_time_limit
 from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
 from worker.watch import HUNG_FILE, as_hung
 
@@ -82,7 +83,8 @@ class Attempt:
         self._preparing = False
         self._orphans = Orphans(assignment.run_id, assignment.attempt)
         self._stop_grace_s: float | None = None
-        self._shutting_down = self._signalled = False
+        self._shutdown: Shutdown | None = None
+        self._signalled = False
         self._end = read_report(folder / END_FILE)
         self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
         self._to_confirm = self._data_refused = False
@@ -123,9 +125,9 @@ class Attempt:
         """End it, with so many seconds to save; a smaller number later hurries it."""
         self._stop_grace_s = grace_s if self._stop_grace_s is None else min(self._stop_grace_s, grace_s)
 
-    def shut_down(self, grace_s: float) -> None:
+    def shut_down(self, grace_s: float, why: Shutdown = "worker") -> None:
         """End it because this worker ends."""
-        self._shutting_down = True
+        self._shutdown = why
         self.stop(grace_s)
 
     # -- processes (no network) ----------------------------------------------------------------
@@ -252,7 +254,7 @@ class Attempt:
         self._conclude(PartReport(state="failed", reason=Reason.KILLED, message=text))
 
     def _stop_message(self, when: str) -> str | None:
-        text = SHUTDOWN_MESSAGE if self._shutting_down else ("it was stopped" if when else "")
+        text = SHUTDOWN_MESSAGE if self._shutdown else ("it was stopped" if when else "")
         return f"{text} {when}".strip() or None
 
     def _conclude(self, end: PartReport) -> None:
@@ -350,13 +352,18 @@ class Attempt:
         if end is None:
             launch = read_object(self.folder / LAUNCH_FILE)
             node = self._node.name
-            end = end_of(self.folder, self._state, launch, node, self.part.node_rank, self._shutting_down)
+            end = end_of(self.folder, self._state, launch, node, self.part.node_rank, bool(self._shutdown))
             end = as_hung(end, self.folder)
         if self.is_superseded:
             with suppress(Superseded):  # a server that had given this node up waits for the proof
                 self._client.report(self.part, end)
             self._remember(SUPERSEDED)
             return
+        if self._shutdown and self.assignment.action == "run" and end.state == "stopped":
+            if self._shutdown == "slurm":  # why it ends a job is Slurm's to say, and its gateway's to tell
+                self._remember(SUPERSEDED)
+                return
+            end = at_time_limit(end) if self._shutdown == "time limit" else end
         self._client.report(self.part, end)
         self._remember(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from db.spec import Assignment, CheckWish, ResumeFrom
+from db.spec import Assignment, CheckWish, JobWish, ResumeFrom
 from db.states import (
     CheckAnswer,
     CheckpointOffer,
     Findings,
+    JobReport,
     NodeFacts,
     NodeLoad,
     PartReport,
@@ -84,6 +85,10 @@ class Wishes(BaseModel):
     assignments: list[Assignment]
     checks: list[CheckWish] = []
     """The preflights it takes part in."""
+    jobs: list[JobWish] = []
+    """Of a gateway: the jobs that it should have submitted, or should end."""
+    leave: bool = False
+    """Of a node of a Slurm job: its attempt has ended."""
 
 
 class FileOffsets(BaseModel):
@@ -171,6 +176,10 @@ class Client:
         """What became of this node's part; returns the attempt's state on the server."""
         content = report.model_dump_json(exclude_none=True)
         return str(self._json("POST", f"{part.path}/report", content=content).get("state", ""))
+
+    def report_job(self, fence: int, report: JobReport) -> None:
+        """What Slurm says of an attempt's job."""
+        self._request("POST", f"/api/worker/jobs/{fence}", content=report.model_dump_json())
 
     def file_offsets(self, part: Part, path: str, generation: int) -> FileOffsets:
         """How much of a file the server has."""

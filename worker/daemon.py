@@ -14,6 +14,7 @@ from db.spec import RUN_ID, Assignment
 from db.states import PartReport, Reason
 from worker.attempt import Attempt, Background, Spawn
 from worker.client import Adoption, Client, Refused, ServerAway, ServerFull, Wishes
+from worker.ending import Shutdown
 from worker.notes import END_FILE, is_settled, write_whole
 from worker.preparation import Node
 
@@ -58,6 +59,7 @@ class Daemon:
         self._backoff = Backoff()
         self._troubles: dict[str, str] = {}
         self._shutdown_grace_s: float | None = None
+        self._shutdown_why: Shutdown = "worker"
         self.watched = False
 
     def find_attempts(self) -> None:
@@ -77,9 +79,9 @@ class Daemon:
         with self._lock:
             self._wishes, self.watched = wishes, wishes.watched
 
-    def shut_down(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+    def shut_down(self, grace_s: float = SHUTDOWN_GRACE_S, why: Shutdown = "worker") -> None:
         """End every run of this node, with at most so many seconds to save each."""
-        self._shutdown_grace_s = grace_s
+        self._shutdown_grace_s, self._shutdown_why = grace_s, why
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -91,7 +93,8 @@ class Daemon:
         self._take_up_wishes()
         if self._shutdown_grace_s is not None:
             for attempt in self.attempts:
-                attempt.shut_down(min(self._shutdown_grace_s, attempt.assignment.spec.stop_grace_s))
+                grace_s = min(self._shutdown_grace_s, attempt.assignment.spec.stop_grace_s)
+                attempt.shut_down(grace_s, self._shutdown_why)
         for attempt in self.attempts:
             self._guard("act", attempt, partial(attempt.act, now))
         more = self._send(now) if self._backoff.is_due(now) else False

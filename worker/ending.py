@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from db.spec import RunSpec
 from db.states import PartReport
@@ -13,6 +13,8 @@ from worker.diagnose import EndFacts, explain_end
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
+Shutdown = Literal["worker", "time limit", "slurm"]
+"""Why a worker ends its runs: somebody ended it, its Slurm job's time is nearly over, or Slurm ends the job."""
 
 
 def end_of(

@@ -21,18 +21,29 @@ class CannotRun(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """What `rankzero worker` takes."""
-    made = argparse.ArgumentParser(
-        prog="rankzero worker", description="Offer this machine's devices to a Rankzero server."
+    made = parser_with("rankzero worker", "Offer this machine's devices to a Rankzero server.")
+    made.add_argument("--slots", type=positive, help="devices to offer (default: all GPUs, else cores)")
+    made.add_argument("--stop-runs", action="store_true", help="end this node's runs on SIGTERM")
+    made.add_argument("--address", help="where other nodes reach this one (default: as the server does)")
+    made.add_argument(
+        "--only-attempt",
+        type=positive,
+        metavar="FENCE",
+        help="within a Slurm job: work for this attempt alone",
     )
+    return made
+
+
+def parser_with(program: str, description: str) -> argparse.ArgumentParser:
+    """The options that workers and gateways have in common."""
+    made = argparse.ArgumentParser(prog=program, description=description)
     server = os.environ.get("RANKZERO_URL")
     default_data = Path(os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False))
     made.add_argument("--server", default=server, required=server is None, metavar="URL")
     made.add_argument("--name", help="the node's name (default: the host's)")
-    made.add_argument("--slots", type=_positive, help="devices to offer (default: all GPUs, else cores)")
     made.add_argument("--data", type=Path, default=default_data, metavar="DIR")
     made.add_argument("--label", type=_label, action="append", default=[], metavar="K=V")
     made.add_argument("--token-file", type=Path, metavar="FILE", help="instead of RANKZERO_TOKEN")
-    made.add_argument("--stop-runs", action="store_true", help="end this node's runs on SIGTERM")
     made.add_argument(
         "--python",
         type=_interpreter_name,
@@ -40,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="what trains where a run names nothing else (default: RANKZERO_PYTHON, else this worker's own)",
     )
-    made.add_argument("--address", help="where other nodes reach this one (default: as the server does)")
     return made
 
 
@@ -65,7 +75,8 @@ def join_token(options: argparse.Namespace, data: Path, is_needed: bool) -> str:
         return ""
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")

@@ -105,7 +105,11 @@ def launch_order(
 
 def training_environment(own: Mapping[str, str]) -> dict[str, str]:
     """The worker's environment without its secrets, and without traces of a launcher above it."""
-    ours = re.compile(r"RANKZERO_|TORCHELASTIC_|ROLE_|GROUP_RANK$|GROUP_WORLD_SIZE$|PYTHON_EXEC$")
+    ours = re.compile(
+        r"RANKZERO_|TORCHELASTIC_|ROLE_|GROUP_RANK$|GROUP_WORLD_SIZE$|PYTHON_EXEC$"
+        # Of a Slurm job's step: a framework would take our workers, one a node, for the ranks.
+        r"|SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|TASK|GTIDS|STEP|SRUN)|PMI"
+    )
     dropped = RENDEZVOUS_VARIABLES | {name for name in own if ours.match(name)}
     return {name: value for name, value in own.items() if name not in dropped}
 

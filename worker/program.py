@@ -22,12 +22,14 @@ from db.states import Device, NodeFacts
 from worker import hardware, processes
 from worker.checks import Checks
 from worker.client import Adoption, Client, Ended, Refused, Registration, ServerAway, Unauthorized
-from worker.daemon import Backoff, Daemon
+from worker.daemon import SHUTDOWN_GRACE_S, Backoff, Daemon
+from worker.ending import Shutdown
 from worker.handover import sees_server_disk
 from worker.interpreter import describe
 from worker.notes import read_object, write_whole
 from worker.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.preparation import Node, training_environment
+from worker.slurm.job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
 from worker.whereabouts import FIRST_LOOKS_S, LOOK_EVERY_S, Whereabouts
 
 log = logging.getLogger("worker")
@@ -78,8 +80,9 @@ class Worker:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._data: Path = options.data.expanduser().absolute()
-        self._lock = _lock_data(self._data)
+        self._job = None if options.only_attempt is None else InJob.here(options.only_attempt)
+        self._data = _data_of(options, self._job)
+        self._lock = lock_data(self._data)
         lock = os.fstat(self._lock)
         self._place = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
         """The same for a worker that was only started again; another one for a copy of its directory."""
@@ -90,7 +93,8 @@ class Worker:
         self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
         self._address = options.address or hardware.address_towards(options.server)
-        self._name = options.name or self._identity.get("name") or os.uname().nodename
+        own_name = self._job.node if self._job else os.uname().nodename
+        self._name = options.name or self._identity.get("name") or own_name
         self._client = Client(options.server, self._identity.get("token", ""))
         node = _node(self._name, self._data, self._address, self._devices, options)
         self._python = node.python
@@ -103,7 +107,7 @@ class Worker:
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
         self._wake, self._signalled = threading.Event(), threading.Event()
         self._registered = threading.Event()
-        self._is_leaving = False
+        self._is_leaving = self._is_warned = self._may_leave = False
         self._signals = 0
         self._fatal: str | None = None
         self._was_registered = False
@@ -114,21 +118,26 @@ class Worker:
         """Work until a signal; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
+        if self._job is not None:
+            signal.signal(WARNING_SIGNAL, self._receive_warning)
         self._daemon.find_attempts()
         reports = (self._follow_wishes, self._report_load, self._look_around)
         for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
-            _start_thread(loop.__name__, loop)
-        stepping = _start_thread("steps", self._step)
+            start_thread(loop.__name__, loop)
+        stepping = start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self._fatal is None:
+        while not self._signalled.wait(0.5) and self._fatal is None and not self._has_done_its_job():
             pass
-        if self._is_ended or (self._signals and self._options.stop_runs):
+        is_told = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
+        if self._is_ended or is_told:
             self._end_runs()
         self._is_leaving = True
         self._wake.set()
         stepping.join(LEAVE_LIMIT_S)
         if self._fatal is not None:
             raise CannotRun(self._fatal)
+        if self._job is not None:
+            return 0 if self._job.has_succeeded(self._data) else 1
         left = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
         log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(left)}" if left else "")
         return 0
@@ -144,16 +153,27 @@ class Worker:
         self._signals += 1
         self._signalled.set()
 
+    def _receive_warning(self, number: int, frame: FrameType | None) -> None:
+        self._is_warned = True
+        self._signalled.set()
+
+    def _has_done_its_job(self) -> bool:
+        """Within a Slurm job: has its attempt ended, and everything of it been delivered?"""
+        return self._may_leave and not self._daemon.attempts
+
     def _end_runs(self) -> None:
-        """Stop every run, and let the server know; a second signal hurries."""
-        self._daemon.shut_down()
+        """Stop every run, and let the server know; a second signal hurries.
+
+        Within a job there is no hurry but Slurm's own: it kills what is left when its time is over."""
+        why: Shutdown = "worker" if self._job is None else "time limit" if self._is_warned else "slurm"
+        self._daemon.shut_down(TIME_LIMIT_GRACE_S if self._is_warned else SHUTDOWN_GRACE_S, why)
         hurried = False
         give_up_at: float | None = None
         while attempts := self._daemon.attempts:
             if self._signals > 1 and not hurried:
                 hurried = True
-                self._daemon.shut_down(0.0)
-            if all(attempt.is_over for attempt in attempts):
+                self._daemon.shut_down(0.0, why)
+            if self._job is None and all(attempt.is_over for attempt in attempts):
                 limit_s = LEAVE_LIMIT_S if hurried else ACKNOWLEDGE_LIMIT_S
                 give_up_at = give_up_at or time.monotonic() + limit_s
                 if time.monotonic() >= give_up_at:
@@ -202,6 +222,7 @@ class Worker:
                 version = wishes.version
                 self._daemon.take(wishes)
                 self._checks.take(wishes.checks)
+                self._may_leave = self._job is not None and wishes.leave
                 self._wake.set()
 
     def _register(self) -> None:
@@ -212,6 +233,7 @@ class Worker:
             address=self._address,
             devices=self._devices,
             labels=dict(self._options.label),
+            pool=self._job.pool if self._job else "",
             info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._place},
         )
         try:
@@ -296,7 +318,7 @@ class Worker:
                 time.sleep(backoff.failed(time.monotonic()))
 
 
-def _start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
+def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     """A loop that goes on after a mistake of ours: the trainings are worth more than a clean exit."""
 
     def run() -> None:
@@ -327,8 +349,14 @@ def _node(
     )
 
 
-def _lock_data(data: Path) -> int:
-    """Two workers on one data directory would start everything twice."""
+def _data_of(options: argparse.Namespace, job: InJob | None) -> Path:
+    """The nodes of a job may see one disk: each has a folder of its own there."""
+    data: Path = options.data.expanduser().absolute()
+    return data if job is None else data / job.node
+
+
+def lock_data(data: Path) -> int:
+    """Held while this process lives: two workers on one data directory would start everything twice."""
     folder = data / "node"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

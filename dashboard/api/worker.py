@@ -20,7 +20,7 @@ from db import findings, progress, ranks
 from db.models import Series
 from db.nodes import Claim
 from db.progress import Arrival
-from db.states import CheckAnswer, Findings, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
+from db.states import CheckAnswer, Findings, JobReport, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 
 router = APIRouter(prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
@@ -45,6 +45,7 @@ async def register(
     service: TheService, threads: TheThreads, asking: TheAsking, facts: Registering
 ) -> Response:
     """Take a worker in; its token from now on is in the answer."""
+    await threads.run(service.jobs.check_pool, facts.pool, asking.job, asking.node_id)
     told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id", "again"}))
     claim = Claim(asking.node_id or facts.node_id, asking.node_id is not None, facts.again)
     registration = await threads.run(service.register, told, claim, asking.join_token)
@@ -101,6 +102,14 @@ async def time_now(node_id: TheNode) -> Response:
     return answer({"now": time.time()})
 
 
+@router.post("/jobs/{fence}", status_code=204)
+def job(service: TheService, node_id: TheNode, fence: int, said: JobReport) -> Response:
+    """What a gateway hears from Slurm of an attempt's job; may be repeated."""
+    service.registry.seen(node_id)
+    service.jobs.reported(node_id, fence, said)
+    return Response(status_code=204)
+
+
 @router.post("/checks/{check_id}", status_code=204)
 def answer_check(service: TheService, node_id: TheNode, check_id: int, said: CheckAnswer) -> Response:
     """What a node found out for one stage of a preflight; late and repeated answers change nothing."""
@@ -153,6 +162,7 @@ def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     checks = service.check_wishes(node_id)
     content = {"watched": watched, "assignments": document(assignments), "checks": document(checks)}
+    content |= service.jobs.wishes(node_id)
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
 

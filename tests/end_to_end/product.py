@@ -23,9 +23,12 @@ ENDED = ("succeeded", "failed", "stopped")
 class Product:
     """A running dashboard and worker; `stop` proves that nothing of them is left."""
 
-    def __init__(self, data: Path, slots: int = 2, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, slots: int = 2, env: dict[str, str] | None = None, has_worker: bool = True
+    ) -> None:
         self.data = data
         self.slots = slots
+        self.has_worker = has_worker
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("RANKZERO_")} | (env or {})
@@ -36,11 +39,14 @@ class Product:
         """Start it and wait until it answers and its worker has registered."""
         argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(self.port)]
         argv += ["--data", str(self.data), "--slots", str(self.slots)]
+        argv += [] if self.has_worker else ["--no-worker"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 argv, stdout=log, stderr=log, env=self.env, start_new_session=True
             )
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
+        if not self.has_worker:
+            return
         wait_for(
             lambda: any(n["state"] == "alive" for n in self.get("/api/nodes")), "a node", explain=self.tail
         )

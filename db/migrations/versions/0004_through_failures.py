@@ -34,6 +34,7 @@ def upgrade() -> None:
     )
     _preflight()
     _lost_nodes()
+    _slurm()
 
 
 def _preflight() -> None:
@@ -89,6 +90,21 @@ def _lost_nodes() -> None:
     op.add_column("attempts", sa.Column("not_before", sa.Float(precision=53), nullable=True))
     op.add_column("attempts", sa.Column("restarts", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("parts", sa.Column("lost_at", sa.Float(precision=53), nullable=True))
+
+
+def _slurm() -> None:
+    op.add_column("nodes", sa.Column("pool", sa.String(32), nullable=False, server_default=""))
+    op.create_table(
+        "jobs",
+        sa.Column("fence", sa.Integer(), nullable=False),
+        sa.Column("gateway_id", sa.String(10), nullable=False),
+        sa.Column("said", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("ended_at", sa.Float(53), nullable=True),
+        sa.PrimaryKeyConstraint("fence"),
+        sa.ForeignKeyConstraint(["fence"], ["attempts.fence"], ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["gateway_id"], ["nodes.id"]),
+    )
+    op.create_index("ix_jobs_gateway_id", "jobs", ["gateway_id"])
 
 
 def downgrade() -> None:
