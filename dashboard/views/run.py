@@ -30,7 +30,15 @@ from db.views import CheckpointView, RunView
 REFRESH_S = 2
 TRACEBACK_PX = 300
 NOT_THE_SCRIPTS_FAULT = frozenset(
-    {Reason.KILLED, Reason.NODE_LOST, Reason.HUNG, Reason.TIMED_OUT, Reason.DISK_FULL, Reason.PORT_IN_USE}
+    {
+        Reason.KILLED,
+        Reason.NODE_LOST,
+        Reason.HUNG,
+        Reason.TIMED_OUT,
+        Reason.DISK_FULL,
+        Reason.PORT_IN_USE,
+        Reason.TIME_LIMIT,
+    }
 )
 
 
