@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-ENV_FILE = "/etc/rankzero/worker.env"
-UNIT_FILE = "/etc/systemd/system/rankzero-worker.service"
-UNIT = "rankzero-worker"
+from worker.unit import ENV_FILE, NAME
+
+UNIT_FOLDER = "/etc/systemd/system"
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,6 @@ def _service(url: str, secret: str) -> tuple[str, ...]:
         f"sudo install -d -m 700 {folder}",
         f"printf '%s\\n' 'RANKZERO_URL={url}' 'RANKZERO_TOKEN={secret}'"
         f" | sudo install -m 600 /dev/stdin {ENV_FILE}",
-        f"rankzero worker --print-unit | sudo tee {UNIT_FILE}",
-        f"sudo systemctl daemon-reload && sudo systemctl enable --now {UNIT}",
+        f"rankzero worker --print-unit | sudo tee {UNIT_FOLDER}/{NAME}",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {NAME}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from dashboard.client import CommandFailed, default_data
 from dashboard.commands.interpreter import named
 from dashboard.commands.options import Data
+from worker.unit import unit
 
 Host = Annotated[
     str | None,
@@ -118,23 +120,28 @@ def worker(
         bool,
         typer.Option("--stop-runs", help="On SIGTERM end the runs, instead of leaving them to train on."),
     ] = False,
+    print_unit: Annotated[
+        bool,
+        typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
+    ] = False,
 ) -> None:
     """Start a worker: one per node. The token comes from RANKZERO_TOKEN or a file, never as an argument."""
     url = server or os.environ.get("RANKZERO_URL")
-    if not url:
+    if not (url or print_unit):
         raise CommandFailed("--server is needed: the dashboard's URL, as `rankzero up` prints it.", 2)
-    options: list[str] = [
-        "--server",
-        url,
-        "--data",
-        str(data.expanduser().absolute() if data else default_data()),
-    ]
-    named_options = {"--name": name, "--slots": slots, "--token-file": token_file, "--address": address}
-    named_options["--python"] = named(python)
-    options += [
-        part for flag, value in named_options.items() if value is not None for part in (flag, str(value))
-    ]
+    folder = str(data.expanduser().absolute() if data else default_data())
+    token = token_file and str(token_file.expanduser().absolute())
+    given = {"--name": name, "--slots": slots, "--token-file": token, "--address": address}
+    given["--python"] = named(python)
+    options = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
     options += [part for each in label or [] for part in ("--label", each)]
     options += ["--stop-runs"] if stop_runs else []
+    options += context.args
+    if print_unit:
+        at = ["--server", server] if server else []
+        own = str(Path(sys.executable).with_name("rankzero"))
+        print(unit([own, "worker", *at, "--data", folder, *options], getpass.getuser()), end="")
+        return
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *options, *context.args])
+    program = [sys.executable, "-P", "-m", "worker", "--server", str(url), "--data", folder]
+    os.execv(sys.executable, [*program, *options])

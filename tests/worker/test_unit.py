@@ -1,0 +1,61 @@
+"""The systemd unit leaves trainings alone, shows no token, and is one that systemd takes."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dashboard import cli
+from worker.unit import NAME, unit
+
+ODD = ["/opt/my env/bin/rankzero", "worker", "--label", "room=b12", "--name", 'a "b" 100% $HOME \\ c']
+
+
+def test_an_upgrade_of_the_worker_leaves_trainings_alone():
+    service = parsed(unit(ODD, "ana"))["Service"]
+    assert (service["KillMode"], service["OOMPolicy"], service["Restart"]) == (
+        "process",
+        "continue",
+        "always",
+    )
+    assert (service["User"], service["EnvironmentFile"]) == ("ana", "/etc/rankzero/worker.env")
+
+
+def test_words_reach_the_worker_as_they_were_typed():
+    command = parsed(unit(ODD, "ana"))["Service"]["ExecStart"]
+    assert command.startswith('"/opt/my env/bin/rankzero" worker --label room=b12 --name ')
+    assert command.endswith('"a \\"b\\" 100%% $$HOME \\\\ c"')
+
+
+def test_the_command_prints_it_for_this_machine_without_a_token(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("RANKZERO_TOKEN", "rzjoin-12345678-secret")
+    monkeypatch.delenv("RANKZERO_URL", raising=False)
+    assert cli.run(["worker", "--print-unit", "--data", str(tmp_path), "--slots", "2"]) == 0
+    said = capsys.readouterr().out
+    program = Path(sys.executable).with_name("rankzero")
+    assert f"ExecStart={program} worker --data {tmp_path} --slots 2\n" in said
+    assert "secret" not in said
+
+
+def test_systemd_takes_it(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    file = tmp_path / NAME
+    file.write_text(unit([shutil.which("true") or "/bin/true", *ODD[1:]], "root"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, timeout=60
+    )
+    told = [line for line in done.stderr.splitlines() if NAME in line]
+    assert (done.returncode, told) == (0, [])
+
+
+def parsed(text: str) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(interpolation=None, strict=True)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read_string(text)
+    return found
