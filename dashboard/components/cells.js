@@ -108,7 +108,7 @@ class Cells {
   _show(picture) {
     this._picture = picture;
     setText(this._summary, picture.summary);
-    this._root.dataset.density = picture.nodes.length <= 6 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
+    this._root.dataset.density = picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
     const widest = Math.max(1, ...picture.nodes.map((node) => node.cells.length));
     this._root.style.setProperty('--across', String(Math.min(8, widest)));
     const longest = Math.max(4, ...picture.nodes.map((node) => node.name.length));

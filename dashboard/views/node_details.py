@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import cluster, service
-from dashboard.views import navigation, node_facts, style
+from dashboard.views import navigation, node_facts, run_dialogs, style
 from dashboard.views.formats import as_text, number, plural, size
 from dashboard.views.tables import table
 from db.occupants import Occupant, occupants
@@ -32,10 +32,10 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
         st.rerun(scope="app")  # a button of a fragment runs that fragment only
     current = service.current()
     node = next((node for node in current.nodes() if node.id == node_id), None)
+    if node is None:  # it was removed
+        close()
+        st.rerun(scope="app")
     with st.container(key="node_details"):
-        if node is None:
-            _header("This node was removed", close)
-            return
         _header(node.name, close)
         _badges(node)
         _actions(node)
@@ -81,6 +81,8 @@ def _actions(node: NodeView) -> None:
                 "Start nothing new there; what runs goes on until it ends.",
             )
         st.button(label, key=f"drain_{node.id}", help=meaning, on_click=wish, args=(node.id,))
+        if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
+            _remove(node)
 
 
 def _drain(node_id: str) -> None:
@@ -89,6 +91,17 @@ def _drain(node_id: str) -> None:
 
 def _undrain(node_id: str) -> None:
     service.current().undrain(node_id)
+
+
+@st.dialog("Remove this node?", icon=":material/delete:")
+def _remove(node: NodeView) -> None:
+    """What runs there forbids it; whatever ran there stays readable."""
+    worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
+    st.markdown(
+        f"**{as_text(node.name)}** is no part of the cluster any more. {worker}What ran there stays in the history."
+    )
+    if run_dialogs.confirmed("Remove it", "Keep it", lambda: service.current().remove_node(node.id)):
+        st.rerun()
 
 
 def _warnings(node: NodeView) -> None:

@@ -8,14 +8,14 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.components.cells import cells
-from dashboard.views import navigation, node_details, node_joining, style
+from dashboard.views import navigation, node_details, node_joining, node_preflight, style
 from db.views import NodeView
 
 CELLS = "nodes_cells"
 PICKED = "nodes_picked"
 OPENED = "nodes_opened"
 TAB = "nodes_tab"
-DEVICES, JOINING = "Devices", "Add a node"
+DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 
 @style.asked_again_without_store
@@ -24,9 +24,12 @@ def page() -> None:
     known = service.current().nodes()
     st.session_state.setdefault(TAB, DEVICES if known else JOINING)
     st.session_state.setdefault(PICKED, _named_in_address(known))
-    devices, join = st.tabs([DEVICES, JOINING], key=TAB, on_change="rerun")
+    devices, check, join = st.tabs([DEVICES, PREFLIGHT, JOINING], key=TAB, on_change="rerun")
     with devices:
         _cluster()
+    if check.open:
+        with check:
+            node_preflight.panel()
     if join.open:
         with join:
             node_joining.joining()

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import service
 from dashboard.views import navigation
 from dashboard.views.formats import as_text, count, number, plural, size
-from db.requests import NoSuchRun, Refused, WrongState
+from db.requests import NoSuchNode, NoSuchRun, Refused, WrongState
 from db.states import State
 from db.views import CheckpointView, RunView
 
@@ -24,7 +24,7 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and leave; what still runs then is killed. It can be resumed later."
         )
-    if _confirmed("Stop the run", "Keep it going", lambda: service.current().stop(run.id)):
+    if confirmed("Stop the run", "Keep it going", lambda: service.current().stop(run.id)):
         st.rerun()
 
 
@@ -37,7 +37,7 @@ def resume(run: RunView, found: Sequence[CheckpointView]) -> None:
     else:
         st.markdown("It has no complete checkpoint, so it starts from the beginning.")
     st.caption(f"Attempt {run.attempt + 1} of this run opens, with the settings it had.")
-    if _confirmed("Resume it", "Not now", lambda: _resume(run.id)):
+    if confirmed("Resume it", "Not now", lambda: _resume(run.id)):
         st.rerun()
 
 
@@ -52,7 +52,7 @@ def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(found), 'checkpoint')} ({size(held)}) are removed from the server "
         "for good. What lies on the nodes stays there."
     )
-    if _confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
+    if confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
         navigation.open_runs()
 
 
@@ -72,7 +72,7 @@ def _resume(run_id: str) -> None:
     service.current().resume(run_id, str(chosen.id) if chosen else None)
 
 
-def _confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
+def confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
     """Yes or no; true once the act is done. What forbids it is said in the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no):
@@ -87,5 +87,5 @@ def _confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
 def _try(act: Callable[[], object]) -> None:
     try:
         act()
-    except (Refused, WrongState, NoSuchRun) as refused:
+    except (Refused, WrongState, NoSuchRun, NoSuchNode) as refused:
         st.session_state["dialog_refused"] = str(refused)

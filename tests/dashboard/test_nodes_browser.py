@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from db.views import Cell, CheckView
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import CHROMIUM, chromium
@@ -105,6 +107,32 @@ def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, clu
     nodes.wait_for_url(re.compile(r"/run\?id=run0000003"))
 
 
+def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
+    nodes: Page, cluster: Browsed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red = Cell(
+        "clock", "gpu-2", None, "failed", "5.0 s ahead of the server", "Run `timedatectl set-ntp true`."
+    )
+    asked = [Cell(row, f"gpu-{n}", None, "waiting", "", "") for row in ("alive", "clock") for n in range(3)]
+    seen = [Cell("alive", f"gpu-{n}", None, "ok", "answers", "") for n in range(3)]
+    check = CheckView(1, 0.0, None, None, [f"gpu-{n}" for n in range(3)], asked, [])
+    monkeypatch.setattr(cluster.service, "preflights", lambda: [check])
+    nodes.get_by_role("tab", name="Preflight").click()
+    expect(nodes.locator(".preflight td.waiting")).to_have_count(6)
+    speeds = [[None, 11e9, 3e8], [None] * 3, [None] * 3]
+    done = replace(check, cells=[*seen, *asked[3:5], red], ended_at=1.0, bandwidth=speeds)
+    monkeypatch.setattr(cluster.service, "preflights", lambda: [done])
+    expect(nodes.locator(".preflight .title.red")).to_contain_text("1 of 6 cells is red")
+    expect(nodes.locator(".preflight .troubles li")).to_contain_text(
+        "gpu-2 · clock 5.0 s ahead of the server."
+    )
+    expect(nodes.locator(".preflight .mend code")).to_have_text("timedatectl set-ntp true")
+    expect(nodes.locator(".preflight td.failed")).to_have_attribute("title", re.compile("^gpu-2 · clock"))
+    expect(nodes.locator(".heat .link:not(.none)")).to_have_text(
+        ["11 GB/s", "300 MB/s", "11 GB/s", "300 MB/s"]
+    )
+
+
 def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> None:
     nodes.get_by_role("tab", name="Add a node").click()
     nodes.get_by_label("Name (optional)").fill("rack b9")
@@ -120,3 +148,19 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     nodes.get_by_role("button", name="Revoke").click()
     expect(nodes.get_by_text("None is good just now.")).to_be_visible()
     assert cluster.service.join_tokens()[0].revoked_at is not None
+
+
+def test_a_node_is_removed_unless_a_run_is_there(nodes: Page, cluster: Browsed) -> None:
+    """The last of these tests: from here on there are 211."""
+    for name, answer in (("gpu-003", "stop it first"), ("gpu-211", None)):
+        node(nodes, name).locator(".name").click()
+        expect(nodes.locator(".st-key-node_details h3")).to_have_text(name)
+        nodes.locator(".st-key-node_details").get_by_role("button", name="Remove").click()
+        dialog = nodes.get_by_role("dialog")
+        dialog.get_by_role("button", name="Remove it").click()
+        if answer is not None:
+            expect(dialog).to_contain_text(answer)
+            dialog.get_by_role("button", name="Keep it").click()
+            expect(dialog).to_have_count(0)
+    expect(nodes.locator(".node")).to_have_count(211)
+    expect(nodes.locator(".st-key-node_details")).to_have_count(0)

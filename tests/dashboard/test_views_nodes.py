@@ -82,6 +82,42 @@ def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
     assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
 
 
+def test_a_node_is_removed_only_when_nothing_runs_there(full):
+    page = full.open("nodes", node="gpu-1")
+    button(page, "Remove").click().run()
+    assert "What ran there stays in the history" in said(page)
+    button(page, "Remove it").click().run()
+    assert "stop them first" in page.session_state["dialog_refused"]  # AppTest closes a dialog with each run
+    assert len(full.service.nodes()) == 2
+    page = full.open("nodes", node="cpu-1")
+    button(page, "Remove").click().run()
+    button(page, "Remove it").click().run()
+    assert not page.exception
+    assert [node.name for node in full.service.nodes()] == ["gpu-1"]
+
+
+def test_a_preflight_is_asked_of_all_nodes_or_of_some(full):
+    page = full.open("nodes")
+    page.session_state["nodes_tab"] = "Preflight"
+    page.run()
+    assert "No preflight was asked for yet." in texts(page)
+    button(page, "Run preflight").click().run()
+    page.multiselect(key="preflight_nodes").set_value(["cpu-1"]).run()
+    button(page, "Run preflight").click().run()
+    assert not page.exception
+    assert [check.nodes for check in full.service.preflights()] == [["cpu-1"], ["gpu-1"]]
+    assert page.selectbox(key="preflight_chosen").value == full.service.preflights()[0].id
+
+
+def test_a_preflight_of_nobody_says_why(full):
+    full.seed.silence("gpu-1", 300)
+    page = full.open("nodes")
+    page.session_state["nodes_tab"] = "Preflight"
+    page.run()
+    button(page, "Run preflight").click().run()
+    assert "no node is alive" in page.error[0].value
+
+
 def test_ranks_are_said_in_short():
     def held(*numbers: int) -> list[DeviceView]:
         return [DeviceView(str(n), "cuda", "", None, "run", 1, False, rank=n) for n in numbers]
