@@ -26,12 +26,12 @@ from dashboard.settings import MIB, Settings
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
 from db import join_tokens, nodes, progress, queries, ranks, requests, scheduling
+from db.contact import SILENT_AFTER_S
 from db.engine import Store
 from db.lost import LostNodes
 from db.nodes import Claim, Registration
 from db.spec import Assignment, CheckWish, RunSpec
 from db.states import CheckAnswer, NodeFacts
-from db.summary import SILENT_AFTER_S
 from db.views import CheckView, LiveAttempt, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")

@@ -10,6 +10,7 @@ from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
 from db.agreement import versions
+from db.contact import SILENT_AFTER_S
 from db.engine import Store
 from db.models import Attempt, Check, CheckPart, Node, PairPass, Part
 from db.pairs import Pair, pairs, rounds
@@ -17,7 +18,6 @@ from db.preflight import Asked, Link, judge, judge_links
 from db.requests import NoSuchNode, Refused
 from db.spec import CheckPair, CheckPeer, CheckWish
 from db.states import LIVE_STATES, CheckAnswer, NodeCheck
-from db.summary import SILENT_AFTER_S
 from db.views import CheckView
 
 KEPT = 20

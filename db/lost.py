@@ -11,16 +11,14 @@ from sqlalchemy.orm import Session
 
 from db import starting
 from db.agreement import names
+from db.contact import SILENT_AFTER_S
 from db.engine import Store
 from db.models import Attempt, File, FindingRow, Node, Part, Run, Series
 from db.outcome import combine
 from db.requests import note
 from db.spec import RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, Reason, State
-from db.summary import SILENT_AFTER_S
 
-GRACE_S = 10.0
-"""To save, for ranks that most likely wait for one that will not come: what hangs in a collective cannot."""
 STILL_AT_LEAST_S = 10.0
 """Points that nobody looks at come every five seconds."""
 STEPS_MISSED = 3
@@ -76,13 +74,6 @@ def verdict(now: Situation, lost_after_s: float, silent_after_s: float) -> Verdi
     if not rest or any(share.silent_s >= silent_after_s for share in living):
         return "wait"
     return "end" if now.is_hung or now.still_s >= now.patience_s else "wait"
-
-
-def grace_s(attempt: Attempt, part: Part, spec: RunSpec) -> float:
-    """Seconds a part has to save when it is ended."""
-    is_given_up = part.lost_at is not None or attempt.end_reason == Reason.NODE_LOST
-    is_asked = attempt.stop_requested_at is not None
-    return min(GRACE_S, spec.stop_grace_s) if is_given_up and not is_asked else spec.stop_grace_s
 
 
 class LostNodes:

@@ -9,15 +9,18 @@ from dataclasses import replace
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from db import lost, points, resizing, starting
+from db import points, resizing, starting
+from db.contact import SILENT_AFTER_S, awaited
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
+from db.grace import part_grace_s
 from db.hosts import has_devices
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec, rank_at
 from db.states import LIVE_STATES, TERMINAL_STATES, State
-from db.summary import PROBED_TAGS, SILENT_AFTER_S, run_view
+from db.summary import PROBED_TAGS, run_view
+from db.takeovers import takeovers
 from db.views import (
     AttemptView,
     CheckpointView,
@@ -66,7 +69,10 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
     with store.read() as session:
         found, attempt = session.get(Run, run_id), session.scalars(newest).first()
-        return _views(session, [(found, attempt)], now)[0] if found and attempt else None
+        if found is None or attempt is None:
+            return None
+        (view,) = _views(session, [(found, attempt)], now)
+        return replace(view, takeovers=takeovers(session, run_id, view.spec)) if view.attempt > 1 else view
 
 
 def live_attempts(store: Store) -> list[LiveAttempt]:
@@ -185,13 +191,7 @@ def last_word(store: Store) -> float | None:
 def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
     fences = [attempt.fence for _, attempt in found]
     summaries = _latest_summaries(session, [run.id for run, _ in found])
-    heard = (
-        select(Part.fence, func.min(Node.last_seen))
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence.in_(fences), Part.state.not_in(TERMINAL_STATES))
-        .group_by(Part.fence)
-    )
-    last_heard = {row[0]: row[1] for row in session.execute(heard)}
+    nodes = awaited(session, fences, now)
     wrong, probed = first_findings(session, fences), _probed(session, fences)
     return [
         run_view(
@@ -199,9 +199,8 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
             attempt,
             summaries.get(run.id, []),
             probed.get(attempt.fence, []),
-            last_heard.get(attempt.fence),
+            nodes.get(attempt.fence, []),
             wrong.get(attempt.fence),
-            now,
         )
         for run, attempt in found
     ]
@@ -370,7 +369,7 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
-        grace_s=lost.grace_s(attempt, part, spec),
+        grace_s=part_grace_s(attempt, part, spec),
         may_start=starting.may_start(session, attempt.fence),
         is_known=part.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from db import resizing
+from db.contact import SILENT_AFTER_S, Awaited, end_waits_for, silent_nodes
 from db.curves import main_loss
+from db.grace import end_grace_s
 from db.models import Attempt, Run, Series
 from db.pace import pace, said_total
 from db.spec import RunSpec
-from db.states import State
+from db.states import LIVE_STATES, State
 from db.views import RunView
 
-SILENT_AFTER_S = 10.0
 TOTAL_STEPS_TAG = "train/total_steps"
 EPOCH_TAGS = ("train/epoch", "epoch")
 PROBED_TAGS = ("samples_per_s", "steps_per_s")
@@ -30,13 +31,13 @@ def run_view(
     attempt: Attempt,
     rows: Sequence[Series],
     probed: Sequence[Series],
-    last_heard: float | None,
+    nodes: Sequence[Awaited],
     finding: str | None,
-    now: float,
 ) -> RunView:
     """A run and its latest attempt, with the summaries of that attempt's series.
 
-    What the script says of itself comes before what the probe saw of it (`probed`)."""
+    What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose parts
+    have not ended."""
     wished = RunSpec.model_validate(run.spec)
     spec = resizing.effective(wished, attempt.changes)
     by_tag = {row.tag: row for row in rows}
@@ -45,7 +46,7 @@ def run_view(
     speed = next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
     epoch = next((by_tag[tag] for tag in EPOCH_TAGS if tag in by_tag), None)
     state = State(attempt.state)
-    silent_s = None if last_heard is None else max(0.0, now - last_heard)
+    silent_s = max((node.silent_s for node in nodes), default=None)
     step = max((row.last_step for row in rows or probed), default=None)
     total_steps = _total_steps(by_tag, spec)
     return RunView(
@@ -54,7 +55,7 @@ def run_view(
         project=run.project,
         state=state,
         reason=attempt.reason,
-        message=attempt.message,
+        message=attempt.message or attempt.end_message,
         next_step=attempt.next_step,
         error=attempt.error,
         world_size=spec.world_size,
@@ -62,6 +63,7 @@ def run_view(
         attempt=attempt.number,
         lost_contact=silent_s is not None and silent_s > SILENT_AFTER_S,
         silent_s=silent_s,
+        silent_nodes=[node.node for node in silent_nodes(nodes)],
         step=step,
         total_steps=total_steps,
         epoch=epoch.last_value if epoch else None,
@@ -74,7 +76,8 @@ def run_view(
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
-        waiting_for=attempt.waiting_for,
+        kill_at=_kill_at(attempt, wished) if nodes else None,
+        waiting_for=end_waits_for(nodes) if _is_ending(attempt, state) else attempt.waiting_for,
         expected_start_at=attempt.expected_start_at,
         finding=finding,
         base_lr=wished.lr,
@@ -82,6 +85,16 @@ def run_view(
         global_batch_size=spec.global_batch_size,
         spec=wished,
     )
+
+
+def _is_ending(attempt: Attempt, state: State) -> bool:
+    asked = attempt.stop_requested_at is not None or attempt.end_requested_at is not None
+    return state == State.STOPPING or (asked and state in LIVE_STATES)
+
+
+def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
+    asked_at = attempt.stop_requested_at or attempt.end_requested_at
+    return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 
 def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:

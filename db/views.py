@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from db.spec import RunSpec
 from db.states import Point, StackFrame, State
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """Where an attempt goes on from the one before, and what it does differently, in a few words."""
+
+    attempt: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,8 @@ class RunView:
     lost_contact: bool
     silent_s: float | None
     """Seconds since its most silent node was heard, while it is live."""
+    silent_nodes: list[str]
+    """Those not heard of for longer than is usual."""
     step: int | None
     total_steps: int | None
     epoch: float | None
@@ -43,7 +53,10 @@ class RunView:
     started_at: float | None
     ended_at: float | None
     stop_requested_at: float | None
+    kill_at: float | None
+    """While it is ended: when what is left of it is killed."""
     waiting_for: str | None
+    """What it waits for in the queue, before it starts, or to have ended."""
     expected_start_at: float | None
     """While it is queued, where that can be foretold."""
     finding: str | None
@@ -53,6 +66,8 @@ class RunView:
     global_batch_size: int | None
     spec: RunSpec
     """As it was launched."""
+    takeovers: list[Takeover] = field(default_factory=list)
+    """Of a single run, for its curves."""
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,8 @@ def _environment(spec: RunSpec, place: Place, filled: dict[str, str]) -> dict[st
     if spec.effective_launcher != "python":
         env["TORCHELASTIC_ERROR_FILE"] = f"{place.attempt_dir}/error.json"
         env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(max(1, round(spec.stop_grace_s)))
+        if spec.torchrun_restarts:  # with gloo, ranks that start again cannot meet in the agent's own store
+            env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if place.interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = place.interface
     code = [spec.target] if spec.module and spec.workdir else []

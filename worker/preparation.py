@@ -97,6 +97,7 @@ def launch_order(
         "cwd": made.cwd,
         "grace_s": spec.stop_grace_s,
         "launcher": spec.effective_launcher,
+        "launcher_restarts": spec.torchrun_restarts,
         "first_rank": assignment.node_rank * spec.processes_per_node,
         "processes": spec.processes_per_node,
         "master_port": assignment.master_port,

@@ -168,17 +168,23 @@ class Supervisor:
         """logs/rank<R>.out -> torchrun's own file, named by its rank in the whole run."""
         if self._order["launcher"] == "python":
             return
-        logs = self._dir / "logs"
         for local_rank in range(self._order["processes"]):
             rank = self._order["first_rank"] + local_rank
             for name, suffix in (("stdout", "out"), ("stderr", "err")):
-                link = logs / f"rank{rank}.{suffix}"
-                if link.is_symlink():
-                    continue
-                for target in sorted(logs.glob(f"torchrun/*/attempt_*/{local_rank}/{name}.log"))[-1:]:
-                    with suppress(OSError):
-                        link.symlink_to(target.relative_to(logs))
-                        processes.keep_room(target, LOG_ROOM_BYTES)
+                self._link_newest(f"rank{rank}.{suffix}", f"torchrun/*/attempt_*/{local_rank}/{name}.log")
+
+    def _link_newest(self, name: str, pattern: str) -> None:
+        """torchrun's own restarts, where it is to make any, begin a new file."""
+        link = self._dir / "logs" / name
+        if link.is_symlink() and not self._order.get("launcher_restarts"):
+            return
+        for target in sorted(link.parent.glob(pattern), key=_launcher_attempt)[-1:]:
+            with suppress(OSError):
+                if link.is_symlink() and link.resolve() == target.resolve():
+                    return
+                link.unlink(missing_ok=True)
+                link.symlink_to(target.relative_to(link.parent))
+                processes.keep_room(target, LOG_ROOM_BYTES)
 
     def _note_exit(self) -> None:
         if self._launcher is None:
@@ -276,6 +282,11 @@ def _ranks_of(launcher_pid: int) -> dict[int, int]:
         if rank.isdigit():
             ranks[int(rank)] = pid
     return ranks
+
+
+def _launcher_attempt(log: Path) -> int:
+    """Of .../attempt_10/0/stdout.log, 10."""
+    return int(log.parts[-3].removeprefix("attempt_"))
 
 
 def _has_children() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -33,7 +34,7 @@ def wait_until_ended(server: Server, run_id: str) -> dict[str, Any]:
             away = False
             if run["state"] in TERMINAL:
                 return run
-            line.show(describe(run))
+            line.show(describe(run, time.time()))
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         raise CommandFailed(f"Run {run_id} goes on; `rankzero stop {run_id}` ends it.", 130) from None
@@ -41,9 +42,12 @@ def wait_until_ended(server: Server, run_id: str) -> dict[str, Any]:
         line.clear()
 
 
-def describe(run: dict[str, Any]) -> str:
+def describe(run: dict[str, Any], now: float) -> str:
     """running · step 120/1000 · loss 2.31 · 12.4 k samples/s."""
     parts = [run["state"] + (", lost contact" if run.get("lost_contact") else "")]
+    if run.get("kill_at"):
+        left_s = min(run["kill_at"] - now, run["spec"]["stop_grace_s"])  # these are two machines' clocks
+        parts.append(f"killed in {max(0, math.ceil(left_s))} s")
     if run.get("waiting_for"):
         parts.append(run["waiting_for"])
     if run.get("finding"):

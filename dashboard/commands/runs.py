@@ -77,7 +77,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
     print_facts(
         [
             ("run", f"{run['id']} ({run['name']}), project {run['project']}"),
-            ("state", describe(run)),
+            ("state", describe(run, now)),
             ("expected", run.get("expected_start_at") and expected(run["expected_start_at"], now)),
             ("reason", run["reason"]),
             ("message", run["message"]),
@@ -109,10 +109,11 @@ def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """Ask a run to end: SIGTERM, and after its grace period SIGKILL."""
     found = server_at(data).post(run_path(run, "stop"))
     sentence = f"Run {run} is {found['state']}."
-    if found["state"] == "stopping":
+    if found.get("kill_at"):
         sentence = (
-            f"Run {run} is stopping: it has up to {found['spec']['stop_grace_s']:g} s to save and leave."
+            f"Run {run} is told to stop: it has up to {found['spec']['stop_grace_s']:g} s to save and leave."
         )
+        sentence += f" It {found['waiting_for']}." if found.get("silent_nodes") else ""
     told(found, as_json, sentence)
 
 

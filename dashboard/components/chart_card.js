@@ -215,7 +215,10 @@ export class ChartCard {
 
   _findMarkers(lines) {
     const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
-    const markers = [...attempts].map(([attempt, at]) => ({ at, text: `attempt ${attempt}`, warns: false }));
+    const said = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
+    const markers = [...attempts].map(([attempt, at]) => ({
+      at, text: said.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
+    }));
     for (const line of lines) {
       const { x, y, count: points } = line.flat;
       if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;

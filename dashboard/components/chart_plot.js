@@ -7,10 +7,13 @@ import { faded } from './theme.js';
 /** @typedef {import('./theme.js').Theme} Theme */
 /**
  * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean}} Stroke
- * @typedef {{at: number, text: string, warns: boolean}} Marker
+ * @typedef {{at: number, text: string, short?: string, warns: boolean}} Marker
  */
 
 const AXIS_WIDTH_PX = 54;
+/** Of words beside the lines that mark something; what fits in none of them is a number. */
+const MARKER_ROWS = 3;
+const ROW_PX = 13;
 const STEP_INCREMENTS = [];
 for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
 const TIME_INCREMENTS = [
@@ -204,21 +207,52 @@ function drawMarkers(u, markers, theme) {
   ctx.save();
   ctx.font = `${10 * ratio}px ${theme.font}`;
   ctx.textBaseline = 'top';
-  for (const { at, text, warns } of markers) {
-    const x = Math.round(u.valToPos(at, 'x', true));
-    if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1) continue;
-    ctx.strokeStyle = ctx.fillStyle = warns ? theme.warning : theme.muted;
-    ctx.lineWidth = ratio;
-    ctx.setLineDash(warns ? [2 * ratio, 3 * ratio] : []);
-    ctx.globalAlpha = warns ? 1 : 0.55;
-    ctx.beginPath();
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
-    ctx.stroke();
-    ctx.globalAlpha = 1;
-    const isRight = x + ctx.measureText(text).width + 8 * ratio > bbox.left + bbox.width;
-    ctx.textAlign = isRight ? 'right' : 'left';
-    ctx.fillText(text, x + (isRight ? -4 : 4) * ratio, bbox.top + ratio);
+  const shown = markers
+    .map((marker) => ({ ...marker, x: Math.round(u.valToPos(marker.at, 'x', true)) }))
+    .filter(({ x }) => x >= bbox.left - 1 && x <= bbox.left + bbox.width + 1)
+    .sort((a, b) => a.x - b.x);
+  for (const marker of shown) drawMark(ctx, marker, bbox, theme);
+  /** @type {number[]} where the words of each row end */
+  const rows = [];
+  for (const { x, text, short, warns } of shown) {
+    const place = placed(rows, x, ctx.measureText(text).width, ratio, bbox);
+    const below = { x: x + 4 * ratio, y: bbox.top + (1 + MARKER_ROWS * ROW_PX) * ratio, width: 0 };
+    fillWords(ctx, place ? text : short ?? '', place ?? below, warns ? theme.warning : theme.muted, theme);
   }
   ctx.restore();
+}
+
+function drawMark(ctx, { x, warns }, bbox, theme) {
+  const ratio = devicePixelRatio;
+  ctx.strokeStyle = warns ? theme.warning : theme.muted;
+  ctx.lineWidth = ratio;
+  ctx.setLineDash(warns ? [2 * ratio, 3 * ratio] : []);
+  ctx.globalAlpha = warns ? 1 : 0.55;
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.globalAlpha = 1;
+}
+
+/** A row in which the words of a mark fit beside its line without covering those before. */
+function placed(rows, x, width, ratio, bbox) {
+  const gap = 4 * ratio;
+  const isRight = x + width + 2 * gap > bbox.left + bbox.width;
+  const left = isRight ? x - gap - width : x + gap;
+  for (let row = 0; row < MARKER_ROWS; row++) {
+    if (left < (rows[row] ?? -Infinity) + gap) continue;
+    rows[row] = left + width;
+    return { x: left, y: bbox.top + (1 + row * ROW_PX) * ratio, width };
+  }
+  return null;
+}
+
+/** Readable also where a curve runs behind it. */
+function fillWords(ctx, text, { x, y, width }, colour, theme) {
+  ctx.textAlign = 'left';
+  ctx.fillStyle = faded(theme.background, 0.8);
+  if (width) ctx.fillRect(x - 1, y - 1, width + 2, ROW_PX * devicePixelRatio);
+  ctx.fillStyle = colour;
+  ctx.fillText(text, x, y);
 }

@@ -89,7 +89,7 @@ class Charts {
     document.addEventListener('visibilitychange', shown);
     this._endings = [
       connection.on('series', (names) => this._seriesChanged(names)),
-      connection.on('run', () => this._showEmpty()),
+      connection.on('run', () => this._runChanged()),
       connection.on('status', () => this._showStatus()),
       connection.on('deleted', () => this._showEmpty()),
       watchTheme(this._root, (theme) => this._setTheme(theme)),
@@ -114,6 +114,14 @@ class Charts {
   _seriesChanged(names) {
     if ([...names].some((name) => !this._cardsOf.has(name)) || this._attempts !== this._countAttempts()) this._arrange();
     for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
+  }
+
+  /** What marks an attempt's beginning may only now be known. */
+  _runChanged() {
+    const marks = JSON.stringify(this._connection.run?.takeovers ?? []);
+    if (marks !== this._marks) this._redrawAll();
+    this._marks = marks;
+    this._showEmpty();
   }
 
   /** Put the cards that belong on the page there, in order; those that are there stay as they are. */

@@ -167,12 +167,12 @@ class RunHeader {
 /** @returns {[string, string]} the sentence that matters now, and its tone */
 function sentenceOf(run, now) {
   if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
-  if (run.state === 'stopping' || (run.stop_requested_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
+  if (run.state === 'stopping' || (run.kill_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
   if (run.state === 'queued') return [waiting(run, now), ''];
   if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
   if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
   if (run.lost_contact && LIVE.has(run.state)) {
-    return [`Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`, 'warn'];
+    return [silence(run), 'warn'];
   }
   if (run.finding && LIVE.has(run.state)) return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
   if (run.message) return [run.message, ''];
@@ -197,13 +197,24 @@ function sentenceCase(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+function silence(run) {
+  if (!(run.nodes > 1)) {
+    return `Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`;
+  }
+  const names = run.silent_nodes ?? [];
+  const who = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
+  return `No word from ${who} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
+}
+
+/** For how long it may still save, and which nodes are awaited. */
 function stopping(run, now) {
-  const grace = run.spec?.stop_grace_s;
-  if (!run.stop_requested_at || grace === undefined) return 'Stopping: SIGTERM sent.';
-  const left = Math.ceil(run.stop_requested_at + grace - now);
+  const why = !run.stop_requested_at && run.message ? `${run.message} Ending it` : 'Stopping';
+  const waits = run.waiting_for ? `; it ${run.waiting_for}` : '';
+  if (!run.kill_at) return `${why}: SIGTERM sent${waits}.`;
+  const left = Math.ceil(run.kill_at - now);
   return left > 0
-    ? `Stopping: SIGTERM sent, ${left} s until the ranks are killed.`
-    : 'Stopping: the grace is over, the ranks are being killed.';
+    ? `${why}: SIGTERM sent, ${left} s until its ranks are killed${waits}.`
+    : `${why}: the grace is over, its ranks are killed${waits}.`;
 }
 
 function etaTitle(run, now) {

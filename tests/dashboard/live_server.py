@@ -63,7 +63,7 @@ def run_view(**changes: Any) -> Message:
         "step": 812, "total_steps": 4000, "epoch": 1.62, "last_loss": 0.4123, "throughput": 12431.0,
         "throughput_mean": 12011.5, "progress": 0.203, "eta_s": 1503.0, "created_at": time.time() - 760,
         "started_at": time.time() - 751, "ended_at": None, "stop_requested_at": None, "base_lr": 0.0001,
-        "lr": 0.0008, "global_batch_size": 512, "waiting_for": None, "spec": {"stop_grace_s": 30.0},
+        "lr": 0.0008, "global_batch_size": 512, "waiting_for": None, "kill_at": None, "spec": {"stop_grace_s": 30.0},
     }  # fmt: skip
     return {"type": "run", "run": {**view, **changes}}
 

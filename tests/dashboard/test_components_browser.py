@@ -199,6 +199,30 @@ def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
     wait_for(lambda: stored_points(page, "train/loss") == 200, "all points of both attempts")
 
 
+def test_where_another_attempt_takes_over_is_marked_with_what_it_does_differently(
+    server: FakeServer, show: Show
+) -> None:
+    takeovers = [{"attempt": 2, "text": "attempt 2: 1 node, accumulation 2"}]
+    server.picture = [
+        run_view(attempt=2, takeovers=takeovers),
+        series("train/loss", falling(600)),
+        series("train/loss", falling(400, first=500), attempt=2),
+    ]
+    page = show("charts")
+    expect(page.locator(".card canvas")).to_have_count(1)
+    record = """canvas => { const own = canvas.getContext('2d'); window.written = [];
+        const before = own.fillText; own.fillText = function (text, ...at) {
+            window.written.push(text); return before.call(this, text, ...at); }; }"""
+    page.locator(".card canvas").first.evaluate(record)
+    takeovers.append({"attempt": 3, "text": "attempt 3: 2 nodes, accumulation 1"})
+    server.send(
+        run_view(attempt=3, takeovers=takeovers),
+        series("train/loss", falling(300, first=800), attempt=3, reset=False),
+    )
+    page.wait_for_function("window.written.includes('attempt 3: 2 nodes, accumulation 1')")
+    assert "attempt 2: 1 node, accumulation 2" in page.evaluate("window.written")
+
+
 def test_filter_axes_and_smoothing_change_what_is_drawn(server: FakeServer, show: Show) -> None:
     server.picture += [series("train/loss", falling(300)), series("other", falling(300))]
     page = show()

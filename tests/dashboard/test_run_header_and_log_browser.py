@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -56,13 +57,26 @@ def test_a_run_that_waits_says_why_and_when_it_will_start(server: FakeServer, sh
 
 def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     now = time.time()
-    server.picture = [run_view(state="stopping", stop_requested_at=now - 5) | {"now": now}]
+    server.picture = [run_view(state="stopping", stop_requested_at=now - 5, kill_at=now + 25) | {"now": now}]
     page = show("run_header")
     sentence = page.locator(".sentence")
-    expect(sentence).to_contain_text("SIGTERM sent, 24 s until the ranks are killed")
-    expect(sentence).to_contain_text("23 s until")
-    server.send(run_view(state="stopping", stop_requested_at=now - 60))
-    expect(sentence).to_contain_text("the ranks are being killed")
+    left = re.compile(r"^Stopping: SIGTERM sent, (1\d|2[0-4]) s until its ranks are killed\.$")
+    expect(sentence).to_have_text(left)
+    waits = "waits for gpu-2, which has not been heard of for 14 s"
+    server.send(run_view(state="stopping", stop_requested_at=now - 60, kill_at=now - 30, waiting_for=waits))
+    expect(sentence).to_have_text(f"Stopping: the grace is over, its ranks are killed; it {waits}.")
+
+
+def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> None:
+    now = time.time()
+    why = "The node gpu-2 was lost (no word for 31 s), and the ranks on gpu-1 have made no step for 30 s."
+    ending = run_view(nodes=2, message=why, kill_at=now + 8, waiting_for="waits for gpu-1")
+    server.picture = [run_view(nodes=2, lost_contact=True, silent_nodes=["gpu-2"]) | {"now": now}]
+    page = show("run_header")
+    expect(page.locator(".sentence")).to_contain_text("No word from gpu-2 for more than 10 s.")
+    server.send(ending)
+    expect(page.locator(".sentence")).to_contain_text(f"{why} Ending it: SIGTERM sent, ")
+    expect(page.locator(".sentence")).to_contain_text("s until its ranks are killed; it waits for gpu-1.")
 
 
 def test_what_people_wrote_is_text_and_never_markup(server: FakeServer, show: Show) -> None:

@@ -247,9 +247,16 @@ def test_a_stop_ends_with_a_sentence_on_who_could_not_be_asked(three):
     three.silent.add("b")
     three.pass_s(5)
     requests.request_stop(three.store, run_id, three.now)
+    assert three.run(run_id).waiting_for == "waits for a and b"
+    assert three.run(run_id).kill_at == three.now + 30
     three.report("stopped", "a", message="Stopped.")
-    assert three.pass_s(24) == [] and three.pass_s(1) == [run_id]
+    three.pass_s(10)
+    waiting = three.run(run_id)
+    assert waiting.waiting_for == "waits for b, which has not been heard of for 15 s"
+    assert waiting.silent_nodes == ["b"]
+    assert three.pass_s(14) == [] and three.pass_s(1) == [run_id]
     ended = three.run(run_id)
+    assert (ended.waiting_for, ended.kill_at) == (None, None)
     assert (ended.state, ended.attempt) == (State.STOPPED, 1)
     assert ended.message == (
         "Stopped; b could not be asked: no word from it for 30 s. "

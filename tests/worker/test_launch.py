@@ -230,3 +230,11 @@ def test_planning_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+def test_torchruns_own_restarts_only_where_they_are_asked_for():
+    asked = plan(RunSpec(target="image_classifier", torchrun_restarts=2))
+    assert "--max-restarts=2" in asked.argv and asked.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    plain = plan(RunSpec(target="image_classifier"))
+    assert not any("max-restarts" in word for word in plain.argv)
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in plain.env
