@@ -25,7 +25,7 @@ from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
-from db import join_tokens, nodes, progress, queries, ranks, requests, scheduling
+from db import elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.contact import SILENT_AFTER_S
 from db.engine import Store
 from db.lost import LostNodes
@@ -226,6 +226,17 @@ class Service(Membership):
         self.hub.wishes_changed()
         self.schedule_in_turn()
         if run_id := self.run_of(fence):
+            self.run_changed(run_id)
+
+    def checkpoint_stored(self, run_id: str, checkpoint_id: int) -> None:
+        """A checkpoint is whole: the moment for an elastic run to go on with other nodes."""
+        self.hub.publish(run_id, {"type": "checkpoints"})
+        self.hub.publish(run_id, {"type": "history"})
+        now, settings = self.clock(), self.settings
+        if elastic.resize_at_checkpoint(
+            self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s
+        ):
+            self.hub.wishes_changed()
             self.run_changed(run_id)
 
     def file_grew(self, fence: int) -> None:

@@ -66,6 +66,14 @@ class Settings(BaseSettings):
         float,
         Field(gt=0, description="Seconds of silence after which a node counts as lost."),
     ] = 30.0
+    grow_after_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="Seconds an attempt of an elastic run trains at least, and ten times its start-up, before it "
+            "ends at a checkpoint to go on with more nodes; 0: it may at any.",
+        ),
+    ] = 60.0
     heartbeat_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
     ] = 3.0

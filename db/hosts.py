@@ -66,8 +66,12 @@ def hosts(
 
 
 def has_devices() -> ColumnElement[bool]:
-    """Of a part: its devices are not free. A lost node's are, once it has said that no process is left."""
-    return or_(Part.state.in_(LIVE_STATES), Part.lost_at.is_not(None))
+    """Of a part: its devices are not free. A lost node's are, once it has said that no process
+    is left; those of an attempt that ends for the next one, when all of it has ended: nobody comes between."""
+    ending = select(Attempt.fence).where(
+        Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
+    )
+    return or_(Part.state.in_(LIVE_STATES), Part.lost_at.is_not(None), Part.fence.in_(ending))
 
 
 def known_hosts(session: Session, now: float) -> list[Host]:

@@ -109,7 +109,8 @@ class LostNodes:
         before, since = self._still.get(attempt.fence, (None, now))
         self._still[attempt.fence] = (moved, since if moved == before else now)
         states = set(session.scalars(select(Part.state).where(Part.fence == attempt.fence)))
-        asked = attempt.stop_requested_at is not None or attempt.end_requested_at is not None
+        wishes = (attempt.stop_requested_at, attempt.end_requested_at, attempt.resize_requested_at)
+        asked = any(wish is not None for wish in wishes)
         return Situation(
             shares=shares,
             ends_at_once=_spec(session, attempt).on_lost_node == "end",

@@ -64,6 +64,11 @@ class Attempt(Base):
     """When the run's own policy decided that it ends; every node then hears `stop`."""
     end_reason: Mapped[str | None] = mapped_column(String(32))
     end_message: Mapped[str | None] = mapped_column(Text)
+    resize_requested_at: Mapped[float | None]
+    """When it was decided at a checkpoint that it ends, for the next attempt to go on with other nodes."""
+    resize_message: Mapped[str | None] = mapped_column(Text)
+    turn_since: Mapped[float | None]
+    """Since when it counts as waiting, where it goes on by itself: with the turn of the attempt before."""
     not_before: Mapped[float | None]
     """It waits in the queue until then: a restart that follows failures at once would only fail again."""
     restarts: Mapped[int] = mapped_column(default=0)

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Part
-from db.policies import carry_on
+from db.policies import carry_on, is_resizing
 from db.requests import note
 from db.states import TERMINAL_STATES, State
 
@@ -50,6 +50,9 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
 def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
+        return
+    if attempt.state == State.STOPPED and is_resizing(attempt):
+        attempt.message = attempt.resize_message
         return
     told = [part for part in parts if part.state == attempt.state and part.message]
     if not told:

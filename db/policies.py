@@ -52,11 +52,16 @@ class Leave:
 
 
 def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
-    """In the transaction in which an attempt ended: open the next one if the run's spec says so; its number."""
+    """In the transaction in which an attempt ended: open the next one if the run's spec says so; its number.
+
+    So nobody ever sees a run that goes on as one that has ended."""
+    if attempt.state == State.STOPPED and is_resizing(attempt):
+        why = "goes on with the nodes there are"
+        return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None
     spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
-    if not spec.max_restarts and spec.on_hang != "resume":
+    if not (spec.max_restarts or spec.elastic or spec.on_hang == "resume"):
         return None
     follows = what_follows(spec, _failures(session, attempt.run_id))
     if isinstance(follows, Leave):
@@ -69,11 +74,18 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     )  # fmt: skip
 
 
+def is_resizing(attempt: Attempt) -> bool:
+    """It was told to end for the next attempt; by nobody for good."""
+    return attempt.resize_requested_at is not None and attempt.stop_requested_at is None
+
+
 def what_follows(spec: RunSpec, failures: Sequence[Failure]) -> Restart | Leave:
     """Pure. `failures`: the newest first, back to what did not fail."""
     newest = failures[0]
     if newest.reason == Reason.HUNG and spec.on_hang == "resume":
         return _after_hang(failures)
+    if newest.reason == Reason.NODE_LOST and spec.elastic:
+        return Restart(f"goes on with the nodes there are: {newest.sentence}", newest.restarts)
     if not spec.max_restarts:
         return Leave()
     if newest.reason in WOULD_REPEAT:

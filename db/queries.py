@@ -356,7 +356,8 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
     """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
     others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
-    asked = attempt.stop_requested_at is not None or attempt.end_requested_at is not None
+    wishes = (attempt.stop_requested_at, attempt.end_requested_at, attempt.resize_requested_at)
+    asked = any(wish is not None for wish in wishes)
     spec = resizing.effective(_spec(session, attempt), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,

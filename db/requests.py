@@ -126,11 +126,14 @@ def open_next_attempt(
 ) -> int:
     """From a checkpoint (default: the latest complete one), or from the beginning; returns its number.
 
-    What opens it by itself says why, which of the run's restarts it is, and how long it waits before."""
-    found = _find_checkpoint(session, run_id, checkpoint)
-    number = latest_attempt(session, run_id).number + 1
+    What opens it by itself says why, which of the run's restarts it is, and how long it waits before; it keeps its
+    turn in the queue."""
+    found, before = _find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
+    number = before.number + 1
     attempt = _open_attempt(session, run_id, number, found.id if found else None, now)
     attempt.restarts = restarts
+    if why:
+        attempt.turn_since = before.turn_since or before.created_at
     if pause_s:
         attempt.not_before = attempt.expected_start_at = now + pause_s
         attempt.waiting_for = f"waits {pause_s:g} s before it starts again"

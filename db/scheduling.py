@@ -31,12 +31,12 @@ def place_queue(
 
     Decided on a look that holds up nobody who writes; of the decision what still holds is written."""
     with store.read() as session:
-        queue = _queue(session, now)
-        if not queue:
+        waiting = queue(session, now)
+        if not waiting:
             return []
         known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
-        decision = place(queue, known, now)
-        for fence, waits in jobs.waits(session, queue, now, alive_within_s).items():
+        decision = place(waiting, known, now)
+        for fence, waits in jobs.waits(session, waiting, now, alive_within_s).items():
             if fence not in decision.placed:
                 decision.waiting[fence] = waits
         news = _news(session, decision)
@@ -48,9 +48,11 @@ def place_queue(
         return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
 
 
-def _queue(session: Session, now: float) -> list[Want]:
+def queue(session: Session, now: float) -> list[Want]:
+    """Who waits now, and for what."""
+    since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
-        select(Attempt.fence, Attempt.number, Attempt.run_id, Attempt.created_at, Run.spec)
+        select(Attempt.fence, Attempt.number, Attempt.run_id, since, Run.spec)
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == State.QUEUED)
         .where(func.coalesce(Attempt.not_before, now) <= now)
@@ -59,8 +61,8 @@ def _queue(session: Session, now: float) -> list[Want]:
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
     return [
-        want_of(RunSpec.model_validate(spec), fence, run_id, created_at, durations.get(fence), number)
-        for fence, number, run_id, created_at, spec in rows
+        want_of(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
+        for fence, number, run_id, turn, spec in rows
     ]
 
 

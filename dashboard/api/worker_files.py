@@ -222,5 +222,4 @@ def _complete(service: Service, node_id: str, checkpoint_id: int, adopted: str |
         overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)
-    service.hub.publish(run_id, {"type": "checkpoints"})
-    service.hub.publish(run_id, {"type": "history"})
+    service.checkpoint_stored(run_id, checkpoint_id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from db import nodes, queries, requests, scheduling
+from db import checkpoints, elastic, nodes, queries, requests, scheduling
+from db.lost import LostNodes
 from db.spec import RunSpec
-from db.states import State
+from db.states import CheckpointOffer, State
 from tests.db.cluster import Cluster, facts
+from tests.db.clusters import host, want
 
 
 class Rack(Cluster):
@@ -36,6 +38,29 @@ class Rack(Cluster):
         for part in attempt.parts:
             self.node_id = by_name[part.node]
             self.report(attempt.fence, state, part.node_rank, **more)
+
+    def save(self, run_id: str, step: int) -> str | None:
+        """Rank 0's node hands over a checkpoint, and it is complete; the run's id if it is to go on with others."""
+        attempt = self.attempt(run_id)
+        node = next(n for n in queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
+        offer = CheckpointOffer(
+            path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now
+        )
+        found = checkpoints.offered(self.store, node.id, attempt.fence, 0, offer, self.now)
+        checkpoints.completed(self.store, found.id, self.now)
+        return elastic.resize_at_checkpoint(self.store, found.id, self.now)
+
+    def told(self, run_id: str) -> set[str]:
+        """What the nodes of the latest attempt are told to do."""
+        fence = self.attempt(run_id).fence
+        wished = [queries.assignments(self.store, n.id) for n in queries.nodes(self.store, self.now)]
+        return {wish.action for each in wished for wish in each if wish.fence == fence}
+
+    def pass_time(self, seconds: float) -> None:
+        """All nodes are heard again."""
+        self.now += seconds
+        for node in queries.nodes(self.store, self.now):
+            nodes.node_seen(self.store, node.id, self.now)
 
     def said(self, run_id: str) -> list[str]:
         return [line.text for line in queries.history(self.store, run_id)]
@@ -112,3 +137,167 @@ def test_a_run_that_is_not_elastic_waits_for_all_its_nodes_at_first_but_not_late
 def test_a_run_on_all_its_nodes_says_nothing_of_it(rack):
     run_id = rack.launch(nodes=2, gpus_per_node=2)
     assert rack.said(run_id)[-1].startswith("placed on ")
+
+
+# -- growing and shrinking at a checkpoint -------------------------------------------------------------
+
+
+@pytest.fixture
+def grown(rack) -> tuple[Rack, str]:
+    """A run that trains on two of at most four nodes, for long enough, beside a third node that is free."""
+    run_id = rack.launch(**ELASTIC)
+    rack.everywhere(run_id, State.RUNNING)
+    rack.pass_time(3600)
+    rack.join("c")
+    return rack, run_id
+
+
+def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
+    rack, run_id = grown
+    assert rack.told(run_id) == {"run"}
+    assert rack.save(run_id, 40) == run_id
+    assert rack.told(run_id) == {"stop"}
+    assert rack.said(run_id)[-1] == "ends at checkpoint last.pt to go on with 3 nodes: c is free"
+    assert rack.save(run_id, 50) is None  # the one that is saved on the way out
+    rack.everywhere(run_id, State.STOPPED)
+    first, second = queries.attempts(rack.store, run_id)
+    assert (first.state, first.message) == (
+        State.STOPPED,
+        "Ended at checkpoint last.pt to go on with 3 nodes: c is free.",
+    )
+    assert (second.state, second.resumed_from) == (State.QUEUED, "last.pt")
+    assert rack.said(run_id)[-1] == "goes on with the nodes there are; from step 50 of last.pt"
+    rack.place()
+    view = rack.view(run_id)
+    assert (view.state, view.nodes, view.lr) == (State.STARTING, 3, pytest.approx(0.8))
+
+
+def test_it_does_not_grow_before_it_has_trained_for_long_enough(rack):
+    run_id = rack.launch(**ELASTIC)
+    rack.pass_time(20)  # its start-up
+    rack.everywhere(run_id, State.RUNNING)
+    rack.join("c")
+    for seconds, grows in (60, False), (130, False), (20, True):
+        rack.pass_time(seconds)
+        assert (rack.save(run_id, int(rack.now)) == run_id) == grows
+
+
+def test_nobody_comes_between_an_attempt_that_ends_and_the_next(grown):
+    rack, run_id = grown
+    rack.save(run_id, 40)
+    other = rack.launch(gpus_per_node=2, priority=-1, on_nodes=["a"])
+    attempt = rack.attempt(run_id)
+    rack.node_id = next(n.id for n in queries.nodes(rack.store, rack.now) if n.name == "a")
+    rack.report(attempt.fence, State.STOPPED, 0)
+    assert rack.place() == []
+    rack.everywhere(run_id, State.STOPPED)
+    rack.place()
+    assert (rack.view(run_id).nodes, rack.view(other).state) == (3, State.QUEUED)
+
+
+def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
+    rack.join("c")
+    run_id = rack.launch(**ELASTIC)
+    rack.everywhere(run_id, State.RUNNING)
+    requests.drain(rack.store, "b", rack.now)
+    assert rack.told(run_id) == {"run"}
+    assert rack.save(run_id, 10) == run_id
+    rack.everywhere(run_id, State.STOPPED)
+    rack.place()
+    assert rack.attempt(run_id).state == State.STARTING
+    assert [part.node for part in rack.attempt(run_id).parts] == ["a", "c"]
+    assert queries.attempts(rack.store, run_id)[0].message == (
+        "Ended at checkpoint last.pt to go on with 2 nodes: b drains."
+    )
+
+
+def test_it_stays_on_a_node_that_drains_where_too_few_would_be_left(rack):
+    run_id = rack.launch(**ELASTIC)
+    rack.everywhere(run_id, State.RUNNING)
+    requests.drain(rack.store, "b", rack.now)
+    assert rack.save(run_id, 10) is None
+
+
+def test_a_run_that_is_not_elastic_is_never_resized(rack):
+    run_id = rack.launch(**ELASTIC | {"elastic": False, "nodes": 2, "max_restarts": 3})
+    rack.everywhere(run_id, State.RUNNING)
+    rack.pass_time(3600)
+    rack.join("c")
+    requests.drain(rack.store, "b", rack.now)
+    assert rack.save(run_id, 10) is None
+    assert rack.told(run_id) == {"run"}
+
+
+def test_a_person_who_stops_it_meanwhile_is_obeyed(grown):
+    rack, run_id = grown
+    rack.save(run_id, 40)
+    requests.request_stop(rack.store, run_id, rack.now)
+    rack.everywhere(run_id, State.STOPPED, message="it was stopped")
+    (attempt,) = queries.attempts(rack.store, run_id)
+    assert (attempt.state, attempt.message) == (State.STOPPED, "it was stopped")
+
+
+def test_one_that_reaches_its_end_meanwhile_has_ended(grown):
+    rack, run_id = grown
+    rack.save(run_id, 40)
+    rack.everywhere(run_id, State.SUCCEEDED)
+    assert (rack.view(run_id).state, rack.view(run_id).attempt) == (State.SUCCEEDED, 1)
+
+
+def test_a_run_that_waits_with_the_same_priority_gets_the_node_first(grown):
+    rack, run_id = grown
+    larger = rack.launch(nodes=2, gpus_per_node=2, wait_for_nodes=True)
+    assert rack.view(larger).state == State.QUEUED
+    assert rack.save(run_id, 40) is None
+
+
+def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_that(rack):
+    rack.join("c")
+    run_id = rack.launch(**ELASTIC)
+    rack.everywhere(run_id, State.RUNNING)
+    rack.save(run_id, 10)
+    lost = LostNodes()
+    names = {n.name: n.id for n in queries.nodes(rack.store, rack.now)}
+    for _ in range(8):
+        rack.now += 10
+        for name in ("a", "b"):
+            nodes.node_seen(rack.store, names[name], rack.now)
+        lost.judge(rack.store, rack.now, 30.0)
+    assert rack.told(run_id) == {"stop"}
+    attempt = rack.attempt(run_id)
+    for node_rank, name in enumerate("ab"):
+        rack.node_id = names[name]
+        rack.report(attempt.fence, State.STOPPED, node_rank)
+    lost.judge(rack.store, rack.now, 30.0)
+    first, second = queries.attempts(rack.store, run_id)
+    assert (first.state, first.reason, second.state) == (State.FAILED, "node lost", State.QUEUED)
+    scheduling.place_queue(rack.store, rack.now, alive_within_s=30)
+    assert [part.node for part in rack.attempt(run_id).parts] == ["a", "b"]
+
+
+def others(known, here, nodes=3, queue=(), may_grow=True, **more):
+    run = want(0, nodes=nodes, devices=2, fewest_nodes=1, run_id="mine", **more)
+    found = elastic.other_nodes(run, here, known, queue, 0.0, may_grow=may_grow)
+    return found and sorted(node.removeprefix("id-") for node in found)
+
+
+def mine(name, **more):
+    return host(name, 0, [("mine", 2, None)], **more)
+
+
+def test_what_is_worth_ending_for_is_decided_on_the_nodes_alone():
+    assert others([mine("a"), host("b", 2)], {"id-a"}) == ["a", "b"]
+    assert others([mine("a"), host("b", 1)], {"id-a"}) is None
+    assert others([mine("a"), host("b", 2)], {"id-a"}, may_grow=False) is None
+    assert others([mine("a"), host("b", 2)], {"id-a"}, nodes=1) is None
+    assert others([mine("a"), host("b", 2, draining=True)], {"id-a"}) is None
+    assert others([mine("a", contact="no contact"), host("b", 2)], {"id-a"}) is None
+    assert others([mine("a", draining=True), host("b", 2)], {"id-a"}, nodes=1, may_grow=False) == ["b"]
+    assert others([mine("a", draining=True)], {"id-a"}) is None
+
+
+def test_who_waits_with_less_priority_is_in_nobodys_way():
+    known = [mine("a"), host("b", 2, [("old", 2, 90.0)])]
+    queue = [want(1, devices=4, priority=-1)]
+    assert others(known, {"id-a"}, queue=queue) == ["a", "b"]
+    assert others(known, {"id-a"}, queue=[want(1, devices=4)]) is None

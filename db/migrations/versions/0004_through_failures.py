@@ -35,6 +35,7 @@ def upgrade() -> None:
     _preflight()
     _lost_nodes()
     _slurm()
+    _resizing()
 
 
 def _preflight() -> None:
@@ -105,6 +106,12 @@ def _slurm() -> None:
         sa.ForeignKeyConstraint(["gateway_id"], ["nodes.id"]),
     )
     op.create_index("ix_jobs_gateway_id", "jobs", ["gateway_id"])
+
+
+def _resizing() -> None:
+    op.add_column("attempts", sa.Column("resize_requested_at", sa.Float(precision=53), nullable=True))
+    op.add_column("attempts", sa.Column("resize_message", sa.Text(), nullable=True))
+    op.add_column("attempts", sa.Column("turn_since", sa.Float(precision=53), nullable=True))
 
 
 def downgrade() -> None:
