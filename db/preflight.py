@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from db.agreement import Told, disagreement, versions
+from db.sizes import in_words
 from db.states import NodeCheck, Reached
 from db.views import Cell
 
@@ -184,11 +185,11 @@ def _disk(one: Asked, asked: Sequence[Asked]) -> Found:
     facts = _facts(one)
     if facts.disk_free_bytes is None:
         return "skipped", "", ""
-    value = f"{_size(facts.disk_free_bytes)} free"
+    value = f"{in_words(facts.disk_free_bytes)} free"
     if facts.disk_free_bytes >= one.needs_bytes:
         return "ok", value, ""
     mend = f"Make room on the disk of {facts.disk_path}, or start the worker with --data on a larger one."
-    return "failed", f"{value}, {_size(one.needs_bytes)} needed", mend
+    return "failed", f"{value}, {in_words(one.needs_bytes)} needed", mend
 
 
 def _clock(one: Asked, asked: Sequence[Asked]) -> Found:
@@ -292,13 +293,6 @@ def _is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _size(size_bytes: float) -> str:
-    for unit, size in (("TiB", 1024**4), ("GiB", 1024**3)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.1f} {unit}"
-    return f"{size_bytes / 1024**2:.0f} MiB"
 
 
 _OF_ALL: dict[str, Callable[[Asked, Sequence[Asked]], Found]] = {

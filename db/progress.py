@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from db import points, starting
+from db import fetching, points, starting
 from db.engine import Store
 from db.models import Attempt, File, Node, Part, Series
 from db.outcome import combine
@@ -27,6 +27,10 @@ class NotYours(PermissionError):
 
 class Superseded(Exception):
     """The attempt has ended or a newer one has taken its place: its worker must end what is left of it."""
+
+
+TOLD_APART = {"state", "master_addr", "master_port", "fetching"}
+"""What of a report is no column of its part."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def part_reported(
             _keep_endpoint(session, attempt, part, report, now)
             if not might_start:
                 starting.compare(session, attempt, now)
+            if report.fetching is not None:
+                fetching.told(session, attempt, part, report.fetching, now)
         combine(session, attempt, now)
         return State(attempt.state)
 
@@ -138,7 +144,7 @@ def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: Pa
 
 def _copy_report(part: Part, report: PartReport, now: float) -> None:
     part.state, part.reported_at = report.state, now
-    said = report.model_dump(exclude_none=True, mode="json", exclude={"state", "master_addr", "master_port"})
+    said = report.model_dump(exclude_none=True, mode="json", exclude=TOLD_APART)
     for name, value in said.items():
         setattr(part, name, value)
 

@@ -151,6 +151,16 @@ class CheckAnswer(BaseModel):
     measured: Measured | None = None
 
 
+class CheckpointFetch(BaseModel):
+    """How much of the checkpoint that it starts from has come to a node."""
+
+    name: Annotated[str, Field(max_length=1024)]
+    done_bytes: int
+    size_bytes: int
+    is_verified: bool = False
+    """It is there, and its SHA-256 is the one that the server has."""
+
+
 class PartReport(BaseModel):
     """What one node says of its part of an attempt; sent again until it is acknowledged."""
 
@@ -174,6 +184,8 @@ class PartReport(BaseModel):
     """Of the Python that trains: path, python, torch, cuda, nccl (versions; None where there is none)."""
     preflight: NodeCheck | None = None
     """What the node found before it may start its share of a run on several nodes."""
+    fetching: CheckpointFetch | None = None
+    """Only said again while it is on its way; once more when it has arrived."""
 
 
 class Finding(BaseModel):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from db.spec import Assignment
-from db.states import PartReport, Reason
+from db.states import CheckpointFetch, PartReport, Reason
 from worker import processes
-from worker.client import Adoption, Client, Part, ServerAway, Superseded
+from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
 from worker.fetching import Fetching
@@ -203,7 +203,7 @@ class Attempt:
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
         try:
-            fetching = Fetching(self._client, self.label, lambda: self._stop_grace_s is not None)
+            fetching = Fetching(self._client, self.label, self._is_stopped, self._tell_of_fetch)
             prepare(self.assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
         except CannotStart as error:
             if self._stop_grace_s is None:
@@ -214,6 +214,13 @@ class Attempt:
             self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         finally:
             self._preparing = False
+
+    def _is_stopped(self) -> bool:
+        return self._stop_grace_s is not None
+
+    def _tell_of_fetch(self, fetch: CheckpointFetch) -> None:
+        with suppress(ServerAway, Refused, Superseded):  # the next one says more, and others draw conclusions
+            self._client.report(self.part, PartReport(state="starting", fetching=fetch))
 
     def _is_supervised(self) -> bool:
         return self._state["boot_id"] == processes.boot_id() and processes.is_alive(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -221,15 +222,19 @@ class Client:
         content = json.dumps({"adopted": adopted})
         self._request("POST", path, content=content, gone=ServerAway, wrong=ChecksumMismatch)
 
-    def download(self, source: ResumeFrom, target: Path) -> None:
-        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused."""
+    def download(
+        self, source: ResumeFrom, target: Path, reached: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused.
+
+        `reached` hears again and again how many bytes there are; what it raises ends the try."""
         partial = target.with_name(f"{target.name}.part")
         have = partial.stat().st_size if partial.exists() else 0
         if have > source.size_bytes:
             partial.unlink()
             have = 0
         if have < source.size_bytes or have == 0:
-            self._stream_into(partial, source.download_path, have)
+            self._stream_into(partial, source.download_path, have, reached)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != source.sha256:
@@ -245,7 +250,9 @@ class Client:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise ChecksumMismatch("it arrived with another SHA-256 than the run names")
 
-    def _stream_into(self, partial: Path, path: str, have: int) -> None:
+    def _stream_into(
+        self, partial: Path, path: str, have: int, reached: Callable[[int], None] = lambda _: None
+    ) -> None:
         headers = {"Authorization": f"Bearer {self.token}"} | ({"Range": f"bytes={have}-"} if have else {})
         try:
             with self._http.stream("GET", path, headers=headers) as response:
@@ -255,6 +262,7 @@ class Client:
                 with partial.open("ab" if response.status_code == 206 else "wb") as file:
                     for chunk in response.iter_bytes():
                         file.write(chunk)
+                        reached(file.tell())
         except httpx.TransportError as error:
             raise ServerAway(_words(error)) from error
 

@@ -8,25 +8,44 @@ from collections.abc import Callable
 from pathlib import Path
 
 from db.spec import ResumeFrom
-from db.states import Reason
+from db.states import CheckpointFetch, Reason
 from worker.client import Client, Refused, ServerAway
 from worker.preparation import CannotStart
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
+TELL_EVERY_S = 1.0
 
 
 class Fetching:
     """Of one attempt; runs in the thread that prepares it, and ends when `is_stopped` says so."""
 
-    def __init__(self, client: Client, label: str, is_stopped: Callable[[], bool]) -> None:
-        self._client, self._label, self._is_stopped = client, label, is_stopped
+    def __init__(
+        self,
+        client: Client,
+        label: str,
+        is_stopped: Callable[[], bool],
+        tell: Callable[[CheckpointFetch], None],
+    ) -> None:
+        self._client, self._label, self._is_stopped, self._tell = client, label, is_stopped, tell
+        self._tell_at = 0.0
 
     def checkpoint(self, source: ResumeFrom, target: Path) -> None:
-        """The checkpoint to resume from. Raises CannotStart."""
+        """The checkpoint to resume from; of a large one it is told how far it has come. Raises CannotStart."""
         what = f"the checkpoint {source.name}"
-        self._fetch(what, lambda: self._client.download(source, target), Reason.RESUME_FAILED)
+        fetch = CheckpointFetch(name=source.name, done_bytes=0, size_bytes=source.size_bytes)
+        self._tell_at = time.monotonic() + TELL_EVERY_S
+
+        def reached(done_bytes: int) -> None:
+            if self._is_stopped():
+                raise _stopped(what, Reason.RESUME_FAILED)
+            if time.monotonic() >= self._tell_at:
+                self._tell(fetch.model_copy(update={"done_bytes": done_bytes}))
+                self._tell_at = time.monotonic() + TELL_EVERY_S
+
+        self._fetch(what, lambda: self._client.download(source, target, reached), Reason.RESUME_FAILED)
+        self._tell(fetch.model_copy(update={"done_bytes": source.size_bytes, "is_verified": True}))
 
     def code(self, sha256: str, target: Path) -> None:
         """The archive of a code snapshot. Raises CannotStart."""
@@ -46,4 +65,8 @@ class Fetching:
                 raise CannotStart(reason, text) from error
             time.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
-        raise CannotStart(reason, f"It was stopped while {what} was being fetched.")
+        raise _stopped(what, reason)
+
+
+def _stopped(what: str, reason: Reason) -> CannotStart:
+    return CannotStart(reason, f"It was stopped while {what} was being fetched.")

@@ -56,6 +56,31 @@ def test_nobody_starts_before_everybody_has_spoken(pair):
     assert [part.interpreter["path"] for part in attempt.parts] == ["/usr/bin/python", "/other/python"]
 
 
+def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
+    first, second = pair
+    run_id, fence = launch(pair)
+    part = {"name": "work/last.pt", "size_bytes": 3 * 2**30}
+    first.report(fence, "starting", 0, interpreter=NEW)
+    second.report(fence, "starting", 1, fetching=part | {"done_bytes": 5 * 2**20})
+    waits = "b fetches the checkpoint work/last.pt: 5 MiB of 3.0 GiB"
+    assert view(first, run_id).waiting_for == waits
+    second.report(fence, "starting", 1, fetching=part | {"done_bytes": 3 * 2**30, "is_verified": True})
+    assert view(first, run_id).waiting_for == "waits for b to say which Python trains there"
+    assert "b has fetched the checkpoint work/last.pt (3.0 GiB); its SHA-256 agrees" in history(first, run_id)
+    second.report(fence, "starting", 1, interpreter=NEW)
+    assert view(first, run_id).waiting_for is None
+
+
+def test_a_node_alone_that_has_fetched_its_checkpoint_waits_no_more(cluster):
+    run_id = cluster.launch(gpus_per_node=2)
+    fence = cluster.wished()[0].fence
+    part = {"name": "last.pt", "size_bytes": 2048, "done_bytes": 1024}
+    cluster.report(fence, "starting", fetching=part)
+    assert "last.pt: 1 KiB of 2 KiB" in view(cluster, run_id).waiting_for
+    cluster.report(fence, "starting", fetching=part | {"is_verified": True})
+    assert view(cluster, run_id).waiting_for is None
+
+
 def test_a_node_alone_waits_for_nobody(cluster):
     run_id = cluster.launch(gpus_per_node=2)
     assert cluster.wished()[0].may_start and view(cluster, run_id).waiting_for is None

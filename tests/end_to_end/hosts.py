@@ -46,7 +46,7 @@ def why_not() -> str | None:
     """Why this machine cannot be several hosts, or None when it can."""
     if sys.platform != "linux":
         return "needs Linux: several hosts are made of network namespaces"
-    if missing := [tool for tool in ("ip", "unshare", "nsenter", "setpriv") if not shutil.which(tool)]:
+    if missing := [tool for tool in ("ip", "tc", "unshare", "nsenter", "setpriv") if not shutil.which(tool)]:
         return f"needs {', '.join(missing)} (iproute2, util-linux) to make several hosts"
     probe = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"]
     made = subprocess.run(probe, capture_output=True, text=True, check=False)
@@ -110,6 +110,11 @@ class Host:
     def mend(self) -> None:
         """Plug the cable in again."""
         self.ip("link set lan0 up")
+
+    def send_slowly(self, bytes_per_s: int) -> None:
+        """Let what it sends to the others trickle; what it receives, and talks to itself, stays quick."""
+        shape = f"dev lan0 root tbf rate {8 * bytes_per_s}bit burst 64kb latency 100ms"
+        _run("nsenter", "--target", str(self.pid), "--net", "tc", "qdisc", "replace", *shape.split())
 
     def inside(self, work: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call a function in a thread that sees this host's network; sockets it makes stay there."""

@@ -130,11 +130,13 @@ class FakeServer:
 
     adopt_directory = Path("/nowhere")
 
-    def download(self, source, target) -> None:
+    def download(self, source, target, reached=lambda _: None) -> None:
         self._arrive()
         data = self.downloads.get(source.checkpoint_id)
         if data is None:
             raise Refused("there is no such checkpoint")
+        for done in range(len(data) + 1):
+            reached(done)
         target.write_bytes(data)
 
     def download_snapshot(self, sha256, target) -> None:

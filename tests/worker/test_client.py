@@ -177,6 +177,16 @@ def test_a_download_goes_on_where_it_broke(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a.pt"]
 
 
+def test_a_download_tells_how_many_bytes_are_there(tmp_path):
+    heard = []
+    server = Download(breaks_at=700_000)
+    with pytest.raises(ServerAway):
+        client(server).download(source(), tmp_path / "a.pt", heard.append)
+    client(server).download(source(), tmp_path / "a.pt", heard.append)
+    assert heard == sorted(heard) and heard[-1] == len(DATA)
+    assert any(have <= 700_000 for have in heard)
+
+
 def test_a_download_with_another_checksum_is_thrown_away(tmp_path):
     with pytest.raises(ChecksumMismatch):
         client(Download(data=DATA[::-1])).download(source(), tmp_path / "a.pt")

@@ -1,6 +1,6 @@
 """A DDP script that saves every ten steps and goes on from there; its loss follows from the step alone.
 
-torchrun --standalone --nproc-per-node=2 resumes.py FILE   (until FILE appears)
+torchrun --standalone --nproc-per-node=2 resumes.py FILE [MIB]   (until FILE appears; ballast in its checkpoints)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 
 
-def main(told: Path) -> None:
+def main(told: Path, ballast_mib: int = 0) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = torch.nn.Linear(1, 1, bias=False)
@@ -38,7 +38,8 @@ def main(told: Path) -> None:
         if writer:
             writer.add_scalar("train/loss", loss.item(), step)
             if step % 10 == 0:
-                torch.save({"model": model.state_dict(), "step": step}, f"step_{step}.pt")
+                state = {"model": model.state_dict(), "step": step}
+                torch.save(state | {"ballast": torch.zeros(ballast_mib, 2**18)}, f"step_{step}.pt")
         time.sleep(0.05)
         over += told.exists()
         dist.broadcast(over, src=0)
@@ -49,4 +50,4 @@ def main(told: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

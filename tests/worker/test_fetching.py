@@ -1,0 +1,49 @@
+"""What an attempt fetches before it starts, and what it says of it meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.spec import ResumeFrom
+from db.states import Reason
+from tests.worker.fake_server import FakeServer
+from worker import fetching
+from worker.fetching import Fetching
+from worker.preparation import CannotStart
+
+SOURCE = ResumeFrom(checkpoint_id=3, name="work/last.pt", sha256="0" * 64, size_bytes=4, download_path="/x")
+
+
+@pytest.fixture
+def server():
+    made = FakeServer()
+    made.downloads[3] = b"data"
+    return made
+
+
+def test_a_large_checkpoint_says_how_far_it_has_come_and_when_it_is_there(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "TELL_EVERY_S", 0.0)
+    told = []
+    Fetching(server, "r/2", lambda: False, told.append).checkpoint(SOURCE, tmp_path / "last.pt")
+    assert [(each.name, each.size_bytes) for each in told] == [("work/last.pt", 4)] * 6
+    assert [each.done_bytes for each in told] == [0, 1, 2, 3, 4, 4]
+    assert [each.is_verified for each in told] == [False] * 5 + [True]
+
+
+def test_a_small_checkpoint_is_only_said_to_be_there(server, tmp_path):
+    told = []
+    Fetching(server, "r/2", lambda: False, told.append).checkpoint(SOURCE, tmp_path / "last.pt")
+    assert [each.is_verified for each in told] == [True]
+
+
+def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
+    begun = []
+
+    def is_stopped() -> bool:
+        begun.append(True)
+        return len(begun) > 2
+
+    with pytest.raises(CannotStart, match="stopped while the checkpoint") as refused:
+        Fetching(server, "r/2", is_stopped, lambda _: None).checkpoint(SOURCE, tmp_path / "last.pt")
+    assert refused.value.reason == Reason.RESUME_FAILED
+    assert not (tmp_path / "last.pt").exists()
