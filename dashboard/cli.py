@@ -12,6 +12,7 @@ from dashboard.client import CommandFailed
 from dashboard.commands import (
     checkpoints,
     diff,
+    gateway,
     launch,
     moving,
     nodes,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(starting.up)
 app.command()(starting.dashboard)
 app.command(context_settings=FORWARDING)(starting.worker)
+app.command()(gateway.gateway)
 app.command()(launch.launch)
 app.command()(runs.runs)
 app.command()(runs.show)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from dashboard import arguments, cautions, interpreters
 from dashboard.arguments import Option
 from dashboard.room import nodes_for, with_devices_counted
+from dashboard.slurm_jobs import job_of
 from dashboard.snapshots.bringing import CodeWish, check
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
@@ -18,6 +19,7 @@ from db.requests import Refused
 from db.spec import RunSpec
 from db.views import NodeView
 from worker import launch
+from worker.slurm.script import Submission
 
 MOST_COMMANDS = 64
 """A plan for thousands of nodes shows the first ones: they differ in their rank alone."""
@@ -64,6 +66,13 @@ class ElasticPreview(Preview):
 
 
 @dataclass(frozen=True)
+class SlurmPreview(Preview):
+    """A run whose devices Slurm gives out; the commands are those on the nodes of its job."""
+
+    job: Submission
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A training loop that ships, with the options it takes."""
 
@@ -91,6 +100,8 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
         commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
         warnings=_warnings(spec, nodes, is_brought),
     )
+    if spec.pool == "slurm":
+        return SlurmPreview(**vars(planned), job=job_of(spec, nodes))
     return ElasticPreview(**vars(planned), sizes=_sizes(spec)) if spec.elastic else planned
 
 

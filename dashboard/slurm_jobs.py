@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.documents import document
 from db import jobs
 from db.hosts import ALIVE_WITHIN_S
 from db.progress import NotYours
+from db.spec import RunSpec
 from db.states import JobReport
+from db.views import NodeView
+from worker.slurm.script import Place, Submission, submission
 
 if TYPE_CHECKING:
     from dashboard.service import Service
@@ -64,3 +68,16 @@ class SlurmJobs:
         if node_id not in self._pools:
             self._pools[node_id] = jobs.pool_of_node(self._service.store, node_id)
         return self._pools[node_id]
+
+
+def job_of(spec: RunSpec, nodes: Sequence[NodeView]) -> Submission:
+    """The job that the gateway would submit; words stand in for the places of one that has not joined."""
+    gateway = next((node.info.get("slurm") for node in nodes if node.pool == jobs.GATEWAY), None)
+    told: dict[str, Any] = gateway or {}
+    places = told.get("place") or {
+        name: f"<{name}>" for name in ("server", "data", "python", "training_python")
+    }
+    partitions = told.get("partitions", [])
+    chosen = spec.slurm.partition or next((each["name"] for each in partitions if each["is_default"]), None)
+    has_gpus = any(each["gpus_per_node"] > 0 for each in partitions if each["name"] == chosen)
+    return submission(spec, "<run>", 1, 0, Place(**places), has_gpus)

@@ -74,6 +74,13 @@ def _sbatch_option(value: str) -> str:
     return value.strip()
 
 
+def _time_limit(value: str) -> str:
+    if not re.fullmatch(r"(\d{1,4}-)?\d{1,6}(:\d{1,2}){0,2}", value.strip()):
+        raise ValueError("must be written as sbatch takes it: 90 (minutes), 12:00:00 or 2-12 (days-hours)")
+    return value.strip()
+
+
+TimeLimit = Annotated[Argument, AfterValidator(_time_limit)]
 SbatchOption = Annotated[Argument, AfterValidator(_sbatch_option)]
 
 
@@ -84,7 +91,7 @@ class SlurmOptions(BaseModel):
 
     partition: NodeText | None = None
     account: NodeText | None = None
-    time_limit: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] | None = None
+    time_limit: TimeLimit | None = None
     """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
     options: Annotated[list[SbatchOption], Field(max_length=100)] = []
     """Further options of sbatch, e.g. `--constraint=a100`."""
@@ -212,6 +219,10 @@ class RunSpec(BaseModel):
         if self.on_nodes and len(set(self.on_nodes)) < self.nodes:
             raise ValueError(
                 f"on_nodes names {len(set(self.on_nodes))} of the {self.nodes} nodes that the run needs: name more"
+            )
+        if self.pool == "slurm" and self.elastic:
+            raise ValueError(
+                "nodes must be one number with pool slurm: a job has the nodes it was submitted with"
             )
         if self.pool == "slurm" and self.on_nodes:
             raise ValueError("on_nodes is for our own nodes; of Slurm ask with the option --nodelist=NAMES")

@@ -66,6 +66,11 @@ def launch(
     priority: options.Priority = None,
     label: options.Labels = None,
     on: options.OnNodes = None,
+    pool: options.PoolOf = None,
+    partition: options.Partition = None,
+    account: options.Account = None,
+    time_limit: options.TimeLimit = None,
+    sbatch_option: options.SbatchOptions = None,
     wait: options.Wait = False,
     wait_for_nodes: options.WaitForNodes = False,
     dry_run: options.DryRun = False,
@@ -99,7 +104,15 @@ def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
         "env": pairs(given["env"], "env") or None,
         "links": {key: absolute(path) for key, path in links.items()} or None,
     }
+    spec |= slurm_wish(given)
     return {name: as_json_value(value) for name, value in spec.items() if value is not None}
+
+
+def slurm_wish(given: dict[str, Any]) -> dict[str, Any]:
+    """Who gives the devices; naming something of Slurm's means Slurm."""
+    slurm = {name: given[name] for name in ("partition", "account", "time_limit") if given[name] is not None}
+    slurm |= {"options": given["sbatch_option"]} if given["sbatch_option"] else {}
+    return {"pool": given["pool"] or ("slurm" if slurm else None), "slurm": slurm or None}
 
 
 def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
@@ -184,6 +197,10 @@ def show_preview(preview: dict[str, Any], as_json: bool) -> None:
     say(f"learning rate      {'as the script has it' if rate is None else f'{rate:.12g}'}")
     for size in preview.get("sizes", [])[:-1]:
         say(_size_line(size))
+    if job := preview.get("job"):
+        say(f"{printable(shlex.join(job['argv']))} <<'END'")
+        print(printable(job["script"].rstrip()))
+        say("END")
     for command in preview["commands"]:
         say(f"node {command['node_rank']}:")
         for key, value in sorted(command["env"].items()):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from db.spec import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Precision, Strategy
+from db.spec import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from worker.launch import recipe_names
 
 
@@ -127,5 +127,24 @@ OnNodes = Annotated[
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
 WaitForNodes = Annotated[
     bool, typer.Option("--wait-for-nodes", help="Queue it even when the known nodes do not suffice.")
+]
+PoolOf = Annotated[
+    Pool | None,
+    typer.Option("--pool", help="Who gives the devices: our own nodes, or slurm.", show_default="nodes"),
+]
+Partition = Annotated[str | None, typer.Option(help="Slurm's.", show_default="the cluster's default")]
+Account = Annotated[str | None, typer.Option(help="Slurm's.", show_default="yours")]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="T",
+        help="As sbatch takes it: 90, 12:00:00, 2-12.",
+        show_default="the partition's",
+    ),
+]
+SbatchOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sbatch-option", metavar="--X=Y", help="Further option of sbatch; repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")]

@@ -25,6 +25,7 @@ STRATEGIES = ("ddp", "fsdp", "dp", "single")
 ON_HANG = ("report", "end", "resume")
 ON_LOST_NODE = ("wait", "end")
 ON_RESIZE = ("keep", "scale")
+POOLS = ("nodes", "slurm")
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
 
@@ -156,6 +157,7 @@ def _how(form: Fields) -> None:
         form.text("gpus_per_node", "Processes per node" if cpu_only else None, placeholder="all free")
     with strategy:
         form.choice("strategy", None, STRATEGIES)
+    _pool(form)
     batch, accumulate, precision = st.columns([1, 1, 2])
     with batch:
         form.text("batch_size", "Batch per process" if cpu_only else None)
@@ -177,6 +179,27 @@ def _how(form: Fields) -> None:
         form.text("max_steps", placeholder="as the epochs say")
     with seed:
         form.text("seed", placeholder="the script's own")
+
+
+def _pool(form: Fields) -> None:
+    """Who gives the devices: asked only where there is a Slurm cluster to ask."""
+    gateways = [node for node in service.current().nodes() if node.pool == "slurm"]
+    is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
+    if not gateways and not is_slurm:
+        return
+    pool, partition, account, limit = st.columns([2, 2, 2, 2])
+    with pool:
+        form.choice("pool", None, POOLS)
+    if not is_slurm:
+        return
+    names = [each["name"] for node in gateways for each in node.info.get("slurm", {}).get("partitions", [])]
+    with partition:
+        form.text("partition", placeholder=", ".join(dict.fromkeys(names)) or "the default")
+    with account:
+        form.text("account", placeholder="yours")
+    with limit:
+        form.text("time_limit", placeholder="the partition's")
+    form.text("sbatch_options", placeholder="--constraint=a100 --mem=64G")
 
 
 def _own_options(own: Sequence[Option]) -> None:

@@ -54,6 +54,11 @@ HELP = {
     "there are.",
     "torchrun_restarts": "torchrun starts its ranks again within the attempt, and Rankzero does not hear of it. "
     "Restarts, above, are the ones it looks after.",
+    "pool": "nodes: those on the Nodes page. slurm: a job of the cluster to which a gateway has joined.",
+    "partition": "Empty: the cluster's default.",
+    "account": "Empty: yours, as Slurm knows it.",
+    "time_limit": "90 (minutes), 12:00:00 or 2-12 (days-hours). Shortly before, the ranks are told to save.",
+    "sbatch_options": "Quoted as in a shell: --constraint=a100 --mem=64G --cpus-per-gpu=8",
     "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
 }
 

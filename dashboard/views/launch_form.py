@@ -58,6 +58,11 @@ LABELS = {
     "on_lost_node": "When a node is lost",
     "lr_on_resize": "Learning rate on fewer nodes",
     "torchrun_restarts": "torchrun's own restarts",
+    "pool": "Devices from",
+    "partition": "Partition",
+    "account": "Account",
+    "time_limit": "Time limit",
+    "sbatch_options": "Further options of sbatch",
 }
 EMPTY: dict[str, Any] = {
     **EMPTY_CODE,
@@ -77,9 +82,11 @@ EMPTY: dict[str, Any] = {
     "project": "default",
     "stop_grace_s": "30",
     "priority": "0",
+    "pool": "nodes",
     **dict.fromkeys(
         "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " workdir links resume hang_after_s labels on_nodes min_nodes".split(),
+        " workdir links resume hang_after_s labels on_nodes min_nodes"
+        " partition account time_limit sbatch_options".split(),
         "",
     ),
 }
@@ -90,6 +97,9 @@ _PLAIN = (
     " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang priority"
     " max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
 ).split()
+
+
+_SLURM = ("partition", "account", "time_limit")
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,9 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "links": _lines(spec.links),
         "labels": _lines(spec.labels),
         "on_nodes": ", ".join(spec.on_nodes),
+        "pool": spec.pool,
+        **{name: _shown(asked["slurm"][name]) for name in _SLURM},
+        "sbatch_options": shlex.join(spec.slurm.options),
     }
 
 
@@ -147,7 +160,18 @@ def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]
         wish["launcher"] = values["launcher"]
     for name, parse in _PARSED:
         _parsed(wish, name, parse, str(values.get(name) or ""), refusals)
+    _wish_of_slurm(wish, values, refusals)
     return wish
+
+
+def _wish_of_slurm(wish: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
+    """What was typed for Slurm counts while Slurm is chosen."""
+    if values.get("pool") != "slurm":
+        return
+    wish["pool"] = "slurm"
+    wish["slurm"] = {name: text for name in _SLURM if (text := _stripped(values, name))}
+    _parsed(wish, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
+    wish["slurm"]["options"] = wish.pop("sbatch_options", [])
 
 
 def _parsed(
@@ -193,6 +217,9 @@ def _validated(wish: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | N
 
 def _refuse(error: Any, refusals: dict[str, str]) -> None:
     name, sentence = describe([error])
+    if name == "slurm":
+        name = {"options": "sbatch_options"}.get(str(error["loc"][1]), str(error["loc"][1]))
+        sentence = sentence.partition(" ")[2]
     if name is None:
         # A rule between fields begins with the name of the field to change.
         name = next((word for word in sentence.split() if word in LABELS), "target")
@@ -207,6 +234,8 @@ def _draft(wish: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | No
         if (spec := _validated(rest, found)) is not None:
             return spec
         rest = {name: value for name, value in rest.items() if name not in found}
+        if found.keys() & {*_SLURM, "sbatch_options"}:
+            rest.pop("slurm", None)
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import streamlit as st
 
 from dashboard import cautions, interpreters, service
-from dashboard.preview import capacity, preview, with_recipe_defaults
+from dashboard.preview import SlurmPreview, capacity, preview, with_recipe_defaults
 from dashboard.room import nodes_for, with_devices_counted
 from dashboard.views import launch_meaning
 from dashboard.views.formats import as_text, count, learning_rate
@@ -41,7 +41,7 @@ def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
     """Where it would run, what to beware of unless it is told elsewhere, and what experience says."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
-    room = launch_meaning.room(spec, nodes_for(spec, nodes))
+    room = _slurm_room(nodes) if spec.pool == "slurm" else launch_meaning.room(spec, nodes_for(spec, nodes))
     with st.container(key="launch_room"):
         st.markdown(f"{ROOM_ICONS[room.verdict]} {as_text(room.sentence)}")
         told = {*told, *capacity(spec, nodes)}  # the room says it better
@@ -56,7 +56,11 @@ def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
 
 def commands(spec: RunSpec) -> None:
     """What every node would start, from the very function the worker starts with."""
-    planned = preview(spec, service.current().nodes()).commands
+    plan = preview(spec, service.current().nodes())
+    if isinstance(plan, SlurmPreview):
+        st.caption("The job that its gateway submits")
+        st.code(f"{shell_line(plan.job.argv)}\n\n{plan.job.script}", language="bash", wrap_lines=True)
+    planned = plan.commands
     for command in planned[:MOST_COMMANDS]:
         st.caption("Command" if len(planned) == 1 else f"Command of node {command.node_rank}")
         st.code(shell_line(command.argv), language="bash", wrap_lines=True)
@@ -67,6 +71,19 @@ def commands(spec: RunSpec) -> None:
 def shell_line(argv: Sequence[str]) -> str:
     """A command as one would type it; placeholders such as <port> stay readable."""
     return " ".join(word if _is_placeholder(word) else shlex.quote(word) for word in argv)
+
+
+def _slurm_room(nodes: Sequence[NodeView]) -> launch_meaning.Room:
+    gateways = [node for node in nodes if node.pool == "slurm"]
+    if not gateways:
+        return launch_meaning.Room(
+            "missing", "No gateway to a Slurm cluster has joined: `rankzero gateway` there."
+        )
+    if not any(node.state == "alive" for node in gateways):
+        return launch_meaning.Room("missing", f"No contact with the gateway {gateways[0].name}.")
+    return launch_meaning.Room(
+        "waits", "Slurm gives the nodes; it says when the job starts and why it waits."
+    )
 
 
 def _resolved(draft: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:

@@ -185,7 +185,17 @@ class SlurmProduct(Product):
 
     def start_gateway(self) -> None:
         """As a user does on a login node."""
-        argv = [sys.executable, "-P", "-m", "worker.slurm", "--server", self.url, "--name", "login"]
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "dashboard.cli",
+            "gateway",
+            "--server",
+            self.url,
+            "--name",
+            "login",
+        ]
         argv += ["--data", str(self.data / "gateway"), "--poll", "0.5"]
         token = {"RANKZERO_TOKEN": (self.data / "join-token").read_text().strip()}
         with self.log.open("ab") as log:

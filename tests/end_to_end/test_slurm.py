@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from tests.end_to_end.product import wait_for
 from tests.end_to_end.slurm import Slurm, SlurmProduct, why_not
 
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
+SAVES = Path(__file__).parent / "scripts" / "saves_when_told.py"
 TWO_NODES: dict[str, Any] = {"pool": "slurm", "nodes": 2, "gpus_per_node": 1}
 
 
@@ -63,3 +66,116 @@ def test_a_run_trains_on_two_nodes_that_slurm_gives_it(
     assert [c["name"] for c in site.get(f"/api/runs/{run_id}/checkpoints")] == ["work/last.pt"]
     wait_for(lambda: slurm.state(job) == "COMPLETED", "the job to end by itself", 60)
     assert f"Slurm job {job} runs on n[0-1]" in texts(site, run_id)
+
+
+def test_a_job_that_slurm_refuses_fails_in_sbatchs_own_words(site: SlurmProduct, slurm: Slurm) -> None:
+    run_id = site.launch(UNTIL_TOLD, slurm={"partition": "nope"}, **TWO_NODES)
+    ended = site.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "launch failed")
+    assert ended["message"] == (
+        "Slurm refused the job: Batch job submission failed: Invalid partition name specified."
+    )
+    assert slurm.jobs_of(run_id) == []
+
+
+def test_a_stop_takes_a_waiting_job_out_of_slurm(site: SlurmProduct, slurm: Slurm) -> None:
+    somebody = slurm.fill()
+    run_id = site.launch(UNTIL_TOLD, args=["/nonexistent"], **TWO_NODES)
+    (job,) = wait_for(lambda: slurm.jobs_of(run_id), "the job")
+    assert site.request("POST", f"/api/runs/{run_id}/stop").status_code == 200
+    assert site.wait_state(run_id)["state"] == "stopped"
+    wait_for(lambda: slurm.state(job) == "CANCELLED", "the job to be cancelled", 60)
+    slurm.ask("scancel", somebody)
+
+
+@pytest.mark.long
+def test_a_stop_ends_the_ranks_and_then_the_job(site: SlurmProduct, slurm: Slurm) -> None:
+    run_id = site.launch(UNTIL_TOLD, args=["/nonexistent"], **TWO_NODES)
+    site.wait_step(run_id, 5)
+    assert site.request("POST", f"/api/runs/{run_id}/stop").status_code == 200
+    assert site.wait_state(run_id)["state"] == "stopped"
+    wait_for(slurm.is_quiet, "the job to be over", 90)
+    assert not site.ranks(run_id)
+    assert not [p for p in site.processes() if "--only-attempt" in p.cmdline()]
+    assert slurm.state(slurm.jobs_of(run_id)[0]) in ("COMPLETED", "FAILED"), "it needed no scancel"
+
+
+@pytest.mark.long
+def test_two_runs_train_at_once_and_one_on_each_node(
+    site: SlurmProduct, slurm: Slurm, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    runs = [site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES) for _ in range(2)]
+    for run_id in runs:
+        site.wait_state(run_id, "running")
+    told.touch()
+    for run_id in runs:
+        assert site.wait_state(run_id)["state"] == "succeeded", texts(site, run_id)
+        assert len(slurm.jobs_of(run_id)) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
+    site: SlurmProduct, slurm: Slurm, tmp_path: Path, state: str
+) -> None:
+    """Also when it died after sbatch and before it had written the job's id down."""
+    told = tmp_path / "told"
+    somebody = slurm.fill() if state == "PENDING" else None
+    run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    (job,) = wait_for(lambda: slurm.jobs_of(run_id), "the job")
+    wait_for(lambda: slurm.state(job) == state, state)
+    site.end_gateway(signal.SIGKILL)
+    for note in (site.data / "gateway" / "jobs").glob("*.json"):
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"job_id": None}))
+    if somebody:
+        wait_for(
+            lambda: "no contact with the gateway login" in site.run(run_id)["waiting_for"], "the words", 60
+        )
+        slurm.ask("scancel", somebody)
+    site.start_gateway()
+    site.wait_state(run_id, "running")
+    told.touch()
+    assert site.wait_state(run_id)["state"] == "succeeded"
+    assert slurm.jobs_of(run_id) == [job]
+    wait_for(lambda: not list((site.data / "gateway" / "jobs").glob("*.json")), "the end to be heard", 60)
+
+
+@pytest.mark.long
+def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(
+    site: SlurmProduct, slurm: Slurm, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    run_id = site.launch(UNTIL_TOLD, args=[str(told)], **TWO_NODES)
+    site.wait_step(run_id, 5)
+    (job,) = slurm.jobs_of(run_id)
+    slurm.ask("scancel", job)
+    ended = site.wait_state(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
+    assert ended["message"] == f"The Slurm job {job} was cancelled in Slurm, not from here."
+    wait_for(slurm.is_quiet, "the job to be over", 90)
+    assert not site.ranks(run_id)
+    told.touch()
+    assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
+    assert site.wait_state(run_id)["state"] == "succeeded"
+    assert len(slurm.jobs_of(run_id)) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("minutes", [1, 2])
+def test_a_job_at_its_time_limit_is_told_so_and_resumes_from_its_checkpoint(
+    site: SlurmProduct, slurm: Slurm, minutes: int
+) -> None:
+    """One of two minutes is warned and saves when it is told; one of a minute is just ended by Slurm."""
+    run_id = site.launch(SAVES, slurm={"time_limit": str(minutes)}, args=["{resume}"], **TWO_NODES)
+    ended = site.wait_state(run_id, timeout_s=360)
+    assert (ended["state"], ended["reason"]) == ("failed", "time limit"), (ended, texts(site, run_id))
+    assert "time limit" in ended["message"] and "esume it" in ended["next_step"]
+    wait_for(slurm.is_quiet, "the job to be over", 90)
+    assert not site.ranks(run_id)
+    assert site.get(f"/api/runs/{run_id}/checkpoints"), "what it saved is on the dashboard"
+    assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
+    site.wait_state(run_id, "running")
+    assert any("resumed from work/" in text for text in texts(site, run_id))
+    site.request("POST", f"/api/runs/{run_id}/stop")
+    assert site.wait_state(run_id)["state"] == "stopped"
