@@ -57,8 +57,8 @@ def resize_at_checkpoint(
         if (found := _elastic_attempt(session, checkpoint_id)) is None:
             return None
         attempt = found[0]
-        attempt.resize_requested_at, attempt.resize_message = now, f"Ended at checkpoint {checkpoint} {why}."
-        note(session, attempt.run_id, attempt.number, now, f"ends at checkpoint {checkpoint} {why}")
+        attempt.resize_requested_at, attempt.resize_message = now, f"at checkpoint {checkpoint} {why}"
+        note(session, attempt.run_id, attempt.number, now, f"ends {attempt.resize_message}")
         return attempt.run_id
 
 

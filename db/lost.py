@@ -109,12 +109,10 @@ class LostNodes:
         before, since = self._still.get(attempt.fence, (None, now))
         self._still[attempt.fence] = (moved, since if moved == before else now)
         states = set(session.scalars(select(Part.state).where(Part.fence == attempt.fence)))
-        wishes = (attempt.stop_requested_at, attempt.end_requested_at, attempt.resize_requested_at)
-        asked = any(wish is not None for wish in wishes)
         return Situation(
             shares=shares,
             ends_at_once=_spec(session, attempt).on_lost_node == "end",
-            is_ending=asked or bool(states & {State.FAILED, State.STOPPED}),
+            is_ending=attempt.end_wished_at is not None or bool(states & {State.FAILED, State.STOPPED}),
             has_started=starting.may_start(session, attempt.fence),
             still_s=now - self._still[attempt.fence][1],
             patience_s=max(lost_after_s, STILL_AT_LEAST_S, STEPS_MISSED * step_s),

@@ -67,6 +67,7 @@ class Attempt(Base):
     resize_requested_at: Mapped[float | None]
     """When it was decided at a checkpoint that it ends, for the next attempt to go on with other nodes."""
     resize_message: Mapped[str | None] = mapped_column(Text)
+    """at checkpoint last.pt to go on with 3 nodes: gpu-3 is free"""
     turn_since: Mapped[float | None]
     """Since when it counts as waiting, where it goes on by itself: with the turn of the attempt before."""
     not_before: Mapped[float | None]
@@ -92,6 +93,12 @@ class Attempt(Base):
     master_port: Mapped[int | None]
     preflighted_at: Mapped[float | None]
     """When all its nodes were found fit to start together; from then on they may."""
+
+    @property
+    def end_wished_at(self) -> float | None:
+        """When a person or the run's policy wished that it ends."""
+        wishes = (self.stop_requested_at, self.end_requested_at, self.resize_requested_at)
+        return next((wish for wish in wishes if wish is not None), None)
 
 
 class Node(Base):

@@ -52,7 +52,7 @@ def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
         return
     if attempt.state == State.STOPPED and is_resizing(attempt):
-        attempt.message = attempt.resize_message
+        attempt.message = f"Ended {attempt.resize_message}."
         return
     told = [part for part in parts if part.state == attempt.state and part.message]
     if not told:

@@ -356,15 +356,13 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
     """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
     others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
-    wishes = (attempt.stop_requested_at, attempt.end_requested_at, attempt.resize_requested_at)
-    asked = any(wish is not None for wish in wishes)
     spec = resizing.effective(_spec(session, attempt), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
         attempt=attempt.number,
         fence=attempt.fence,
         node_rank=part.node_rank,
-        action="stop" if asked or broken else "run",
+        action="stop" if attempt.end_wished_at is not None or broken else "run",
         spec=spec,
         devices=list(part.devices),
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",

@@ -77,7 +77,7 @@ def run_view(
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
         kill_at=_kill_at(attempt, wished) if nodes else None,
-        waiting_for=end_waits_for(nodes) if _is_ending(attempt, state) else attempt.waiting_for,
+        waiting_for=_waiting_for(attempt, state, nodes),
         expected_start_at=attempt.expected_start_at,
         finding=finding,
         base_lr=wished.lr,
@@ -87,13 +87,17 @@ def run_view(
     )
 
 
-def _is_ending(attempt: Attempt, state: State) -> bool:
-    asked = attempt.stop_requested_at is not None or attempt.end_requested_at is not None
-    return state == State.STOPPING or (asked and state in LIVE_STATES)
+def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> str | None:
+    if state not in LIVE_STATES or (attempt.end_wished_at is None and state != State.STOPPING):
+        return attempt.waiting_for
+    waits = end_waits_for(nodes)
+    if attempt.resize_requested_at is None or attempt.stop_requested_at is not None:
+        return waits
+    return "; ".join(filter(None, [f"ends {attempt.resize_message}", waits]))
 
 
 def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
-    asked_at = attempt.stop_requested_at or attempt.end_requested_at
+    asked_at = attempt.end_wished_at
     return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 

@@ -158,6 +158,9 @@ def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
     assert rack.save(run_id, 40) == run_id
     assert rack.told(run_id) == {"stop"}
     assert rack.said(run_id)[-1] == "ends at checkpoint last.pt to go on with 3 nodes: c is free"
+    assert rack.view(run_id).waiting_for == (
+        "ends at checkpoint last.pt to go on with 3 nodes: c is free; waits for a and b"
+    )
     assert rack.save(run_id, 50) is None  # the one that is saved on the way out
     rack.everywhere(run_id, State.STOPPED)
     first, second = queries.attempts(rack.store, run_id)
