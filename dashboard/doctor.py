@@ -17,6 +17,8 @@ from pathlib import Path
 
 from dashboard.access import join_token_path
 from dashboard.client import CommandFailed, Server, find_server
+from dashboard.storage.bucket import refuses_wrong_bytes, try_out
+from dashboard.storage.s3 import S3, BucketTrouble, ObjectName
 from dashboard.views import formats
 from db import postgres
 
@@ -48,6 +50,7 @@ def examine(data: Path) -> Iterator[Check]:
         ("sqlite", _sqlite),
         ("data directory", lambda: _data(data)),
         ("store", lambda: _store(data)),
+        ("checkpoints", _checkpoints),
         ("disk space", lambda: _disk(data)),
         ("tokens", lambda: _tokens(data)),
         ("shared memory", _shared_memory),
@@ -117,6 +120,21 @@ def _store(data: Path) -> tuple[bool, str]:
         return False, str(error)
     shared = "every dashboard on it needs this same folder of files"
     return True, f"PostgreSQL {version} at {where}; {shared}: {files}."
+
+
+def _checkpoints() -> tuple[bool, str]:
+    url = os.environ.get("RANKZERO_CHECKPOINTS_URL")
+    if not url:
+        return True, "in the directory of files."
+    s3 = S3()
+    try:
+        folder = ObjectName.parse(url)
+        refuses = refuses_wrong_bytes(s3, folder)
+        try_out(s3, folder)
+    except (BucketTrouble, ValueError) as error:
+        return False, str(error)
+    proof = "it checks each part" if refuses else "it checks no sums, so each checkpoint is read back once"
+    return True, f"{url} at {s3.endpoint}: read and written; {proof}."
 
 
 def _disk(data: Path) -> tuple[bool, str]:

@@ -41,6 +41,7 @@ class Files:
         self.rewritten = root / "rewritten"
         self._reserve_bytes = reserve_bytes
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._checkpoint_locks = [threading.Lock() for _ in range(_LOCKS)]
         for directory in (root, self.checkpoints, self.incoming, self.rewritten):
             make_private_directory(directory)
         self._proof = secrets.token_hex(16)
@@ -55,6 +56,12 @@ class Files:
     def alone_with(self, key: object) -> Iterator[None]:
         """One thread at a time for each file."""
         with self._locks[hash(key) % _LOCKS]:
+            yield
+
+    @contextmanager
+    def alone_with_checkpoint(self, checkpoint_id: int) -> Iterator[None]:
+        """The same for each checkpoint; no log waits for one that is read or sent to a bucket."""
+        with self._checkpoint_locks[checkpoint_id % _LOCKS]:
             yield
 
     def mirrored(self, file_id: int) -> Path:

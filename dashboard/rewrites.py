@@ -18,6 +18,7 @@ from typing import Any
 from dashboard.checkpoint_form import Form
 from dashboard.files import Files
 from dashboard.refusals import Rejection
+from dashboard.storage.places import Places
 from db.models import Checkpoint
 
 log = logging.getLogger("rankzero")
@@ -34,7 +35,8 @@ SLOWEST_BYTES_PER_S = 20_000_000
 class Rewritten:
     """A checkpoint in another form, and what a person should know of it."""
 
-    path: Path
+    path: Path | None
+    """None: that form is the one it was saved in."""
     sha256: str
     size_bytes: int
     notes: Sequence[str]
@@ -43,8 +45,8 @@ class Rewritten:
 class Rewrites:
     """One at a time, in order; what was written stays until nobody has asked for it in an hour."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self, files: Files, places: Places) -> None:
+        self._files, self._places = files, places
         self._folder = files.rewritten
         self._running: dict[str, Future[Rewritten]] = {}
         self._program: subprocess.Popen[bytes] | None = None
@@ -63,6 +65,8 @@ class Rewrites:
                 return running
             if (kept := self._kept(stem, checkpoint)) is not None:
                 return kept
+            if not checkpoint.complete:
+                raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
             if len(self._running) >= MOST_WAITING or self._is_closed:
                 raise Rejection(503, "Too many checkpoints are being rewritten; try again in a minute.")
             future = self._threads.submit(self._rewrite, stem, checkpoint, form)
@@ -103,7 +107,7 @@ class Rewrites:
             future.set_exception(Rejection(422, refused))
             return future
         found = self._told(stem, checkpoint, answer)
-        if not found.path.exists():
+        if found.path is not None and not found.path.exists():
             return None
         os.utime(self._answer(stem))
         future.set_result(found)
@@ -111,8 +115,7 @@ class Rewrites:
 
     def _told(self, stem: str, checkpoint: Checkpoint, answer: dict[str, Any]) -> Rewritten:
         if answer.get("unchanged"):
-            original = self._files.checkpoint(checkpoint.id)
-            return Rewritten(original, checkpoint.sha256, checkpoint.size_bytes, answer["notes"])
+            return Rewritten(None, checkpoint.sha256, checkpoint.size_bytes, answer["notes"])
         return Rewritten(self._folder / stem, answer["sha256"], answer["size_bytes"], answer["notes"])
 
     def _answer(self, stem: str) -> Path:
@@ -125,7 +128,8 @@ class Rewrites:
         part.unlink(missing_ok=True)
         seconds = LEAST_S + checkpoint.size_bytes // SLOWEST_BYTES_PER_S
         try:
-            answer = self._run(self._files.checkpoint(checkpoint.id), part, form, seconds)
+            with self._places.as_file(checkpoint, self._folder) as source:
+                answer = self._run(source, part, form, seconds)
             _require_success(answer, self._files.free_bytes())
             if part.exists():
                 part.replace(self._folder / stem)

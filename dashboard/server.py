@@ -41,14 +41,16 @@ from dashboard.api import (
     system,
     tensorboard,
     worker,
+    worker_checkpoints,
     worker_files,
 )
-from dashboard.api.context import Threads
+from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.assets import Assets
 from dashboard.auth import Guard
 from dashboard.login import Login
 from dashboard.service import Service
 from dashboard.settings import Settings
+from dashboard.storage.places import StorageUnusable
 from dashboard.streamlit_app import pages
 from dashboard.tensorboard import TensorBoards
 from db import join_tokens
@@ -62,6 +64,7 @@ MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
     worker,  # first: routes are tried in this order, and workers ask most often
     worker_files,
+    worker_checkpoints,
     runs,
     differences,
     script,
@@ -94,6 +97,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
         strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
     )
     app.state.service, app.state.threads = shared, Threads()
+    app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
     app.state.pictures = cluster.Pictures(shared)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     refusals.install(app)
@@ -120,7 +124,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> 
             server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
             server.run()
             return 0 if server.started else 1
-    except (AlreadyRunning, StoreUnusable, TokenUnusable, OSError) as error:
+    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable, OSError) as error:
         print(f"rankzero: {error}", file=sys.stderr)
         return 1
     except SystemExit:  # uvicorn's way to say that it could not start; its log line says why

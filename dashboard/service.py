@@ -25,6 +25,7 @@ from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
+from dashboard.storage.places import Places
 from db import elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.contact import SILENT_AFTER_S
 from db.engine import Store
@@ -52,7 +53,8 @@ class Service(Membership):
         self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
-        self.rewrites = Rewrites(self.files)
+        self.places = Places(store, self.files, settings.checkpoints_url, self.clock)
+        self.rewrites = Rewrites(self.files, self.places)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
         self._preflights = Preflights(store, self.hub.wishes_changed)
@@ -86,6 +88,7 @@ class Service(Membership):
         if self.peers is not None:
             self.peers.close()
         self.rewrites.close()
+        self.places.close()
         self.store.close()
 
     def submit(self, spec: RunSpec) -> RunView:
@@ -277,6 +280,8 @@ class Service(Membership):
         """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
         self.lease.tick(self.clock())
         self.rewrites.sweep()
+        if self.peers is None or self.peers.leads:
+            self.places.sweep()
         self.registry.write_down()
         self.schedule_in_turn()
         now = self.now_for_contact()

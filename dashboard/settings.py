@@ -9,6 +9,8 @@ from platformdirs import user_data_path
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dashboard.storage.s3 import ObjectName
+
 MIB = 1024 * 1024
 
 
@@ -62,6 +64,20 @@ class Settings(BaseSettings):
             "when it does not exist."
         ),
     ] = None
+    checkpoints_url: Annotated[
+        str | None,
+        Field(
+            description="Bucket for new checkpoints, s3://BUCKET/PREFIX, reached as the usual AWS_* variables say; by "
+            "default they are in `files`."
+        ),
+    ] = None
+    checkpoints_redirect: Annotated[
+        bool,
+        Field(
+            description="Whether browsers and `rankzero download` are sent to the bucket itself for a checkpoint. By "
+            "default it comes through the dashboard: it may be the only one that reaches the bucket."
+        ),
+    ] = False
     lost_after_s: Annotated[
         float,
         Field(gt=0, description="Seconds of silence after which a node counts as lost."),
@@ -104,6 +120,14 @@ class Settings(BaseSettings):
         if value is not None and "://" not in value:
             raise ValueError("must be a URL: postgresql+psycopg://USER@HOST/DATABASE")
         return value
+
+    @field_validator("checkpoints_url")
+    @classmethod
+    def _is_bucket(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        ObjectName.parse(value)
+        return value.rstrip("/")
 
     @field_validator("data", "files", "join_token_file")
     @classmethod

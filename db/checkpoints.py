@@ -64,11 +64,11 @@ def received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
     _change(store, checkpoint_id, received_bytes=received_bytes, trouble=None)
 
 
-def upload_began(store: Store, checkpoint_id: int, upload_id: str) -> None:
+def upload_began(store: Store, checkpoint_id: int, upload_id: str, now: float) -> None:
     """From now on the checkpoint's parts belong to this multipart upload."""
     with store.write() as session:
         checkpoint = session.get_one(Checkpoint, checkpoint_id)
-        checkpoint.upload_id, checkpoint.received_bytes = upload_id, 0
+        checkpoint.upload_id, checkpoint.upload_began_at, checkpoint.received_bytes = upload_id, now, 0
         session.execute(delete(Discarded).where(Discarded.location == checkpoint.location))
 
 

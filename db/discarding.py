@@ -31,19 +31,19 @@ def deleted(store: Store, location: str) -> None:
         session.execute(delete(Discarded).where(Discarded.location == location))
 
 
-def give_up_uploads(store: Store, ended_before: float, now: float) -> None:
-    """Discard what came of checkpoints that never arrived whole, of attempts that ended that long ago."""
+def give_up_uploads(store: Store, before: float, now: float) -> None:
+    """Discard what came of checkpoints that never arrived whole: begun and their attempts ended before that time."""
     with store.read() as session:
-        if session.scalars(_abandoned(ended_before).limit(1)).first() is None:
+        if session.scalars(_abandoned(before).limit(1)).first() is None:
             return
     with store.write() as session:
-        abandoned = list(session.scalars(_abandoned(ended_before)))
+        abandoned = list(session.scalars(_abandoned(before)))
         discard(session, abandoned, now)
         for checkpoint in abandoned:
             checkpoint.upload_id, checkpoint.received_bytes = None, 0
 
 
-def _abandoned(ended_before: float) -> Select[Checkpoint]:
-    ended = select(Attempt.fence).where(Attempt.ended_at < ended_before)
+def _abandoned(before: float) -> Select[Checkpoint]:
+    ended = select(Attempt.fence).where(Attempt.ended_at < before)
     on_its_way = select(Checkpoint).where(Checkpoint.complete.is_(False), Checkpoint.upload_id.is_not(None))
-    return on_its_way.where(Checkpoint.fence.in_(ended))
+    return on_its_way.where(Checkpoint.upload_began_at < before, Checkpoint.fence.in_(ended))

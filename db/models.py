@@ -264,6 +264,7 @@ class Checkpoint(Base):
     """Its object, s3://BUCKET/KEY; None: it is in the directory of files."""
     upload_id: Mapped[str | None] = mapped_column(Text)
     """Of the multipart upload that brings it to its bucket."""
+    upload_began_at: Mapped[float | None]
     trouble: Mapped[str | None] = mapped_column(Text)
     """One sentence while it cannot be stored."""
 

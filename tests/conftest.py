@@ -15,6 +15,8 @@ from tests import postgresql
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
+    from tests.s3_server import Bucket, S3Server
+
 ALLOWED_SKIP = "needs a GPU"
 TRAINING = ("tests/end_to_end/", "tests/examples/", "tests/recipes/", "tests/worker/test_probe.py")
 """What starts several busy processes: two of these at once would wait for each other on a small machine."""
@@ -36,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in [name for name in os.environ if name.startswith("RANKZERO_")]:
+    for name in [name for name in os.environ if name.startswith(("RANKZERO_", "AWS_"))]:
         del os.environ[name]
     os.environ["NO_COLOR"] = "1"
 
@@ -129,3 +131,21 @@ def postgres_url(postgres: postgresql.Cluster) -> Iterator[str]:
     """A database with Rankzero's tables, for one test."""
     with postgres.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def running_s3() -> Iterator[S3Server]:
+    """An S3 server of the tests' own."""
+    from tests.s3_server import s3_server  # moto takes long to import, and few tests need it
+
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket, and the AWS_* variables with which it is reached."""
+    for name, value in running_s3.environment.items():
+        monkeypatch.setenv(name, value)
+    yield running_s3.bucket()
+    running_s3.is_strict, running_s3.refuse = False, lambda method, path: None

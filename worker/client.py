@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +25,17 @@ from db.states import (
     PointBatch,
     Stacks,
 )
+from worker import elsewhere
 from worker.mirror import OffsetMismatch as OffsetMismatch
 
+log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
+COMPLETION_TIMEOUT_S = 600.0
+"""The server may have to read a large checkpoint to its end before it answers."""
 
+Reached = Callable[[int], None]
+"""Hears how many bytes of a file are here."""
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
@@ -105,6 +112,23 @@ class CheckpointPlace(BaseModel):
     checkpoint_id: int
     offset: int
     complete: bool
+    batch_bytes: int = 4 * 1024 * 1024
+    """The server makes it durable in stretches of this size."""
+    part_bytes: int | None = None
+    """Set where it goes to a bucket, in parts of this size, and nodes may bring them there."""
+
+
+class PartLink(BaseModel):
+    """Where one part may be PUT, and the headers that belong to it."""
+
+    url: str
+    headers: dict[str, str]
+
+
+class PartLinks(BaseModel):
+    """For as many parts as were asked for."""
+
+    links: list[PartLink]
 
 
 @dataclass(frozen=True)
@@ -216,15 +240,24 @@ class Client:
         # 409 is a second request for the same bytes, not an attempt that was superseded.
         return int(self._json("PUT", path, params=params, content=data, gone=ServerAway)["offset"])
 
-    def complete_checkpoint(self, checkpoint_id: int, adopted: str | None = None) -> None:
-        """All bytes are there (or renamed into the adopt directory): the server checks the SHA-256."""
-        path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
-        content = json.dumps({"adopted": adopted})
-        self._request("POST", path, content=content, gone=ServerAway, wrong=ChecksumMismatch)
+    def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PartLink]:
+        """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256."""
+        content = json.dumps({"first": first, "sha256": list(sha256s)})
+        path = f"/api/worker/checkpoints/{checkpoint_id}/parts"
+        return _read(PartLinks, self._json("POST", path, content=content, gone=ServerAway)).links
 
-    def download(
-        self, source: ResumeFrom, target: Path, reached: Callable[[int], None] = lambda _: None
+    def complete_checkpoint(
+        self, checkpoint_id: int, adopted: str | None = None, parts: Sequence[str] | None = None
     ) -> None:
+        """All bytes are there (or renamed into the adopt directory): the server checks the SHA-256.
+
+        `parts`: the SHA-256 of each part, where they went to a bucket."""
+        path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
+        content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))
+        timeout = httpx.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        self._request("POST", path, content=content, gone=ServerAway, wrong=ChecksumMismatch, timeout=timeout)
+
+    def download(self, source: ResumeFrom, target: Path, reached: Reached = lambda _: None) -> None:
         """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused.
 
         `reached` hears again and again how many bytes there are; what it raises ends the try."""
@@ -234,13 +267,22 @@ class Client:
             partial.unlink()
             have = 0
         if have < source.size_bytes or have == 0:
-            self._stream_into(partial, source.download_path, have, reached)
+            self._fetch(partial, source.download_path, have, reached)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != source.sha256:
             partial.unlink()
             raise ChecksumMismatch(f"the checkpoint {source.name} arrived with another SHA-256 than listed")
         partial.replace(target)
+
+    def _fetch(self, partial: Path, path: str, have: int, reached: Reached) -> None:
+        """From its bucket where it is in one; through the server when that cannot be reached from here."""
+        try:
+            self._stream_into(partial, path, have, reached, via="bucket")
+        except elsewhere.ElsewhereAway as error:
+            log.info("a checkpoint comes through the server: %s", error)
+            have = partial.stat().st_size if partial.exists() else 0
+            self._stream_into(partial, path, have, reached, via="server")
 
     def download_snapshot(self, sha256: str, target: Path) -> None:
         """Fetch the code of a run into `target`; verified, or Refused. It is small: a broken try begins anew."""
@@ -251,20 +293,20 @@ class Client:
                 raise ChecksumMismatch("it arrived with another SHA-256 than the run names")
 
     def _stream_into(
-        self, partial: Path, path: str, have: int, reached: Callable[[int], None] = lambda _: None
+        self, partial: Path, path: str, have: int, reached: Reached = lambda _: None, **params: str
     ) -> None:
         headers = {"Authorization": f"Bearer {self.token}"} | ({"Range": f"bytes={have}-"} if have else {})
         try:
-            with self._http.stream("GET", path, headers=headers) as response:
+            with self._http.stream("GET", path, headers=headers, params=params) as response:
                 if response.is_error:
                     response.read()
                     _raise_for(response, gone=Refused, wrong=Refused)
-                with partial.open("ab" if response.status_code == 206 else "wb") as file:
-                    for chunk in response.iter_bytes():
-                        file.write(chunk)
-                        reached(file.tell())
+                if response.status_code != 307:
+                    elsewhere.write_down(response, partial, reached)
+                    return
         except httpx.TransportError as error:
             raise ServerAway(_words(error)) from error
+        elsewhere.fetch(response.headers.get("location", ""), partial, have, reached)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         response = self._request(method, path, **options)

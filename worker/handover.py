@@ -1,9 +1,8 @@
-"""Hands finished checkpoints to the server: by a link where both see one disk, else by resumable upload."""
+"""Hands finished checkpoints over: by a link where both see one disk, else by resumable upload, or to a bucket."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 from db.states import CheckpointOffer
 from worker.checkpoint_findings import Unfinished
 from worker.checkpoints import CheckpointWatch, Snapshot
-from worker.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, OffsetMismatch, Part, Refused
+from worker.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, Part, Refused
+from worker.parts import BucketWay, part_sums, through_server
 
 log = logging.getLogger(__name__)
-PIECE_BYTES = 4 * 1024 * 1024
 FULL_DISK_PATIENCE_S = 60.0
 """After the last process ended, room on the node is waited for no longer: the file itself stays there."""
 
@@ -24,6 +23,9 @@ class Handover:
 
     def __init__(self, watch: CheckpointWatch, client: Client, part: Part, label: str) -> None:
         self._watch, self._client, self._part, self._label = watch, client, part, label
+        self._bucket_way = BucketWay(client, label)
+        self._sums: tuple[Path, int, list[str]] | None = None
+        """Of the snapshot that is on its way: its path, the size of its parts, and their SHA-256."""
         self._final_since: float | None = None
         self._all_taken = False
 
@@ -80,26 +82,42 @@ class Handover:
             prefix=snapshot.prefix,
         )
         place = self._client.offer_checkpoint(self._part, offer)
-        if not place.complete:
-            name = _link_into(adoption, snapshot.path, place) if adoption else None
-            if name is None and not self._upload(snapshot, place, may_go_on):
-                return
-            self._client.complete_checkpoint(place.checkpoint_id, name)
+        if not place.complete and not self._bring(snapshot, place, adoption, may_go_on):
+            return
         self._watch.done(snapshot)
         log.info("attempt %s: checkpoint %s is on the server", self._label, snapshot.name)
 
-    def _upload(self, snapshot: Snapshot, place: CheckpointPlace, may_go_on: Callable[[], bool]) -> bool:
-        offset = place.offset
-        with snapshot.path.open("rb") as file:
-            while offset < snapshot.size_bytes:
-                if not may_go_on():
-                    return False
-                piece = os.pread(file.fileno(), PIECE_BYTES, offset)
-                try:
-                    offset = self._client.send_checkpoint(place.checkpoint_id, offset, piece)
-                except OffsetMismatch as mismatch:
-                    offset = mismatch.have
+    def _bring(
+        self,
+        snapshot: Snapshot,
+        place: CheckpointPlace,
+        adoption: Adoption | None,
+        may_go_on: Callable[[], bool],
+    ) -> bool:
+        if place.part_bytes is not None:
+            return self._bring_in_parts(snapshot, place, place.part_bytes, may_go_on)
+        name = _link_into(adoption, snapshot.path, place) if adoption else None
+        if name is None and not through_server(self._client, snapshot, place, may_go_on):
+            return False
+        self._client.complete_checkpoint(place.checkpoint_id, name)
         return True
+
+    def _bring_in_parts(
+        self, snapshot: Snapshot, place: CheckpointPlace, part_bytes: int, may_go_on: Callable[[], bool]
+    ) -> bool:
+        sums = self._sums_of(snapshot, part_bytes, may_go_on)
+        if sums is None or not self._bucket_way.bring(snapshot, place, part_bytes, sums, may_go_on):
+            return False
+        self._client.complete_checkpoint(place.checkpoint_id, parts=sums)
+        return True
+
+    def _sums_of(
+        self, snapshot: Snapshot, part_bytes: int, may_go_on: Callable[[], bool]
+    ) -> list[str] | None:
+        if self._sums is None or self._sums[:2] != (snapshot.path, part_bytes):
+            sums = part_sums(snapshot.path, part_bytes, snapshot.sha256, may_go_on)
+            self._sums = (snapshot.path, part_bytes, sums) if sums is not None else None
+        return self._sums[2] if self._sums else None
 
 
 def sees_server_disk(adoption: Adoption | None) -> bool:

@@ -18,6 +18,7 @@ from dashboard.downloads import CheckpointResponse
 from dashboard.refusals import Rejection
 from dashboard.rewrites import Rewritten
 from dashboard.service import Service
+from dashboard.storage.place import Via
 from db import queries
 from db.models import Checkpoint
 
@@ -42,8 +43,12 @@ async def download(
     checkpoint_id: int,
     prefix: Literal["keep", "strip"] = "keep",
     format: Literal["saved", "safetensors"] = "saved",
+    via: Via | None = None,
 ) -> Response:
     """The file: Range, ETag and If-Range are understood.
+
+    `via=bucket` answers with the address of the object in its bucket where it is in one, `via=server` with the bytes;
+    which is the default is a setting.
 
     `prefix=strip` takes a wrapper's `module.` off the names, `format=safetensors` gives the state dict alone; such
     a file is written first. That takes a while for large ones: 503 with Retry-After says to ask again.
@@ -52,10 +57,11 @@ async def download(
     if found is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
     form = Form(strip=prefix == "strip", safetensors=format == "safetensors")
-    original = CheckpointResponse.of(request, service.files.checkpoint(checkpoint_id), found[0])
+    way: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
     if form.is_as_saved:
-        return original
-    return _response(request, found[0], form, await _rewritten(service, found[0], form))
+        return await run_in_threadpool(service.places.response, request, found[0], way)
+    rewritten = await _rewritten(service, found[0], form)
+    return await run_in_threadpool(_response, service, request, found[0], form, rewritten)
 
 
 async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Rewritten:
@@ -70,9 +76,12 @@ async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Re
     return future.result()
 
 
-def _response(request: Request, checkpoint: Checkpoint, form: Form, rewritten: Rewritten) -> Response:
+def _response(
+    service: Service, request: Request, checkpoint: Checkpoint, form: Form, rewritten: Rewritten
+) -> Response:
     shown = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
     headers = {"X-Rankzero-Note": shown.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
-    is_another = rewritten.sha256 != checkpoint.sha256
-    name = form.file_name(checkpoint.path) if is_another else checkpoint.path
+    if rewritten.path is None:
+        return service.places.response(request, checkpoint, "server", headers)
+    name = form.file_name(checkpoint.path)
     return CheckpointResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)

@@ -17,18 +17,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 WORKER_THREADS = 4
 """Workers have threads of their own, so that no download or export can hold up a heartbeat."""
+CHECKPOINT_THREADS = 8
+"""So have checkpoints: a large one is read for seconds, and a bucket may take long to answer."""
 
 
 class Threads:
-    """The threads in which workers' requests are served."""
+    """So many threads in which requests of one kind are served."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = WORKER_THREADS) -> None:
+        self._number = number
         self._limiter: CapacityLimiter | None = None
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may wait for the store or a disk."""
         if self._limiter is None:
-            self._limiter = CapacityLimiter(WORKER_THREADS)
+            self._limiter = CapacityLimiter(self._number)
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
 
 
@@ -41,6 +44,12 @@ async def service_of(connection: HTTPConnection) -> Service:
 async def threads_of(connection: HTTPConnection) -> Threads:
     """The threads of the application that answers."""
     threads: Threads = connection.app.state.threads
+    return threads
+
+
+async def checkpoint_threads_of(connection: HTTPConnection) -> Threads:
+    """Those of the application that answers that are for checkpoints."""
+    threads: Threads = connection.app.state.checkpoint_threads
     return threads
 
 
@@ -59,5 +68,6 @@ async def node_of(connection: HTTPConnection) -> str:
 
 TheService = Annotated[Service, Depends(service_of)]
 TheThreads = Annotated[Threads, Depends(threads_of)]
+CheckpointThreads = Annotated[Threads, Depends(checkpoint_threads_of)]
 TheNode = Annotated[str, Depends(node_of)]
 TheAsking = Annotated[Principal, Depends(principal_of)]

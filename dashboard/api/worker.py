@@ -57,7 +57,7 @@ async def register(
             "token": registration.token,
             "poll_wait_s": settings.poll_wait_s,
             "heartbeat_s": settings.heartbeat_s,
-            "adopt": service.files.adoption(),
+            "adopt": service.files.adoption() if service.places.takes_adopted else None,
         }
     )
 

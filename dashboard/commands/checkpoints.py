@@ -30,6 +30,8 @@ def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
     else:
         titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
         print_table(titles, [row(each, time.time()) for each in found], right=frozenset({1, 2, 3, 4}))
+        for trouble in dict.fromkeys(each["trouble"] for each in found if each.get("trouble")):
+            say(printable(trouble))
         if prefixed := [each for each in found if each.get("prefix")]:
             say(
                 f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
@@ -41,6 +43,8 @@ def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
     """A checkpoint's cells in the list."""
     share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
     state = "complete" if checkpoint["complete"] else f"{share:.0%} arrived"
+    if checkpoint.get("trouble") and not checkpoint["complete"]:
+        state += ", waits"
     return (
         checkpoint["name"],
         checkpoint.get("attempt"),

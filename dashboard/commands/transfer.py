@@ -55,6 +55,7 @@ class Transfer:
     def _fetch_all(self) -> None:
         fruitless = 0
         while (have := self._have()) < self._size_bytes or not self._part.exists():
+            params = self._params
             try:
                 self._fetch_from(have)
             except ServerAway as error:
@@ -63,7 +64,7 @@ class Transfer:
                     raise ServerAway(f"{error} The {self._have()} bytes so far are kept.") from None
                 time.sleep(RETRY_S)
                 continue
-            if self._have() <= have and self._size_bytes:
+            if self._have() <= have and self._size_bytes and params == self._params:
                 raise CommandFailed("The dashboard sent nothing of the checkpoint; try again.")
 
     def _have(self) -> int:
@@ -78,13 +79,27 @@ class Transfer:
         if have:
             headers |= {"Range": f"bytes={have}-", "If-Range": f'"{self._sha256}"'}
         with self._server.stream(self._url, headers=headers, **self._params) as answer:
-            start = _first_byte(answer)
-            if answer.status_code == 416 or start not in (0, have):
-                self._part.unlink(missing_ok=True)
+            if answer.status_code != 307:
+                self._take(answer, have)
                 return
-            with self._part.open("r+b" if start else "wb") as file:
-                file.seek(start)
-                self._copy(answer, file)
+            elsewhere = answer.headers.get("location", "")
+        try:
+            headers.pop("If-Range", None)  # an object has an ETag of its own, but never other bytes
+            with self._server.stream_elsewhere(elsewhere, headers) as answer:
+                self._take(answer, have)
+        except ServerAway:
+            self._params = self._params | {
+                "via": "server"
+            }  # which may reach the bucket where this machine cannot
+
+    def _take(self, answer: httpx.Response, have: int) -> None:
+        start = _first_byte(answer)
+        if answer.status_code == 416 or start not in (0, have):
+            self._part.unlink(missing_ok=True)
+            return
+        with self._part.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            self._copy(answer, file)
 
     def _copy(self, answer: httpx.Response, file: BinaryIO) -> None:
         try:
@@ -109,7 +124,8 @@ def in_form(server: Server, checkpoint: dict[str, Any], form: Form) -> dict[str,
         while True:
             line.show("being rewritten")
             try:
-                with server.stream(url, {"Accept-Encoding": "identity"}, **form.params) as answer:
+                params = form.params | {"via": "server"}
+                with server.stream(url, {"Accept-Encoding": "identity"}, **params) as answer:
                     found = answer.headers
                     break
             except NotYet:
@@ -122,7 +138,7 @@ def in_form(server: Server, checkpoint: dict[str, Any], form: Form) -> dict[str,
         "name": name,
         "sha256": sha256,
         "size_bytes": int(found["Content-Length"]),
-        "params": form.params,
+        "params": params,
         "note": found.get("X-Rankzero-Note", ""),
     }
 

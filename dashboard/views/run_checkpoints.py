@@ -42,6 +42,11 @@ def checkpoints(run_id: str) -> None:
     shown = found if st.session_state.get("all_checkpoints") else found[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
     table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
+    for trouble in dict.fromkeys(each.trouble for each in shown if each.trouble and not each.complete):
+        st.warning(
+            as_text(f"{trouble} What was saved waits on its node and is sent as soon as that works."),
+            icon=":material/cloud_off:",
+        )
     if len(found) > MOST_SHOWN:
         st.toggle(f"Show all {len(found)} checkpoints", key="all_checkpoints")
     complete = [checkpoint for checkpoint in found if checkpoint.complete]
@@ -76,7 +81,9 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
 
 def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
     share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
-    return "never arrived whole" if attempt_has_ended else f"{share:.0%} received"
+    if attempt_has_ended:
+        return "never arrived whole"
+    return f"{share:.0%} received{', waits' if checkpoint.trouble else ''}"
 
 
 def _ended_attempts(run_id: str) -> set[int]:

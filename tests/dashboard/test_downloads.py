@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dashboard.downloads import download_name
-from tests.dashboard.running import FakeNode, Running
+from dashboard.storage.s3 import ObjectName
+from db import queries
+from tests.dashboard.running import FakeNode, Running, running
 
 CONTENT = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def dashboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    """One whose checkpoints are on its disk, and one whose are in a bucket: people see no difference."""
+    place = {} if request.param == "disk" else {"checkpoints_url": request.getfixturevalue("bucket").url}
+    with running(tmp_path / "data", **place) as it:
+        yield it
 
 
 @pytest.fixture
@@ -86,8 +97,18 @@ def test_what_is_not_there_or_not_whole_is_not_served(
     place = node.client.offer_checkpoint(part, node.offer(part, b"half", "work/half.pt"))
     node.client.send_checkpoint(place.checkpoint_id, 0, b"ha")
     assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").status_code == 409
-    dashboard.service.files.checkpoint(int(url.split("/")[3])).unlink()
+    lose(dashboard, int(url.split("/")[3]))
     assert dashboard.http.get(url).status_code == 410
+
+
+def lose(dashboard: Running, checkpoint_id: int) -> None:
+    """Somebody deletes the bytes."""
+    found = queries.checkpoint_file(dashboard.service.store, checkpoint_id)
+    assert found is not None
+    if found[0].location is None:
+        dashboard.service.files.checkpoint(checkpoint_id).unlink()
+    else:
+        dashboard.service.places.s3.delete(ObjectName.parse(found[0].location))
 
 
 @pytest.mark.parametrize(

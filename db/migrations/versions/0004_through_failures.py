@@ -27,6 +27,7 @@ def upgrade() -> None:
     )
     for name in ("location", "upload_id", "trouble"):
         op.add_column("checkpoints", sa.Column(name, sa.Text(), nullable=True))
+    op.add_column("checkpoints", sa.Column("upload_began_at", sa.Float(53), nullable=True))
     op.create_table(
         "discarded",
         sa.Column("location", sa.Text(), primary_key=True),

@@ -1,0 +1,242 @@
+"""Checkpoints as objects of a bucket: brought in parts, proven by the sums of the parts or by reading them back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from dashboard.downloads import StreamedResponse, checkpoint_headers, content_disposition, not_modified
+from dashboard.files import Files
+from dashboard.refusals import Rejection
+from dashboard.storage.place import PartLink, Via
+from dashboard.storage.s3 import S3, BucketTrouble, Gone, ObjectName, Refused, StoredPart, part_headers
+from db import checkpoints
+from db.engine import Store
+from db.models import Checkpoint
+
+log = logging.getLogger("rankzero")
+MIB = 1024 * 1024
+PART_BYTES = 16 * MIB
+MOST_PARTS = 9_000
+"""A bucket takes 10,000; parts of large checkpoints are larger for that."""
+READ_BYTES = 4 * MIB
+
+
+class Bucket:
+    """See `Place`. All buckets of one server are one place: a checkpoint's row says which it is in."""
+
+    def __init__(self, store: Store, files: Files, s3: S3, clock: Callable[[], float]) -> None:
+        self._store, self._files, self._s3, self._clock = store, files, s3, clock
+        self.least_part_bytes = PART_BYTES
+        self._checks_sums: dict[str, bool] = {}
+
+    def batch_bytes(self, size_bytes: int) -> int:
+        """See `Place`: a part."""
+        needed = -(-size_bytes // MOST_PARTS)
+        return max(self.least_part_bytes, -(-needed // MIB) * MIB)
+
+    def part_bytes(self, size_bytes: int) -> int | None:
+        """See `Place`."""
+        return self.batch_bytes(size_bytes)
+
+    def require_room(self, size_bytes: int) -> None:
+        """See `Place`: a bucket has no end."""
+
+    def have(self, checkpoint: Checkpoint, *, anew: bool) -> int:
+        """See `Place`. What a crash left completed, but not listed, counts as there."""
+        if checkpoint.upload_id is None:
+            return 0
+        if not anew:
+            return checkpoint.received_bytes
+        try:
+            parts = self._s3.parts(_name(checkpoint), checkpoint.upload_id)
+        except Gone:
+            if self._has_right_size(checkpoint):
+                return checkpoint.size_bytes
+            self._start_again(checkpoint)
+            return 0
+        have = sum(part.size_bytes for part in self._in_order(checkpoint, parts))
+        checkpoints.received(self._store, checkpoint.id, have)
+        return have
+
+    def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
+        """See `Place`: a whole part, or nothing."""
+        size_bytes = self.batch_bytes(checkpoint.size_bytes)
+        if offset % size_bytes or len(content) != min(size_bytes, checkpoint.size_bytes - offset):
+            return offset
+        number = offset // size_bytes + 1
+        try:
+            self._s3.put_part(_name(checkpoint), self._upload_of(checkpoint), number, content)
+        except Gone:
+            self._start_again(checkpoint)
+            return 0
+        return offset + len(content)
+
+    def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
+        """See `Place`. Who asks says that all earlier parts are there; `finish` will see."""
+        size_bytes = self.batch_bytes(checkpoint.size_bytes)
+        last = max(1, -(-checkpoint.size_bytes // size_bytes))
+        if first + len(sha256s) - 1 > last:
+            raise Rejection(422, f"first: the checkpoint has {last} parts of {size_bytes} bytes.", "first")
+        upload_id, at = self._upload_of(checkpoint), _name(checkpoint)
+        have = (first - 1) * size_bytes
+        if have > checkpoint.received_bytes:
+            checkpoints.received(self._store, checkpoint.id, have)
+        return [
+            PartLink(self._s3.part_url(at, upload_id, number, sha256), part_headers(sha256))
+            for number, sha256 in enumerate(sha256s, first)
+        ]
+
+    def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
+        """See `Place`. Where the bucket proves each part, those are compared; else the object is read back."""
+        at = _name(checkpoint)
+        try:
+            parts = self._arrived(checkpoint)
+        except Gone:  # a crash came between the bucket's completion and the entry in the store
+            return self._reads_back(checkpoint) or self._start_again(checkpoint)
+        listed = [part.sha256 for part in parts]
+        if sum(part.size_bytes for part in self._in_order(checkpoint, parts)) != checkpoint.size_bytes:
+            return self._start_again(checkpoint)
+        if part_sha256s and any(
+            there not in (None, said) for there, said in zip(listed, part_sha256s, strict=False)
+        ):
+            return self._start_again(checkpoint)
+        assert checkpoint.upload_id is not None
+        self._s3.complete(at, checkpoint.upload_id, parts)
+        is_proven = listed == list(part_sha256s) and self._checks_what_it_takes(at)
+        return is_proven or self._reads_back(checkpoint) or self._start_again(checkpoint)
+
+    def response(
+        self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
+    ) -> Response:
+        """See `Place`."""
+        at, headers = _name(checkpoint), checkpoint_headers(checkpoint.sha256, more)
+        if not_modified(request, checkpoint.sha256):
+            return Response(status_code=304, headers=headers)
+        if via == "bucket" and request.method == "GET":
+            url = self._s3.url(at, content_disposition(checkpoint.path))
+            return RedirectResponse(url, 307, headers | {"Cache-Control": "private, no-store"})
+        stat = self._s3.stat(at)
+        if stat.size_bytes != checkpoint.size_bytes:
+            raise Gone(f"s3://{at.bucket}/{at.key} is another object than the one that was stored.")
+        return StreamedResponse(
+            lambda start: self._s3.open(at, start),
+            stat.size_bytes,
+            stat.modified_at,
+            checkpoint.path,
+            headers,
+        )
+
+    @contextmanager
+    def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
+        """See `Place`."""
+        self._files.require_room(checkpoint.size_bytes)
+        path, hashing = folder / f"{checkpoint.id}.copy.part", hashlib.sha256()
+        try:
+            with path.open("wb") as file:
+                for piece in self._s3.read(_name(checkpoint), READ_BYTES):
+                    file.write(piece)
+                    hashing.update(piece)
+            if hashing.hexdigest() != checkpoint.sha256:
+                raise Gone(f"{checkpoint.location} is another object than the one that was stored.")
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _upload_of(self, checkpoint: Checkpoint) -> str:
+        if checkpoint.upload_id is None:
+            checkpoint.upload_id = self._s3.begin(_name(checkpoint))
+            checkpoints.upload_began(self._store, checkpoint.id, checkpoint.upload_id, self._clock())
+        return checkpoint.upload_id
+
+    def _arrived(self, checkpoint: Checkpoint) -> list[StoredPart]:
+        """Raises Gone."""
+        at = _name(checkpoint)
+        if checkpoint.size_bytes == 0:  # an object has one part at least
+            self._s3.put_part(at, self._upload_of(checkpoint), 1, b"")
+        if checkpoint.upload_id is None:
+            raise Gone("Nothing of the checkpoint has come.")
+        return self._s3.parts(at, checkpoint.upload_id)
+
+    def _in_order(self, checkpoint: Checkpoint, parts: Sequence[StoredPart]) -> list[StoredPart]:
+        """The first parts, as far as none is missing and each is as long as it should be."""
+        size_bytes, left, found = self.batch_bytes(checkpoint.size_bytes), checkpoint.size_bytes, []
+        for number, part in enumerate(parts, 1):
+            if part.number != number or part.size_bytes != min(size_bytes, left):
+                break
+            found.append(part)
+            left -= part.size_bytes
+        return found
+
+    def _start_again(self, checkpoint: Checkpoint) -> bool:
+        """Nothing of it stays; False, as what was to be."""
+        with suppress(BucketTrouble):
+            self._s3.delete(_name(checkpoint))
+        checkpoint.upload_id = None
+        checkpoints.upload_lost(self._store, checkpoint.id)
+        return False
+
+    # -- proofs --------------------------------------------------------------------------------
+
+    def _checks_what_it_takes(self, at: ObjectName) -> bool:
+        """Does this bucket refuse bytes that differ from the SHA-256 sent with them? Tried once."""
+        if at.bucket not in self._checks_sums:
+            folder = ObjectName(at.bucket, at.key.rpartition("/")[0])
+            self._checks_sums[at.bucket] = refuses_wrong_bytes(self._s3, folder)
+        return self._checks_sums[at.bucket]
+
+    def _reads_back(self, checkpoint: Checkpoint) -> bool:
+        hashing = hashlib.sha256()
+        if not self._has_right_size(checkpoint):
+            return False
+        for piece in self._s3.read(_name(checkpoint), READ_BYTES):
+            hashing.update(piece)
+        return hashing.hexdigest() == checkpoint.sha256
+
+    def _has_right_size(self, checkpoint: Checkpoint) -> bool:
+        try:
+            return self._s3.stat(_name(checkpoint)).size_bytes == checkpoint.size_bytes
+        except Gone:
+            return False
+
+
+def try_out(s3: S3, folder: ObjectName) -> None:
+    """Do with a small object all that is done with checkpoints. Raises BucketTrouble."""
+    probe, content = _probe(folder.bucket, folder.key), b"rankzero doctor"
+    upload_id = s3.begin(probe)
+    try:
+        s3.put_part(probe, upload_id, 1, content)
+        s3.complete(probe, upload_id, s3.parts(probe, upload_id))
+        if b"".join(s3.read(probe, READ_BYTES)) != content:
+            raise BucketTrouble(f"The bucket {probe.bucket} gave back other bytes than it was given.")
+    finally:
+        s3.delete(probe)
+
+
+def refuses_wrong_bytes(s3: S3, folder: ObjectName) -> bool:
+    """Offer a few bytes with the SHA-256 of others, and see."""
+    probe = _probe(folder.bucket, folder.key)
+    try:
+        s3.put(probe, b"these bytes", hashlib.sha256(b"other bytes").hexdigest())
+    except Refused:
+        return True
+    s3.delete(probe)
+    return False
+
+
+def _probe(bucket: str, folder: str) -> ObjectName:
+    return ObjectName(bucket, f"{folder}/rankzero-check-{secrets.token_hex(4)}".lstrip("/"))
+
+
+def _name(checkpoint: Checkpoint) -> ObjectName:
+    assert checkpoint.location is not None
+    return ObjectName.parse(checkpoint.location)

@@ -1,0 +1,112 @@
+"""Which place a checkpoint has, and the deletion of what has none any more."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.files import Files
+from dashboard.refusals import Rejection
+from dashboard.storage.bucket import Bucket
+from dashboard.storage.disk import Disk
+from dashboard.storage.place import Place, Via
+from dashboard.storage.s3 import S3, BucketTrouble, Gone, ObjectName
+from db import discarding
+from db.engine import Store
+from db.models import Checkpoint
+
+log = logging.getLogger("rankzero")
+SWEEP_EVERY_S = 2.0
+AFTER_TROUBLE_S = 60.0
+AT_ONCE = 100
+ABANDONED_AFTER_S = 24 * 3600.0
+"""Of an attempt that ended so long ago nothing more is expected; a node that comes back later begins anew."""
+
+
+class StorageUnusable(Exception):
+    """Checkpoints cannot be stored as the settings say; one sentence."""
+
+
+class Places:
+    """The places for checkpoints of one dashboard; safe to use from any thread."""
+
+    def __init__(self, store: Store, files: Files, url: str | None, clock: Callable[[], float]) -> None:
+        """`url`: s3://BUCKET/PREFIX for new checkpoints; None for the directory of files."""
+        if url and importlib.util.find_spec("botocore") is None:
+            raise StorageUnusable(
+                f"Checkpoints in {url} need the package botocore: pip install 'rankzero[s3]'."
+            )
+        self._store, self._url, self._clock = store, url, clock
+        self.s3 = S3()
+        self.disk, self.bucket = Disk(files), Bucket(store, files, self.s3, clock)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="discarded")
+        self._sweeping: Future[None] | None = None
+        self._sweep_from = float("-inf")
+
+    def locate(self, run_id: str) -> str | None:
+        """Where a new checkpoint of this run is to lie; no two ever have the same name."""
+        return f"{self._url}/{run_id}/{secrets.token_hex(8)}" if self._url else None
+
+    @property
+    def takes_adopted(self) -> bool:
+        """Whether new checkpoints gather on this machine's disk, so that a worker here need not send them."""
+        return self._url is None
+
+    def of(self, checkpoint: Checkpoint) -> Place:
+        """Where it is, or is to be; older ones stay where they were when the settings change."""
+        return self.disk if checkpoint.location is None else self.bucket
+
+    def response(
+        self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
+    ) -> Response:
+        """The answer to GET or HEAD of a checkpoint, from wherever it is. Raises Rejection."""
+        if not checkpoint.complete:
+            raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
+        try:
+            return self.of(checkpoint).response(request, checkpoint, via, more)
+        except Gone as gone:
+            raise Rejection(410, str(gone)) from gone
+        except BucketTrouble as trouble:
+            raise Rejection(503, str(trouble)) from trouble
+
+    @contextmanager
+    def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
+        """A file with a checkpoint's bytes, for as long as it is needed. Raises Rejection."""
+        try:
+            with self.of(checkpoint).as_file(checkpoint, folder) as path:
+                yield path
+        except BucketTrouble as trouble:
+            raise Rejection(410 if isinstance(trouble, Gone) else 503, str(trouble)) from trouble
+
+    def sweep(self) -> None:
+        """Delete from buckets what was discarded, in a thread of its own; called once a second."""
+        if time.monotonic() >= self._sweep_from and (self._sweeping is None or self._sweeping.done()):
+            self._sweep_from = time.monotonic() + SWEEP_EVERY_S
+            self._sweeping = self._threads.submit(self._delete_discarded)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _delete_discarded(self) -> None:
+        try:
+            now = self._clock()
+            discarding.give_up_uploads(self._store, now - ABANDONED_AFTER_S, now)
+            for location in discarding.discarded(self._store, AT_ONCE):
+                self.s3.delete(ObjectName.parse(location))
+                discarding.deleted(self._store, location)
+                log.info("%s deleted", location)
+        except BucketTrouble as trouble:
+            log.warning("discarded checkpoints are still in their bucket: %s", trouble)
+            self._sweep_from = time.monotonic() + AFTER_TROUBLE_S
+        except Exception:  # the store may be away for a moment; the next time tries again
+            log.exception("discarded checkpoints could not be deleted")
