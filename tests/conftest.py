@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.s3_server import Bucket, S3Server
 
 ALLOWED_SKIP = "needs a GPU"
-TRAINING = ("tests/end_to_end/", "tests/examples/", "tests/recipes/", "tests/worker/test_probe.py")
-"""What starts several busy processes: two of these at once would wait for each other on a small machine."""
+WHOLE_PRODUCTS = "tests/end_to_end/"
+"""Dashboards, workers and trainings at once: two such tests would wait for each other on a small machine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,20 +54,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=lambda item: not item.nodeid.startswith(TRAINING))
+        items.sort(key=lambda item: not item.nodeid.startswith(WHOLE_PRODUCTS))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Of several processes, one runs what trains, a file after the other, and another one the rest meanwhile."""
+    """Of several processes, one runs the whole products, and then helps with the rest: a file at a time."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneTrains(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "training" if nodeid.startswith(TRAINING) else nodeid.split("::")[0]
+            return WHOLE_PRODUCTS if nodeid.startswith(WHOLE_PRODUCTS) else nodeid.split("::")[0]
 
     config.option.loadscopereorder = False
-    return OneTrains(config, log)
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
