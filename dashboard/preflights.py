@@ -35,6 +35,10 @@ class Preflights:
             raise NoSuchCheck(f"There is no preflight {check_id}; the last {checks.KEPT} are kept.")
         return found[0]
 
+    def of_run(self, run_id: str) -> CheckView | None:
+        """What a run's nodes found before they might start; None on one node. Raises NoSuchRun."""
+        return gate.preflight_of_run(self._store, run_id)
+
     def wishes(self, node_id: str) -> list[CheckWish]:
         """Those a node takes part in."""
         return checks.wishes(self._store, node_id)

@@ -161,6 +161,10 @@ class Service(Membership):
         """One preflight, as far as it got. Raises db.requests.NoSuchCheck."""
         return self._preflights.one(check_id)
 
+    def preflight_of_run(self, run_id: str) -> CheckView | None:
+        """What the nodes of a run found before they started; None on one node. Raises db.requests.NoSuchRun."""
+        return self._preflights.of_run(run_id)
+
     def check_wishes(self, node_id: str) -> list[CheckWish]:
         """The preflights a node takes part in."""
         return self._preflights.wishes(node_id)

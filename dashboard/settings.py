@@ -96,6 +96,13 @@ class Settings(BaseSettings):
     poll_wait_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds a worker's question for work may wait for an answer.")
     ] = 20.0
+    preflight_bandwidth: Annotated[
+        bool,
+        Field(
+            description="Measure the bandwidth between the nodes of a run before it starts, where their versions "
+            "or addresses changed since they last passed."
+        ),
+    ] = True
     reserve_bytes: Annotated[
         int,
         Field(ge=0, description="Bytes that stay free on the disk of `data` when checkpoints arrive."),

@@ -12,18 +12,20 @@ from sqlalchemy.orm import Session
 from db.agreement import versions
 from db.contact import SILENT_AFTER_S
 from db.engine import Store
-from db.models import Attempt, Check, CheckPart, Node, PairPass, Part
+from db.models import Attempt, Check, CheckPart, Node, PairPass, Part, Run
 from db.pairs import Pair, pairs, rounds
-from db.preflight import Asked, Link, judge, judge_links
+from db.preflight import Asked, Link, judge, judge_links, red
 from db.requests import NoSuchNode, Refused
 from db.spec import CheckPair, CheckPeer, CheckWish
 from db.states import LIVE_STATES, CheckAnswer, NodeCheck
-from db.views import CheckView
+from db.views import Cell, CheckView
 
 KEPT = 20
 """Preflights on demand that are remembered."""
 ALL_PAIRS_UP_TO = 16
 """Of more nodes only neighbours in a ring are measured: each pair takes seconds."""
+PAIRS_BEFORE_A_RUN = 4
+"""The same before a run, which waits for it: then there are three rounds of seconds at most."""
 ANSWER_LIMIT_S = 40.0
 """For a node that is alive; an interpreter on a network disk may take long to answer."""
 SECOND_CHANCE_S = 3.0
@@ -46,8 +48,9 @@ def ask(store: Store, nodes: Sequence[str] | None, bandwidth: bool, now: float) 
         return _open(session, [(node, []) for node in found], now, bandwidth=bandwidth).id
 
 
-def open_for_attempt(session: Session, attempt: Attempt, python: str | None, now: float) -> None:
-    """Wish for the bandwidth between an attempt's nodes, which it waits for."""
+def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
+    """Wish for the bandwidth between an attempt's nodes, which it waits for, in the Python that trains."""
+    python = session.get_one(Run, attempt.run_id).spec.get("python")
     query = (
         select(Part, Node)
         .join(Node, Node.id == Part.node_id)
@@ -115,6 +118,11 @@ def views(store: Store, check_id: int | None = None) -> list[CheckView]:
     query = query.where(Check.fence.is_(None) if check_id is None else Check.id == check_id)
     with store.read() as session:
         return [_view(session, check) for check in session.scalars(query)]
+
+
+def red_cells(session: Session, check: Check) -> list[Cell]:
+    """What is wrong with the nodes of a preflight, but for the bandwidth between them."""
+    return red(judge(_asked(_parts(session, check)), for_run=False))
 
 
 def links(session: Session, check: Check) -> list[Link]:
@@ -278,7 +286,7 @@ def _pair_of(check: Check, node_rank: int) -> Pair | None:
 def _to_measure(session: Session, check: Check, parts: Sequence[CheckPart]) -> list[Pair]:
     """Pairs that reach each other, and whose devices nobody uses."""
     facts = [NodeCheck.model_validate(part.facts) if part.facts else None for part in parts]
-    wanted = pairs(len(parts), ALL_PAIRS_UP_TO)
+    wanted = pairs(len(parts), ALL_PAIRS_UP_TO if check.fence is None else PAIRS_BEFORE_A_RUN)
     if check.fence is not None:
         known = [(part.node_id, each) for part, each in zip(parts, facts, strict=True) if each is not None]
         wanted = not_passed(session, known, wanted) if len(known) == len(parts) else []
@@ -348,7 +356,19 @@ def _pair_wish(pair: Pair, node_rank: int, parts: Sequence[CheckPart]) -> CheckP
 
 def _view(session: Session, check: Check) -> CheckView:
     parts = _parts(session, check)
-    asked = [
+    return CheckView(
+        id=check.id,
+        asked_at=check.asked_at,
+        ended_at=check.ended_at,
+        run_id=session.get_one(Attempt, check.fence).run_id if check.fence is not None else None,
+        nodes=[part.node for part in parts],
+        cells=judge(_asked(parts), for_run=False) + judge_links(links(session, check)),
+        bandwidth=bandwidth(len(parts), check.measured),
+    )
+
+
+def _asked(parts: Sequence[CheckPart]) -> list[Asked]:
+    return [
         Asked(
             part.node,
             NodeCheck.model_validate(part.facts) if part.facts else None,
@@ -357,12 +377,3 @@ def _view(session: Session, check: Check) -> CheckView:
         )
         for part in parts
     ]
-    return CheckView(
-        id=check.id,
-        asked_at=check.asked_at,
-        ended_at=check.ended_at,
-        run_id=session.get_one(Attempt, check.fence).run_id if check.fence is not None else None,
-        nodes=[part.node for part in parts],
-        cells=judge(asked, for_run=False) + judge_links(links(session, check)),
-        bandwidth=bandwidth(len(parts), check.measured),
-    )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
-from db import checks
+from db import checks, starting
 from db.engine import Store
-from db.models import Check
-from db.states import CheckAnswer
+from db.models import Attempt, Check
+from db.outcome import combine
+from db.preflight import judge
+from db.requests import latest_attempt
+from db.states import LIVE_STATES, CheckAnswer
+from db.views import CheckView
 
 
 def check_answered(
@@ -31,5 +36,37 @@ def checks_overdue(store: Store, now: float) -> tuple[bool, list[str]]:
         return bool(moved), _go_on(session, moved, now)
 
 
+def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
+    """What the nodes of a run's latest attempt found before they started; None for a run on one node."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        found = starting.parts_and_nodes(session, attempt.fence)
+        if len(found) < 2:
+            return None
+        check = checks.of_attempt(session, attempt.fence)
+        cells = judge(starting.asked_of(session, attempt, found), for_run=True)
+        if attempt.ended_at is not None:  # nobody will say any more
+            cells = [replace(cell, state="skipped") if cell.state == "waiting" else cell for cell in cells]
+        return CheckView(
+            id=None,
+            asked_at=attempt.placed_at or attempt.created_at,
+            ended_at=attempt.preflighted_at or attempt.ended_at,
+            run_id=run_id,
+            nodes=[node for _, node in found],
+            cells=cells + starting.measured_cells(session, check),
+            bandwidth=checks.bandwidth(len(found), check.measured if check else []),
+        )
+
+
 def _go_on(session: Session, moved: Sequence[Check], now: float) -> list[str]:
-    return []
+    """The runs whose measurement has ended start, or end."""
+    changed = []
+    for check in moved:
+        attempt = session.get(Attempt, check.fence) if check.fence is not None else None
+        if check.ended_at is None or attempt is None or attempt.state not in LIVE_STATES:
+            continue
+        starting.go_on(session, attempt, now, measure=True)
+        session.flush()
+        combine(session, attempt, now)
+        changed.append(attempt.run_id)
+    return changed

@@ -150,6 +150,8 @@ def _has(one: Asked, what: str) -> str | None:
 
 def _interface(one: Asked, asked: Sequence[Asked]) -> Found:
     facts = _facts(one)
+    if facts.interface is None and not _is_address(facts.address):
+        return "ok", facts.address, ""  # a name: whether it leads here is found out by the others
     if facts.interface is None:
         mend = "Restart its worker with --address and one of its addresses, as `ip address` lists them."
         return "failed", f"no network card has the address {facts.address}", mend
@@ -288,11 +290,16 @@ def _endpoint(found: Reached) -> str:
     return f"[{found.address}]:{found.port}" if ":" in found.address else f"{found.address}:{found.port}"
 
 
-def _is_loopback(address: str) -> bool:
+def _is_address(text: str) -> bool:
     try:
-        return ip_address(address).is_loopback
+        ip_address(text.partition("%")[0])
     except ValueError:
         return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return _is_address(address) and ip_address(address.partition("%")[0]).is_loopback
 
 
 _OF_ALL: dict[str, Callable[[Asked, Sequence[Asked]], Found]] = {

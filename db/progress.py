@@ -45,9 +45,18 @@ class Arrival:
 
 
 def part_reported(
-    store: Store, node_id: str, fence: int, node_rank: int, report: PartReport, now: float
+    store: Store,
+    node_id: str,
+    fence: int,
+    node_rank: int,
+    report: PartReport,
+    now: float,
+    *,
+    measure: bool = False,
 ) -> State:
-    """Take a node's report of its part; returns the attempt's state. Raises NotYours, Superseded."""
+    """Take a node's report of its part; returns the attempt's state. Raises NotYours, Superseded.
+
+    `measure`: the bandwidth between nodes that have not passed as they are, before they start."""
     with store.write(of_attempt(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         if attempt.state in TERMINAL_STATES:
@@ -61,7 +70,8 @@ def part_reported(
             _copy_report(part, report, now)
             _keep_endpoint(session, attempt, part, report, now)
             if not might_start:
-                starting.compare(session, attempt, now)
+                session.flush()
+                starting.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
                 fetching.told(session, attempt, part, report.fetching, now)
         combine(session, attempt, now)

@@ -1,4 +1,4 @@
-"""Whether the ranks of an attempt may start: not before all its nodes train with the same."""
+"""Whether the ranks of an attempt may start: not before its nodes were found fit to train together."""
 
 from __future__ import annotations
 
@@ -7,38 +7,83 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.agreement import Told, disagreement, names, remark
-from db.models import Attempt, Node, Part
+from db import checks
+from db.agreement import Told, names, remark
+from db.models import Attempt, Check, Checkpoint, Node, Part
+from db.pairs import pairs
+from db.preflight import (
+    CHECKPOINTS_WITH_ROOM,
+    RESERVE_BYTES,
+    Asked,
+    judge,
+    judge_links,
+    rate,
+    red,
+    sentence,
+    unanswered,
+)
 from db.requests import note
-from db.states import TERMINAL_STATES, Reason, State
+from db.states import TERMINAL_STATES, NodeCheck, Reason, State
+from db.views import Cell
 
 
 def may_start(session: Session, fence: int) -> bool:
-    """True once every node has said what it trains with (and what they said was compared), for good.
-
-    A node alone need not wait."""
-    known = select(func.count(), func.count(Part.interpreter)).where(Part.fence == fence)
-    parts, told = session.execute(known).one()
-    return bool(parts == 1 or parts == told)
+    """True once all nodes were found fit to start, for good. A node alone need not wait."""
+    query = select(func.count(), func.max(Attempt.preflighted_at)).join(Part, Part.fence == Attempt.fence)
+    parts, passed_at = session.execute(query.where(Attempt.fence == fence)).one()
+    return bool(parts <= 1 or passed_at is not None)
 
 
-def compare(session: Session, attempt: Attempt, now: float) -> None:
-    """After a node has spoken: say for whom the others wait, or when all have, end what cannot agree."""
-    found = _parts_and_nodes(session, attempt.fence)
-    silent = [node for part, node in found if part.interpreter is None]
-    attempt.waiting_for = f"waits for {names(silent)} to say which Python trains there" if silent else None
-    if silent or attempt.stop_requested_at is not None:
+def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> None:
+    """After a node has spoken: say for whom the others wait, or when all are well, let them start.
+
+    What cannot train together is ended: nothing of it has a process yet. `measure`: the bandwidth between nodes
+    that have not passed as they are now."""
+    wished = (attempt.stop_requested_at, attempt.end_requested_at)
+    if attempt.preflighted_at is not None or any(at is not None for at in wished):
         return
-    told = [Told(node, part.interpreter or {}) for part, node in found]
-    if text := disagreement(told):
-        for part, _ in found:
-            if part.state not in TERMINAL_STATES:  # none of them has a process yet
-                part.state, part.reason, part.message = State.FAILED, Reason.LAUNCH_FAILED, text
-    elif text := remark(told):
-        note(session, attempt.run_id, attempt.number, now, text)
+    found, check = parts_and_nodes(session, attempt.fence), checks.of_attempt(session, attempt.fence)
+    asked = asked_of(session, attempt, found)
+    cells = judge(asked, for_run=True) + measured_cells(session, check)
+    if red(cells):
+        _end(found, *sentence(asked, cells))
+    elif waiting := unanswered(asked, cells):
+        attempt.waiting_for = f"preflight: waits for {names(waiting)}"
+    elif check is None and measure and _has_new_pairs(session, found):
+        checks.open_for_attempt(session, attempt, now)
+        attempt.waiting_for = (
+            f"preflight: measures the bandwidth between {names([node for _, node in found])}"
+        )
+    elif check is None or check.ended_at is not None:
+        attempt.preflighted_at, attempt.waiting_for = now, None
+        _tell(session, attempt, asked, check, now)
 
 
-def _parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Part, str]]:
+def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str]]) -> list[Asked]:
+    """What the nodes of an attempt have said so far, and what is needed of each."""
+    resumed = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
+    return [
+        Asked(
+            node,
+            _facts(part, attempt),
+            silent_s=_silent_s(part, attempt),
+            needs_bytes=_needed_bytes(session, attempt, part, resumed),
+            has_endpoint=part.node_rank == 0,
+            needs_reach=() if part.node_rank == 0 else (0,),
+        )
+        for part, node in found
+    ]
+
+
+def measured_cells(session: Session, check: Check | None) -> list[Cell]:
+    """What an attempt's measurement found, and what was red before it came to that."""
+    if check is None:
+        return []
+    return checks.red_cells(session, check) + judge_links(checks.links(session, check))
+
+
+def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Part, str]]:
+    """An attempt's parts by node rank, with the nodes' names."""
     query = (
         select(Part, Node.name)
         .join(Node, Node.id == Part.node_id)
@@ -46,3 +91,63 @@ def _parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Part, str]]
         .order_by(Part.node_rank)
     )
     return [(part, name) for part, name in session.execute(query)]
+
+
+def _end(found: Sequence[tuple[Part, str]], message: str, mend: str) -> None:
+    """Where a node has said already why it cannot start, that is the reason for all."""
+    said = next((part for part, _ in found if part.state == State.FAILED), None)
+    for part, _ in found:
+        if part.state not in TERMINAL_STATES:
+            part.state, part.reason = State.FAILED, said.reason if said else Reason.PREFLIGHT
+            part.message = said.message if said else message
+            part.next_step = said.next_step if said else mend
+
+
+def _facts(part: Part, attempt: Attempt) -> NodeCheck | None:
+    """A way to where the nodes do not meet any more says nothing."""
+    if part.preflight is None:
+        return None
+    facts = NodeCheck.model_validate(part.preflight)
+    facts.reached = [way for way in facts.reached if way.port == attempt.master_port]
+    return facts
+
+
+def _silent_s(part: Part, attempt: Attempt) -> float | None:
+    if part.reason != Reason.NODE_LOST or part.reported_at is None:
+        return None
+    return part.reported_at - (attempt.placed_at or attempt.created_at)
+
+
+def _needed_bytes(session: Session, attempt: Attempt, part: Part, resumed: Checkpoint | None) -> int:
+    """Room for some checkpoints as large as the largest that this node's ranks have saved before in this run."""
+    earlier = select(Attempt.fence).where(Attempt.run_id == attempt.run_id)
+    known = select(func.max(Checkpoint.size_bytes)).where(
+        Checkpoint.fence.in_(earlier), Checkpoint.node_rank == part.node_rank
+    )
+    largest = session.scalar(known) or 0
+    to_fetch = 0
+    if resumed is not None:
+        largest = max(largest, resumed.size_bytes if part.node_rank == resumed.node_rank else 0)
+        to_fetch = 0 if (part.preflight or {}).get("is_prepared") else resumed.size_bytes
+    return RESERVE_BYTES + CHECKPOINTS_WITH_ROOM * largest + to_fetch
+
+
+def _has_new_pairs(session: Session, found: Sequence[tuple[Part, str]]) -> bool:
+    known = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in found]
+    return bool(checks.not_passed(session, known, pairs(len(known), checks.PAIRS_BEFORE_A_RUN)))
+
+
+def _tell(
+    session: Session, attempt: Attempt, asked: Sequence[Asked], check: Check | None, now: float
+) -> None:
+    if text := remark([Told(one.node, one.facts.interpreter) for one in asked if one.facts]):
+        note(session, attempt.run_id, attempt.number, now, text)
+    links = [] if check is None else checks.links(session, check)
+    said = [f"{rate(each.bytes_per_s)} {each.node} – {each.peer}" for each in links if each.bytes_per_s]
+    if said:
+        note(session, attempt.run_id, attempt.number, now, f"bandwidth measured: {', '.join(said)}")
+    slow = [
+        f"{cell.node} – {cell.peer}: {cell.value}" for cell in judge_links(links) if cell.state == "warning"
+    ]
+    if slow:
+        note(session, attempt.run_id, attempt.number, now, f"slow links: {'; '.join(slow)}")

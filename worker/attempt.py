@@ -168,7 +168,7 @@ class Attempt:
                 self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
         elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
-        elif not (self.folder / LAUNCH_FILE).exists():
+        elif not (self.folder / LAUNCH_FILE).exists() or self._meeting.must_look(self.assignment):
             self._preparing = True
             self._background(self._prepare)
         elif not self.assignment.may_start:
@@ -177,6 +177,7 @@ class Attempt:
             text = "The program that looks after a run's processes could not be started on this node."
             self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
+            self._meeting.leave()
             self._starts, self._started_at = self._starts + 1, now
             self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
             log.info("attempt %s started (pid %d)", self.label, self._child.pid)
@@ -203,15 +204,23 @@ class Attempt:
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
         try:
+            assignment = self.assignment
+            self._meeting.look(assignment)
             fetching = Fetching(self._client, self.label, self._is_stopped, self._tell_of_fetch)
-            prepare(self.assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
+            prepare(assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
+            self._meeting.prepared(assignment)
         except CannotStart as error:
             if self._stop_grace_s is None:
-                self._conclude(PartReport(state="failed", reason=error.reason, message=str(error)))
+                preflight = self._meeting.failed(str(error))
+                self._conclude(
+                    PartReport(state="failed", reason=error.reason, message=str(error), preflight=preflight)
+                )
         except Exception as error:  # also a mistake of ours: a run must not be "starting" for ever
             log.exception("attempt %s could not be made ready", self.label)
             text = f"The run's directory could not be made ready: {error or type(error).__name__}"
-            self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
+            preflight = self._meeting.failed(text)
+            end = PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text, preflight=preflight)
+            self._conclude(end)
         finally:
             self._preparing = False
 
@@ -266,6 +275,7 @@ class Attempt:
 
     def _conclude(self, end: PartReport) -> None:
         """An end without a supervisor's word on it; remembered, because it may take long to be heard."""
+        self._meeting.leave()
         with suppress(OSError):
             write_whole(self.folder / END_FILE, end.model_dump_json())
         self._end = end

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from db.spec import RUN_ID, Assignment
 from db.states import PartReport, Reason
 from worker.attempt import Attempt, Background, Spawn
-from worker.client import Adoption, Client, Refused, ServerAway, ServerFull, Wishes
+from worker.client import Adoption, Client, Part, Refused, ServerAway, ServerFull, Superseded, Wishes
 from worker.ending import Shutdown
 from worker.notes import END_FILE, is_settled, write_whole
 from worker.preparation import Node
@@ -141,6 +143,7 @@ class Daemon:
                 write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
         except (OSError, ValueError) as error:
             self._tell(assignment.run_id, f"the directory of run {assignment.run_id} cannot be made: {error}")
+            self._refuse(assignment, error)
             return None
         attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
         self._attempts[attempt.key] = attempt
@@ -149,6 +152,16 @@ class Daemon:
     def _without_it(self) -> PartReport:
         text = f"Node {self._node.name} came back without the run: its worker has another data directory now."
         return PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+
+    def _refuse(self, assignment: Assignment, error: Exception) -> None:
+        """Where not even its directory can be made, nobody else will report the attempt's end."""
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        text = f"The run's directory could not be made on node {self._node.name}: {error}"
+        end = PartReport(
+            state="failed", reason=Reason.DISK_FULL if is_full else Reason.LAUNCH_FAILED, message=text
+        )
+        with suppress(ServerAway, Superseded, Refused):  # the next list brings it here again
+            self._client.report(Part(assignment.fence, assignment.node_rank), end)
 
     def _folder(self, assignment: Assignment) -> Path:
         run_id = assignment.run_id

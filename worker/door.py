@@ -30,6 +30,9 @@ class Door:
         self._listener = socket.socket(family)
         try:
             self._listener.bind((address, port))
+            # Not before it is bound: a port in use stays refused. Guests inherit it, and then keep nobody from
+            # listening here after us while they take their leave.
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._listener.listen(64)
         except OSError:
             self._listener.close()

@@ -1,9 +1,13 @@
-"""What the nodes of one run tell each other, through the server, before any of them starts a rank."""
+"""What the nodes of one run tell each other, through the server, before any of them starts a rank.
+
+Rank 0's node chooses where they meet and holds that port open until all may start; each node says what it found
+(`preflight`), once before its code is brought and once after."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,10 +15,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from db.spec import Assignment
-from db.states import PartReport
-from worker.client import Client, Part
+from db.states import NodeCheck, PartReport
+from worker.client import Client, Part, Refused, ServerAway, Superseded
+from worker.door import Door
 from worker.notes import REPORTED_FILE, read_object, write_whole
-from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, Node, free_port, has_endpoint
+from worker.preflight import code_of, look_for_run, words_of
+from worker.preparation import (
+    INTERPRETER_FILE,
+    LAUNCH_FILE,
+    CannotStart,
+    Node,
+    free_port,
+    has_endpoint,
+    interpreter_of,
+)
 from worker.supervisor import STATE_FILE, STOP_FILE
 
 PORT_FILE = "worker/port"
@@ -37,8 +51,11 @@ class Meeting:
 
     def __init__(self, folder: Path, node: Node, client: Client, part: Part) -> None:
         self._folder, self._node, self._client, self._part = folder, node, client, part
-        self._has_told_interpreter = False
+        self._facts: NodeCheck | None = None
+        self._told: NodeCheck | None = None
+        self._telling = threading.Lock()
         self._heard_port: int | None = None
+        self._door: Door | None = None
 
     def hear(self, assignment: Assignment) -> Assignment:
         """The server's newest word; a place that turned out to be taken is none."""
@@ -51,12 +68,52 @@ class Meeting:
         """Say what the others wait for, as soon as it is known; returns what is known then."""
         if assignment.spec.nodes == 1:
             return assignment
-        if assignment.node_rank == 0 and assignment.master_port is None:
+        if assignment.node_rank == 0 and (assignment.master_port is None or self._must_hold(assignment)):
             assignment = self._choose_endpoint(assignment)
-        if not self._has_told_interpreter and (facts := read_object(self._folder / INTERPRETER_FILE)):
-            self._client.report(self._part, PartReport(state="starting", interpreter=facts))
-            self._has_told_interpreter = True
+        self._tell()
         return assignment
+
+    def must_look(self, assignment: Assignment) -> bool:
+        """Nothing is known yet of this node, or rank 0's had to choose another port than was looked at."""
+        if assignment.spec.nodes == 1 or assignment.may_start or not has_endpoint(assignment):
+            return False
+        facts = self._facts
+        return facts is None or assignment.master_port not in (
+            facts.port,
+            *(way.port for way in facts.reached),
+        )
+
+    def look(self, assignment: Assignment) -> None:
+        """Find out whether this node can take part; runs in the thread that prepares. Raises CannotStart."""
+        if assignment.spec.nodes == 1 or assignment.may_start:
+            return
+        try:
+            interpreter_of(assignment.spec, self._folder, self._node)
+        except CannotStart as error:
+            self._facts = self._stranger().model_copy(update={"interpreter": {"problem": str(error)}})
+            raise
+        if has_endpoint(assignment):
+            self._facts = look_for_run(assignment, self._folder, self._node, self._client)
+            self._tell_in_passing()
+
+    def prepared(self, assignment: Assignment) -> None:
+        """All that the attempt needs lies on this node."""
+        if self._facts is not None:
+            code = code_of(assignment.spec)
+            self._facts = self._facts.model_copy(update={"is_prepared": True, "code": code})
+            self._tell_in_passing()
+
+    def failed(self, problem: str) -> NodeCheck | None:
+        """Why it cannot be made ready here, with what was found until then; None for a run on one node."""
+        if self._facts is None or self._facts.interpreter.get("problem"):
+            return self._facts
+        return self._facts.model_copy(update={"problem": problem})
+
+    def leave(self) -> None:
+        """The port is the launcher's from now on; also when nothing will be started."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
 
     def follow(
         self, assignment: Assignment, is_supervised: Callable[[], bool]
@@ -77,17 +134,55 @@ class Meeting:
         self._clear()
         return "start over"
 
+    def _tell(self) -> None:
+        """Each new finding once, and never an older one after a newer."""
+        with self._telling:
+            facts = self._facts
+            if facts is None or facts is self._told:
+                return
+            found = facts.interpreter if "problem" not in facts.interpreter else None
+            report = PartReport(state="starting", interpreter=found, preflight=facts)
+            self._client.report(self._part, report)
+            self._told = facts
+
+    def _tell_in_passing(self) -> None:
+        """At once: the others wait. What does not get through now is said again at the next turn."""
+        with suppress(ServerAway, Superseded, Refused):
+            self._tell()
+
+    def _must_hold(self, assignment: Assignment) -> bool:
+        return self._door is None and not assignment.may_start
+
     def _choose_endpoint(self, assignment: Assignment) -> Assignment:
+        """The port that was chosen before (by the worker before us), unless somebody has it now, or a free one."""
         note, address = self._folder / PORT_FILE, self._node.among_others().address
+        port = self._chosen_port()
         try:
-            port = int(note.read_text())
-        except (OSError, ValueError):
-            port = free_port(address)
-            write_whole(note, str(port))
+            if assignment.may_start:
+                port = port or free_port(address)
+            else:
+                self._door = self._door or _open_door(address, port, words_of(assignment))
+                port = self._door.port
+        except OSError as error:
+            text = f"cannot listen at {address}: {(error.strerror or str(error)).lower()}"
+            self._facts = self._stranger().model_copy(update={"port_problem": text})
+            return assignment
+        write_whole(note, str(port))
         endpoint = {"master_addr": address, "master_port": port}
-        report = PartReport.model_validate({"state": "starting", **endpoint})
-        self._client.report(self._part, report)
+        if (assignment.master_addr, assignment.master_port) != (address, port):
+            self._client.report(self._part, PartReport.model_validate({"state": "starting", **endpoint}))
         return assignment.model_copy(update=endpoint)
+
+    def _chosen_port(self) -> int:
+        try:
+            return int((self._folder / PORT_FILE).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def _stranger(self) -> NodeCheck:
+        """A node of which no more is known than where it is."""
+        node = self._node.among_others()
+        return NodeCheck(address=node.address, interface=node.interface)
 
     def _found_port_taken(self, state: dict[str, Any]) -> bool:
         """torchrun on the first node could not listen; remembered, so that nobody is sent there again."""
@@ -122,6 +217,12 @@ class Meeting:
             (logs / "launcher.err").replace(logs / f"launcher-at-{self._started_port()}.err")
         for name in (STATE_FILE, "error.json", STOP_FILE, REPORTED_FILE, PORT_FILE, LAUNCH_FILE):
             (self._folder / name).unlink(missing_ok=True)
+
+
+def _open_door(address: str, port: int, words: str) -> Door:
+    with suppress(OSError):
+        return Door(address, port, words)
+    return Door(address, 0, words)  # somebody has it now
 
 
 def _says_in_use(folder: Path, port: int) -> bool:

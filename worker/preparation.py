@@ -65,7 +65,7 @@ class Node:
 def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:
     """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
     spec = assignment.spec
-    python = _interpreter(spec, folder, node)
+    python = interpreter_of(spec, folder, node)
     if not has_endpoint(assignment):
         return  # what trains can be told already; all else depends on where the nodes meet
     work = folder / "work"
@@ -164,7 +164,7 @@ def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
     return None
 
 
-def _interpreter(spec: RunSpec, folder: Path, node: Node) -> Interpreter:
+def interpreter_of(spec: RunSpec, folder: Path, node: Node) -> Interpreter:
     """The Python that trains, the one the spec names or the node's default; noted. Raises CannotStart."""
     own = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
     try:

@@ -100,6 +100,12 @@ def findings(
     return answer(db_findings.findings(service.store, run_id, attempt))
 
 
+@router.get("/runs/{run_id}/preflight")
+def preflight(service: TheService, run_id: str) -> Response:
+    """What its nodes found before they might start, cell by cell; null for a run on one node."""
+    return answer(service.preflight_of_run(run_id))
+
+
 @router.get("/runs/{run_id}/ranks")
 def ranks(service: TheService, run_id: str) -> Response:
     """Every rank in figures: steps, step time, waiting for data, memory; as the probe saw it last."""

@@ -168,7 +168,10 @@ def _wishes(service: Service, node_id: str) -> tuple[str, str]:
 
 
 def _report(service: Service, node_id: str, fence: int, node_rank: int, said: PartReport) -> dict[str, str]:
-    state = progress.part_reported(service.store, node_id, fence, node_rank, said, service.clock())
+    measure = service.settings.preflight_bandwidth
+    state = progress.part_reported(
+        service.store, node_id, fence, node_rank, said, service.clock(), measure=measure
+    )
     service.part_changed(fence)
     return {"state": state.value}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
 from db.states import TERMINAL_STATES
@@ -49,6 +50,9 @@ class FakeServer:
         return b"".join(found).decode()
 
     # What the worker calls.
+
+    def time(self) -> float:
+        return time.time()
 
     def report(self, part, report) -> str:
         self._arrive()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from db.spec import Assignment
-from db.states import Reason
+from db.spec import Assignment, CheckPeer
+from db.states import NodeCheck, Reason
 from tests.worker.test_daemon import RUN, NodeUnderTest
 from tests.worker.test_interpreter import install_torch, site_packages, venv
-from worker import processes
+from worker import door, processes
 from worker.notes import read_object, write_whole
 from worker.preparation import free_port
 
@@ -22,7 +23,8 @@ ENDPOINT = {"master_addr": "127.0.0.1", "master_port": 4711}
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeUnderTest]:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderTest]:
+    monkeypatch.setattr(door, "CONNECT_LIMIT_S", 0.1)  # most of these nodes are alone
     under_test = NodeUnderTest(tmp_path)
     yield under_test
     for supervisor in under_test.supervisors:
@@ -41,8 +43,12 @@ def interpreters(node: NodeUnderTest) -> list[str | None]:
     return [report.interpreter["torch"] for _, report in node.server.reports if report.interpreter]
 
 
+def checks(node: NodeUnderTest) -> list[NodeCheck]:
+    return [report.preflight for _, report in node.server.reports if report.preflight]
+
+
 def until_prepared(node: NodeUnderTest) -> None:
-    node.until(lambda: (node.dir(node_rank=1) / "launch.json").exists() and interpreters(node))
+    node.until(lambda: checks(node) and checks(node)[-1].is_prepared)
 
 
 def test_nothing_starts_before_the_nodes_agree(node: NodeUnderTest) -> None:
@@ -56,12 +62,16 @@ def test_nothing_starts_before_the_nodes_agree(node: NodeUnderTest) -> None:
     assert len(node.supervisors) == 1
 
 
-def test_the_interpreter_is_told_once_and_again_with_the_command(node: NodeUnderTest) -> None:
+def test_what_a_node_found_is_told_before_its_code_is_there_and_after(node: NodeUnderTest) -> None:
     wish(node, may_start=False)
     until_prepared(node)
     for _ in range(5):
         node.turn()
-    assert len(interpreters(node)) == 1
+    before, after = checks(node)
+    assert (before.is_prepared, before.code, after.is_prepared) == (False, None, True)
+    assert after.code and after.disk_free_bytes and after.interpreter["torch"]
+    (way,) = after.reached
+    assert (way.port, way.problem) == (4711, "connection refused") and abs(after.clock_offset_s) < 1
     wish(node, may_start=True)
     node.until_settled()
     commands = [report for _, report in node.server.reports if report.argv]
@@ -74,18 +84,18 @@ def test_a_worker_that_is_replaced_while_it_waits_waits_on(node: NodeUnderTest) 
     node.start_worker()
     for _ in range(5):
         node.turn()
-    assert node.supervisors == [] and len(interpreters(node)) == 2  # the new one says it again: no harm
+    assert node.supervisors == [] and len(checks(node)) == 4  # the new one looks and says again: no harm
     wish(node, may_start=True)
     assert node.until_settled().state == "succeeded"
 
 
-def test_what_trains_is_told_before_the_nodes_know_where_to_meet(node: NodeUnderTest) -> None:
+def test_what_trains_is_found_out_before_the_nodes_know_where_to_meet(node: NodeUnderTest) -> None:
     script = node.script("print('started')")
     node.wish(node.assignment(script, node_rank=1, spec=TWO_NODES, may_start=False))
-    node.until(lambda: interpreters(node))
+    node.until(lambda: (node.dir(node_rank=1) / "worker/interpreter.json").exists())
     for _ in range(3):
         node.turn()
-    assert not (node.dir(node_rank=1) / "launch.json").exists()
+    assert checks(node) == [] and not (node.dir(node_rank=1) / "launch.json").exists()
     wish(node, may_start=True)
     assert node.until_settled().state == "succeeded"
 
@@ -113,7 +123,7 @@ def test_a_lost_reply_is_asked_for_again(node: NodeUnderTest) -> None:
     node.server.calls = 2
     wish(node, may_start=False)
     until_prepared(node)
-    node.until(lambda: len(interpreters(node)) == 2)
+    node.until(lambda: checks(node)[-1].is_prepared)
 
 
 def test_a_run_on_one_node_waits_for_nobody_and_tells_its_interpreter(node: NodeUnderTest) -> None:
@@ -160,6 +170,53 @@ def started_port(node: NodeUnderTest, node_rank: int) -> int | None:
 def end(node: NodeUnderTest, assignment: Assignment) -> None:
     node.wish(assignment.model_copy(update={"action": "stop"}))
     assert node.until_settled().state == "stopped"
+
+
+def test_the_first_node_holds_the_port_until_all_may_start(node: NodeUnderTest) -> None:
+    first = node.assignment(node.script("print('started')"), spec=TWO_NODES, may_start=False)
+    node.wish(first)
+    port = node.until(lambda: next((r.master_port for _, r in node.server.reports if r.master_port), None))
+    peer = CheckPeer(node_rank=0, address="127.0.0.1", port=port)
+    node.until(lambda: checks(node) and checks(node)[-1].is_prepared)
+    assert checks(node)[-1].port == port
+    for _ in range(2):
+        assert door.knock(peer, f"rankzero run {RUN}/1 1").problem is None
+        assert door.knock(peer, f"rankzero run {RUN}/2 2").trouble == "foreign"
+        node.wish(first)  # a stale list, without the port
+        node.turn()
+    endpoint = {"master_addr": "127.0.0.1", "master_port": port}
+    node.wish(first.model_copy(update={"may_start": True} | endpoint))
+    assert node.until_settled().state == "succeeded"
+    assert door.knock(peer, "").trouble == "refused"
+    assert len({report.master_port for _, report in node.server.reports if report.master_port}) == 1
+
+
+def test_an_address_that_is_not_of_this_machine_is_told(node: NodeUnderTest) -> None:
+    node.node = replace(node.node, address="192.0.2.1")
+    node.start_worker()
+    node.wish(node.assignment(node.script("pass"), spec=TWO_NODES, may_start=False))
+    node.until(lambda: checks(node))
+    assert checks(node)[0].port_problem == "cannot listen at 192.0.2.1: cannot assign requested address"
+
+
+def test_a_missing_script_and_interpreter_are_told_with_what_was_found(node: NodeUnderTest) -> None:
+    wanted = {"node_rank": 1, "spec": TWO_NODES, "may_start": False} | ENDPOINT
+    node.wish(node.assignment("/nowhere/train.py", **wanted))
+    end = node.until_settled()
+    assert end.reason == Reason.SCRIPT_MISSING and end.preflight.problem == end.message
+    spec = TWO_NODES | {"python": "/nowhere/python"}
+    node.wish(node.assignment(node.script("pass"), **wanted | {"spec": spec, "attempt": 2, "fence": 2}))
+    node.until_settled()
+    told = node.server.end(2)
+    assert told.preflight.interpreter == {"problem": told.message} and told.preflight.problem is None
+
+
+def test_a_node_without_room_for_the_runs_directory_says_so(node: NodeUnderTest) -> None:
+    (node.node.data_dir / "runs").parent.mkdir(parents=True, exist_ok=True)
+    (node.node.data_dir / "runs").write_text("a file where the directory should be")
+    node.wish(node.assignment(node.script("pass")))
+    node.until(lambda: node.server.end())
+    assert "directory could not be made on node n0" in node.server.end().message
 
 
 def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(node: NodeUnderTest) -> None:
