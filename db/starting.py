@@ -43,6 +43,9 @@ def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> N
     if attempt.preflighted_at is not None or any(at is not None for at in wished):
         return
     found, check = parts_and_nodes(session, attempt.fence), checks.of_attempt(session, attempt.fence)
+    if any(part.state == State.RUNNING for part, _ in found):  # whoever runs has started
+        attempt.preflighted_at, attempt.waiting_for = now, None
+        return
     asked = asked_of(session, attempt, found)
     cells = judge(asked, for_run=True) + measured_cells(session, check)
     if red(cells):

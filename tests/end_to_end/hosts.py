@@ -17,8 +17,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import psutil
@@ -122,8 +123,14 @@ class Host:
         return self._network.submit(work, *given, **named).result()
 
     def take_port(self, port: int) -> None:
-        """Listen there as a program does that never answers."""
-        self._listening.append(self.inside(socket.create_server, ("0.0.0.0", port)))
+        """Listen there as a program does that never answers; as soon as nobody else does."""
+
+        def listening() -> socket.socket | None:
+            with suppress(OSError):
+                return cast(socket.socket, self.inside(socket.create_server, ("0.0.0.0", port)))
+            return None
+
+        self._listening.append(wait_for(listening, f"port {port} to be free"))
 
     def free_ports(self) -> None:
         """Close what was taken."""
@@ -224,7 +231,9 @@ class Hosts(Product):
         self.hosts = [Host(n, home, [h for h in homes if h != home]) for n, home in enumerate(homes)]
         for host in self.hosts:
             host.data.mkdir(parents=True)
-        super().__init__(self.hosts[0].data, slots=2, env=env)
+        # Not where it is not asked for: the first run of a test would wait for torch and two seconds more.
+        quiet = {"RANKZERO_PREFLIGHT_BANDWIDTH": "false"}
+        super().__init__(self.hosts[0].data, slots=2, env=quiet | (env or {}))
         self.port, self.url = PORT, f"http://{self.hosts[0].address}:{PORT}"
         self._started: list[Switch | Host] = []
 
