@@ -211,16 +211,11 @@ class Attempt:
             self._meeting.prepared(assignment)
         except CannotStart as error:
             if self._stop_grace_s is None:
-                preflight = self._meeting.failed(str(error))
-                self._conclude(
-                    PartReport(state="failed", reason=error.reason, message=str(error), preflight=preflight)
-                )
+                self._conclude(self._meeting.cannot_start(error.reason, str(error)))
         except Exception as error:  # also a mistake of ours: a run must not be "starting" for ever
             log.exception("attempt %s could not be made ready", self.label)
             text = f"The run's directory could not be made ready: {error or type(error).__name__}"
-            preflight = self._meeting.failed(text)
-            end = PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text, preflight=preflight)
-            self._conclude(end)
+            self._conclude(self._meeting.cannot_start(Reason.LAUNCH_FAILED, text))
         finally:
             self._preparing = False
 

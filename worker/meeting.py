@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from db.spec import Assignment
-from db.states import NodeCheck, PartReport
+from db.states import NodeCheck, PartReport, Reason
 from worker.client import Client, Part, Refused, ServerAway, Superseded
 from worker.door import Door
 from worker.notes import REPORTED_FILE, read_object, write_whole
@@ -103,11 +103,12 @@ class Meeting:
             self._facts = self._facts.model_copy(update={"is_prepared": True, "code": code})
             self._tell_in_passing()
 
-    def failed(self, problem: str) -> NodeCheck | None:
-        """Why it cannot be made ready here, with what was found until then; None for a run on one node."""
-        if self._facts is None or self._facts.interpreter.get("problem"):
-            return self._facts
-        return self._facts.model_copy(update={"problem": problem})
+    def cannot_start(self, reason: Reason, message: str) -> PartReport:
+        """Why nothing can be started here, for a run on several nodes with what was found until then."""
+        found = self._facts
+        if found is not None and not found.interpreter.get("problem"):
+            found = found.model_copy(update={"problem": message})
+        return PartReport(state="failed", reason=reason, message=message, preflight=found)
 
     def leave(self) -> None:
         """The port is the launcher's from now on; also when nothing will be started."""
