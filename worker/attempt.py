@@ -80,14 +80,13 @@ class Attempt:
         self._state_key: tuple[int, int] | None = None
         self._child: Child | None = None
         self._starts, self._started_at = 0, 0.0
-        self._preparing = False
         self._orphans = Orphans(assignment.run_id, assignment.attempt)
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
         self._signalled = False
         self._end = read_report(folder / END_FILE)
         self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
-        self._to_confirm = self._data_refused = False
+        self._preparing = self._to_confirm = self._data_refused = False
         self._opening = threading.Lock()
         self._opened: Courier | None = None
 
@@ -204,8 +203,7 @@ class Attempt:
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
         try:
-            assignment = self.assignment
-            self._meeting.look(assignment)
+            self._meeting.look(assignment := self.assignment)
             fetching = Fetching(self._client, self.label, self._is_stopped, self._tell_of_fetch)
             prepare(assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
             self._meeting.prepared(assignment)

@@ -69,14 +69,14 @@ def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
     first, second = pair
     run_id, fence = launch(pair)
     part = {"name": "work/last.pt", "size_bytes": 3 * 2**30}
-    first.report(fence, "starting", 0, interpreter=NEW)
+    first.report(fence, "starting", 0, **ready(0))
     second.report(fence, "starting", 1, fetching=part | {"done_bytes": 5 * 2**20})
     waits = "b fetches the checkpoint work/last.pt: 5 MiB of 3.0 GiB"
     assert view(first, run_id).waiting_for == waits
     second.report(fence, "starting", 1, fetching=part | {"done_bytes": 3 * 2**30, "is_verified": True})
-    assert view(first, run_id).waiting_for == "waits for b to say which Python trains there"
+    assert view(first, run_id).waiting_for == "preflight: waits for b"
     assert "b has fetched the checkpoint work/last.pt (3.0 GiB); its SHA-256 agrees" in history(first, run_id)
-    second.report(fence, "starting", 1, interpreter=NEW)
+    second.report(fence, "starting", 1, **ready(1))
     assert view(first, run_id).waiting_for is None
 
 
@@ -142,7 +142,7 @@ def test_a_node_that_cannot_start_stops_those_who_wait(pair):
     run_id, fence = launch(pair)
     first.report(fence, "starting", 0, **ready(0, NEW))
     second.report(fence, "failed", 1, reason="launch failed", message="no torch on b")
-    assert [wish.action for wish in first.wished()] == ["stop"] and view(first, run_id).waiting_for is None
+    assert [wish.action for wish in first.wished()] == ["stop"]
     assert first.report(fence, "stopped", 0) == State.FAILED
     assert view(first, run_id).message == "no torch on b"
 
