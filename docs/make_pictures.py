@@ -1,6 +1,8 @@
 """Makes the README's pictures: real pages of a real product, after a few real runs.
 
-.venv/bin/python docs/make_pictures.py [--steps 400]
+.venv/bin/python docs/make_pictures.py [--steps 400] [--only-cluster]
+
+The cluster on the Nodes page is made up: nobody has that many machines at hand.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from playwright.sync_api import Browser, sync_playwright
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.dashboard.browsed import browsed, opened  # noqa: E402
+from tests.dashboard.seeded_cluster import a_preflight, seed_cluster  # noqa: E402
 from tests.end_to_end.browsers import chromium  # noqa: E402
 from tests.end_to_end.product import Product, wait_for  # noqa: E402
 
 PICTURES = Path(__file__).parent / "pictures"
 SIZE = {"width": 1280, "height": 860}
+NODES = 142
 SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
 BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 
@@ -27,8 +32,12 @@ BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400, help="how far the run on the pictures has come")
+    parser.add_argument("--only-cluster", action="store_true", help="make the Nodes page's pictures alone")
     options = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
+    the_cluster()
+    if options.only_cluster:
+        return
     with tempfile.TemporaryDirectory() as folder:
         product = Product(Path(folder) / "data")
         try:
@@ -40,11 +49,33 @@ def main() -> None:
                 product.request("POST", f"/api/runs/{hung}/stop")
                 run_id = some_runs(product, options.steps)
                 run_pages = {"launch": f"/launch?from={run_id}", "run": f"/run?id={run_id}"}
-                take(browser, product, {"runs": "/", "nodes": "/nodes"} | run_pages)
+                take(browser, product, {"runs": "/"} | run_pages)
                 browser.close()
             product.stop()
         finally:
             product.clean_up()
+
+
+def the_cluster() -> None:
+    """Many nodes in every state, and a preflight with two red cells."""
+    with tempfile.TemporaryDirectory() as folder:
+        service = opened(Path(folder) / "data")
+        seed_cluster(service.store, service.clock(), NODES)
+        service.preflights = a_preflight  # type: ignore[method-assign]
+        with browsed(service) as dashboard, sync_playwright() as playwright:
+            browser = chromium(playwright)
+            for scheme in ("light", "dark"):
+                page = browser.new_page(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
+                page.goto(f"{dashboard.url}/nodes?token={service.credentials.user}")
+                page.locator(".node").nth(NODES - 1).wait_for()
+                page.wait_for_timeout(4000)  # fonts and first drawing
+                page.screenshot(path=PICTURES / f"nodes-{scheme}.png")
+                page.get_by_role("tab", name="Preflight").click()
+                page.locator(".preflight .heat").wait_for()
+                page.wait_for_timeout(1000)
+                page.screenshot(path=PICTURES / f"preflight-{scheme}.png")
+                page.close()
+            browser.close()
 
 
 def some_runs(product: Product, steps: int) -> str:

@@ -107,6 +107,7 @@ class Cells {
 
   _show(picture) {
     this._picture = picture;
+    picture.runsKey = JSON.stringify(picture.runs);
     setText(this._summary, picture.summary);
     this._root.dataset.density = picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
     const widest = Math.max(1, ...picture.nodes.map((node) => node.cells.length));

@@ -12,7 +12,7 @@ export class NodeCells {
   constructor(picture, node) {
     this._name = el('span', { class: 'text' });
     this._mark = el('span', { class: 'mark', 'aria-hidden': 'true' });
-    this.button = el('button', { type: 'button', class: 'name', tabindex: '-1' }, this._mark, this._name);
+    this.button = el('button', { type: 'button', class: 'name', tabindex: '-1' }, this._name, this._mark);
     this._about = el('span', { class: 'about' });
     this._strip = el('span', { class: 'strip', 'aria-hidden': 'true' });
     this._more = el('span', { class: 'more', hidden: true });
@@ -22,9 +22,12 @@ export class NodeCells {
     this.show(picture, node);
   }
 
-  /** Put right what differs from what is shown. */
+  /** Put right what differs from what is shown: of a large cluster most nodes are as they were. */
   show(picture, node) {
     this.node = node;
+    const key = JSON.stringify(node) + picture.runsKey;
+    if (key === this._key) return;
+    this._key = key;
     setText(this._name, node.name);
     setText(this._mark, node.state === 'lost' ? '✕' : node.state !== 'alive' ? '?' : node.draining ? '↓' : '');
     setAttribute(this._mark, 'class', `mark ${node.state === 'alive' ? (node.draining ? 'draining' : '') : node.state.replace(' ', '-')}`);

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from dashboard.clock import Lease
+from dashboard.clock import LEASE_S, Lease
 from dashboard.server import Server, create_app, uvicorn_config
 from dashboard.service import Service
 from dashboard.settings import Settings
@@ -35,7 +35,8 @@ class Browsed:
 @contextmanager
 def browsed(service: Service) -> Iterator[Browsed]:
     """Serve; the store may be filled before and meanwhile."""
-    service.lease = Lease(0.0, 0.0)  # awake for long: silence counts
+    awake_since = service.clock() - LEASE_S - 1
+    service.lease = Lease(awake_since, awake_since)  # for so long that silence counts
     app = create_app(service.settings, service)
     server = Server(uvicorn_config(app, service.settings), service)
     serving, ended = threading.Thread(target=server.run), threading.Event()

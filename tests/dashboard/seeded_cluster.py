@@ -17,9 +17,12 @@ from db.models import Attempt, Node, Part, Run
 from db.nodes import hash_token
 from db.spec import RunSpec
 from db.states import NodeLoad, State
+from db.views import Cell, CheckView
 
 GIB = 2**30
 GPUS = 8
+ALIVE_FOR_S = 3600.0
+"""Nobody sends heartbeats for these nodes, and they are to stay alive on however busy a machine."""
 RUNS = (
     ("llama 8B pretraining", 16), ("resnet50 sweep 3", 2), ("small GPT", 1), ("wav2vec fine-tune", 4),
     ("diffusion XL", 8), ("eval of checkpoint 40k", 1), ("reward model", 2),
@@ -101,7 +104,7 @@ class Machines:
             "hostname": name, "address": f"10.0.{number // 200}.{number % 200 + 1}", "devices": devices,
             "labels": {"rack": f"b{number // 25}", "zone": "north" if number % 50 < 25 else "south"},
             "info": info, "load": dict(load), "foreign_devices": None, "first_seen": self.now - 9e5,
-            "last_seen": self.now, "drain_requested_at": None,
+            "last_seen": self.now + ALIVE_FOR_S, "drain_requested_at": None,
         } | more  # fmt: skip
         self.rows.append(row)
         return row
@@ -151,6 +154,38 @@ def write(store: Store, made: Machines, runs: list[tuple[str, int, int]]) -> Non
                 ],
             )  # fmt: skip
             session.execute(insert(Part), made.parts)
+
+
+def a_preflight() -> list[CheckView]:
+    """Four nodes, of which two have something red."""
+    names = [f"gpu-{number:03}" for number in range(4)]
+    seen = {
+        "alive": "answers", "interpreter": "3.11.9 (/opt/env/bin/python)", "torch": "2.13.0+cu126", "CUDA": "12.6",
+        "NCCL": "2.27.5", "interface": "eth0, 10.0.0.4", "port": "43817 is free", "reach": "3 of 3",
+        "devices": "8 free of other programs", "disk": "812 GiB free", "clock": "right",
+    }  # fmt: skip
+    red = {
+        ("clock", names[2]): (
+            "5.0 s ahead of the server", "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
+        ),
+        ("torch", names[1]): (
+            "2.11.0+cu126, others have 2.13.0+cu126",
+            "Install the same torch everywhere, or choose one interpreter for all nodes with --python.",
+        ),
+    }  # fmt: skip
+    cells = []
+    for row, value in seen.items():
+        for name in names:
+            found = ("failed", *red[row, name]) if (row, name) in red else ("ok", value, "")
+            cells.append(Cell(row, name, None, *found))
+    speeds = [
+        [None, 11.8e9, 11.6e9, 2.4e9],
+        [None, None, 11.7e9, 11.9e9],
+        [None, None, None, 11.5e9],
+        [None] * 4,
+    ]
+    now = time.time()
+    return [CheckView(1, now - 100, now - 90, None, names, cells, speeds)]
 
 
 if __name__ == "__main__":
