@@ -9,10 +9,12 @@ from enum import StrEnum
 from typing import Any
 
 from dashboard.views.formats import as_list, count, duration_words, plural
+from db.jobs import GATEWAY
 from db.occupants import Occupant
 from db.views import DeviceView, NodeView
 
 _DIGITS = re.compile(r"(\d+)")
+CLOCK_AGREES_S = 1.0
 MOST_CELLS = 256
 """Of one node; a machine that offers more slots is shown in part."""
 
@@ -25,7 +27,7 @@ class Cell(StrEnum):
     FOREIGN = "foreign"
     """Processes that are not ours compute there: it is not given out."""
     DRAINING = "draining"
-    """Free, but nothing new starts on its node."""
+    """Free, but nothing new starts on its node: it drains, or belongs to a job of another scheduler."""
     SILENT = "no contact"
     LOST = "lost"
 
@@ -40,7 +42,7 @@ def cell(node: NodeView, device: DeviceView) -> Cell:
         return Cell.OURS
     if device.foreign:
         return Cell.FOREIGN
-    return Cell.DRAINING if node.draining else Cell.FREE
+    return Cell.DRAINING if node.draining or node.pool else Cell.FREE
 
 
 def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
@@ -83,9 +85,19 @@ def notices(node: NodeView) -> list[str]:
         held = len({device.run_id for device in node.devices if device.run_id})
         there = f" {plural(held, 'run')} {'has' if held == 1 else 'have'} devices there." if held else ""
         return [_silence(node.state, node.silent_s) + there]
-    interpreter = node.info.get("interpreter")
-    told = [(node.load or {}).get("notice"), (interpreter or {}).get("problem") if interpreter else None]
+    told = [(node.load or {}).get("notice"), (node.info.get("interpreter") or {}).get("problem")]
+    off_s = clock_off_s(node)
+    if off_s is not None:
+        told.append(
+            f"Its clock is {abs(off_s):.1f} s {'ahead of' if off_s > 0 else 'behind'} the dashboard's."
+        )
     return [str(text) for text in told if text]
+
+
+def clock_off_s(node: NodeView) -> float | None:
+    """Seconds by which a node's clock is ahead of the dashboard's, where that is more than confuses nobody."""
+    offset_s, error_s = node.info.get("clock_offset_s"), node.info.get("clock_error_s") or 0.0
+    return offset_s if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S else None
 
 
 def by_number(name: str) -> list[tuple[int, int | str]]:
@@ -96,7 +108,9 @@ def by_number(name: str) -> list[tuple[int, int | str]]:
 
 
 def kinds(node: NodeView) -> str:
-    """8 × NVIDIA H200."""
+    """8 × NVIDIA H200; a gateway has no devices of its own."""
+    if node.pool == GATEWAY:
+        return "gateway to Slurm"
     return ", ".join(f"{n} × {name}" for name, n in Counter(d.name for d in node.devices).items())
 
 
@@ -126,7 +140,7 @@ def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
         "state": node.state,
         "draining": node.draining,
         "address": node.address,
-        "labels": node.labels,
+        "labels": node.labels | ({"pool": node.pool} if node.pool else {}),
         "kinds": kinds(node),
         "noun": noun(node),
         "memory": memory,

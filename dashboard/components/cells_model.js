@@ -109,7 +109,7 @@ export const MEANING = {
   free: 'free',
   'in use': 'in use',
   foreign: 'used by processes that are not ours',
-  draining: 'free, but its node is draining: nothing new starts here',
+  draining: 'free, but nothing new starts on its node',
   'no contact': 'its node is not heard: what runs there goes on',
   lost: 'its node is lost',
 };

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dashboard import cluster
-from dashboard.views.formats import ago, as_text, clock_time, plural, size
+from dashboard.views.formats import ago, as_text, clock_time, milliseconds, plural, size
 from dashboard.views.tables import Markup
 from db.views import NodeView
 
-CLOCK_AGREES_S = 1.0
 INTERPRETER = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
 
 
@@ -24,6 +23,7 @@ def _place(node: NodeView) -> Iterator[tuple[str, object]]:
     interface = node.info.get("interface")
     yield "Address", node.address + (f" ({interface})" if interface else "")
     yield "Host", node.hostname if node.hostname != node.name else None
+    yield "Pool", node.pool
     yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
 
 
@@ -54,17 +54,17 @@ def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
 
 
 def _contact(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
-    offset_s = node.info.get("clock_offset_s")
-    if isinstance(offset_s, int | float):
-        yield "Clock", clock_words(offset_s)
+    if node.info.get("clock_offset_s") is not None:
+        yield "Clock", clock_words(node)
     yield "Last contact", f"{ago(node.last_seen, now)}, {clock_time(node.last_seen)} UTC"
     yield "Id", node.id
 
 
-def clock_words(offset_s: float) -> str:
-    """agrees within 0.01 s; 5 s ahead of the dashboard's."""
-    if abs(offset_s) < CLOCK_AGREES_S:
-        return f"agrees within {max(0.01, abs(offset_s)):.2f} s"
+def clock_words(node: NodeView) -> str:
+    """agrees within 10 ms; 5.0 s ahead of the dashboard's."""
+    offset_s, off_s = node.info["clock_offset_s"], cluster.clock_off_s(node)
+    if off_s is None:
+        return f"agrees within {milliseconds(max(0.001, abs(offset_s) + (node.info.get('clock_error_s') or 0.0)))}"
     return f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the dashboard's"
 
 

@@ -86,6 +86,7 @@ class Machines:
         self, name: str, devices: list[dict[str, object]], number: int, **more: object
     ) -> dict[str, object]:
         load = NodeLoad(
+            interface="eth0", clock_offset_s=self.luck.gauss(0, 0.01), clock_error_s=0.002,
             cpu_percent=self.luck.uniform(2, 60), memory_used_bytes=51 * GIB, memory_total_bytes=2048 * GIB,
             disk_free_bytes=int(self.luck.uniform(300, 1500) * GIB), disk_total_bytes=1800 * GIB,
             gpus=[
@@ -96,8 +97,7 @@ class Machines:
         )  # fmt: skip
         info = {
             "cores": 96, "platform": "Linux-6.8", "processor": "Intel Xeon Platinum 8468", "memory_bytes": 2048 * GIB,
-            "interpreter": INTERPRETER, "driver_version": "570.86.15", "cuda_version": "12.8", "interface": "eth0",
-            "clock_offset_s": self.luck.gauss(0, 0.01),
+            "interpreter": INTERPRETER, "driver_version": "570.86.15", "cuda_version": "12.8",
         }  # fmt: skip
         row = {
             "id": secrets.token_hex(5), "name": name, "instance_id": "1", "token_hash": hash_token(name),

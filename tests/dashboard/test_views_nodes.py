@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dashboard.cluster import notices
 from dashboard.views.node_details import ranks
 from dashboard.views.node_facts import clock_words
 from db import nodes
@@ -127,8 +129,17 @@ def test_ranks_are_said_in_short():
     assert ranks(held(0, 2)) == "ranks 0, 2"
 
 
-def test_clocks_that_do_not_agree_are_said():
-    assert clock_words(-0.004) == "agrees within 0.01 s"
-    assert clock_words(0.25) == "agrees within 0.25 s"
-    assert clock_words(5.02) == "5.0 s ahead of the dashboard's"
-    assert clock_words(-61) == "61.0 s behind the dashboard's"
+@pytest.mark.parametrize(
+    ("offset_s", "error_s", "words", "is_told"),
+    [
+        (-0.004, 0.002, "agrees within 6 ms", False),
+        (0.25, None, "agrees within 250 ms", False),
+        (1.2, 0.5, "agrees within 1700 ms", False),
+        (5.02, 0.01, "5.0 s ahead of the dashboard's", True),
+        (-61.0, 0.01, "61.0 s behind the dashboard's", True),
+    ],
+)
+def test_clocks_that_do_not_agree_are_said(full, offset_s, error_s, words, is_told):
+    found = replace(full.service.nodes()[1], info={"clock_offset_s": offset_s, "clock_error_s": error_s})
+    assert clock_words(found) == words
+    assert any("clock" in text for text in notices(found)) is is_told
