@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from db.models import Attempt, Node, Part
 from db.policies import carry_on, is_resizing
 from db.requests import note
-from db.states import TERMINAL_STATES, State
+from db.states import TERMINAL_STATES, Reason, State
 
 
 def combine(session: Session, attempt: Attempt, now: float) -> None:
@@ -64,10 +64,11 @@ def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
 
 def _who_speaks_first(part: Part) -> tuple[bool, bool, float, int]:
     """Of a stop, who could not be asked. Of failures, who failed first by the time of the failing rank itself;
-    ranks that only noticed another one's end come last."""
+    ranks that only noticed another one's end, or wait for it, come last."""
     error = part.error or {}
+    is_consequence = bool(error.get("is_consequence")) or part.reason == Reason.HUNG
     asked_in_vain = part.state == State.STOPPED and part.lost_at is not None
-    return not asked_in_vain, bool(error.get("is_consequence")), error.get("at") or math.inf, part.node_rank
+    return not asked_in_vain, is_consequence, error.get("at") or math.inf, part.node_rank
 
 
 def _history_line(attempt: Attempt, nodes: str) -> str:

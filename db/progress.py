@@ -59,10 +59,11 @@ def part_reported(
     `measure`: the bandwidth between nodes that have not passed as they are, before they start."""
     with store.write(of_attempt(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
+        if part.lost_at is not None and report.state in TERMINAL_STATES:
+            _end_of_lost_part(session, part, attempt, report, now)
+            return State(attempt.state)
         if attempt.state in TERMINAL_STATES:
-            if part.lost_at is not None and report.state in TERMINAL_STATES:
-                _end_of_lost_part(session, part, attempt, report, now)
-            elif part.state != report.state:
+            if part.state != report.state:
                 raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
             return State(attempt.state)
         if part.state not in TERMINAL_STATES:
@@ -144,9 +145,8 @@ def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
 
 
 def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: PartReport, now: float) -> None:
-    """A node that had been given up is back and has proven its part's end; the attempt stays as it ended."""
-    _copy_report(part, report, now)
-    part.lost_at = None
+    """A node that had been given up is back and has proven its part's end; how the attempt ends is decided."""
+    part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
     node = session.get_one(Node, part.node_id).name
     text = f"{node} is back: no process of this attempt is left there, its devices are free again"
     note(session, attempt.run_id, attempt.number, now, text)

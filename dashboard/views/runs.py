@@ -144,7 +144,7 @@ def _columns() -> dict[str, Any]:
 
 def note(run: RunView) -> str:
     """Why a run waits or failed, or what is odd about it, in a few words."""
-    if run.state in (State.QUEUED, State.STARTING) and run.waiting_for:
+    if run.state in (State.QUEUED, State.STARTING, State.STOPPING) and run.waiting_for:
         return run.waiting_for
     if run.state == State.FAILED:
         return f"{run.reason}: {run.message}" if run.reason and run.message else run.message or ""

@@ -269,6 +269,25 @@ def test_a_stop_ends_with_a_sentence_on_who_could_not_be_asked(three):
     assert three.run(run_id).state == State.STOPPED and three.actions("b") == []
 
 
+def test_a_node_lost_before_the_start_may_prove_its_end_before_the_others(three):
+    run_id = three.nodes["a"].launch(nodes=2, gpus_per_node=2, on_nodes=["a", "b"])
+    fence = three.fence(run_id)
+    three.silent.add("b")
+    assert three.pass_s(30) == [run_id] and three.actions("a") == ["stop"]
+    assert three.nodes["b"].report(fence, "stopped", 1) == State.STOPPING
+    assert three.actions("b") == []
+    three.report("stopped", "a")
+    assert (three.run(run_id).state, three.run(run_id).reason) == (State.FAILED, "node lost")
+
+
+def test_ranks_that_hang_because_a_node_is_lost_are_not_the_reason(three):
+    run_id, fence = three.launch()
+    three.silent.add("b")
+    three.nodes["a"].report(fence, "failed", 0, reason="hung", message="No rank has made a step for 20 s.")
+    three.pass_s(30)
+    assert three.run(run_id).reason == "node lost"
+
+
 def test_a_failure_elsewhere_does_not_wait_for_a_lost_node_for_ever(three):
     run_id, fence = three.launch()
     three.silent.add("b")

@@ -10,9 +10,11 @@ import pytest
 
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.product import wait_for
+from tests.end_to_end.test_kills import written_points
 
 SCRIPT = Path(__file__).parent / "scripts" / "resumes.py"
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
+SHORT = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -39,29 +41,93 @@ def cluster_of(started: list[Hosts], folder: Path, count: int, **env: str) -> Ho
     return hosts
 
 
-@pytest.mark.long
-def test_a_host_that_is_gone_for_good_ends_the_run_which_goes_on_elsewhere(
+def test_a_run_goes_on_without_a_lost_host_which_is_fenced_when_it_is_back(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:
-    """With the limits as they are by default."""
+    hosts, told = cluster_of(started, folder, 2, **SHORT), tmp_path / "told"
+    more = {"max_restarts": 1, "min_nodes": 1, "on_lost_node": "end"}
+    run_id = hosts.launch(SCRIPT, args=[str(told)], **more, **TWO_NODES)
+    goes_on_elsewhere(hosts, run_id, told)
+    assert hosts.run(run_id)["world_size"] == 1
+    assert "attempt 2: 1 node" in hosts.run(run_id)["takeovers"][0]["text"]
+
+
+@pytest.mark.long
+def test_a_host_that_is_gone_for_good_is_replaced_by_another(
+    started: list[Hosts], folder: Path, tmp_path: Path
+) -> None:
+    """With the limits as they are by default: 30 seconds of silence, and as long without a step."""
     hosts, told = cluster_of(started, folder, 3), tmp_path / "told"
     run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **TWO_NODES)
     goes_on_elsewhere(hosts, run_id, told)
+    assert hosts.run(run_id)["world_size"] == 2
 
 
-def test_a_lost_host_is_replaced_by_another_and_fenced_when_it_is_back(
+@pytest.mark.long
+def test_a_host_on_which_everything_was_killed_for_good_is_replaced_by_another(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:
-    short = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
-    hosts, told = cluster_of(started, folder, 3, **short), tmp_path / "told"
-    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, on_lost_node="end", **TWO_NODES)
-    goes_on_elsewhere(hosts, run_id, told)
+    """Its worker does not come back before the run has gone on; then it must say that nothing is left."""
+    hosts, told = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
+    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **TWO_NODES)
+    wait_for(lambda: saved(hosts, run_id), "a checkpoint", explain=hosts.tail)
+    lost = the_one_to_lose(hosts, run_id)
+    lost.kill_everything()
+    wait_for(lambda: attempt(hosts, run_id) == (2, "running"), "the next attempt", 120, explain=hosts.tail)
+    hosts.start_worker(lost)
+    wait_for(lambda: any("is back" in line for line in history(hosts, run_id)), "the proof", 60)
+    told.touch()
+    assert hosts.wait_state(run_id)["state"] == "succeeded"
+    assert_the_curve_has_no_break(hosts, run_id)
+    assert hosts.left_of(run_id) == []
+
+
+@pytest.mark.long
+def test_a_server_that_was_cut_off_ends_nothing(started: list[Hosts], folder: Path, tmp_path: Path) -> None:
+    """To it all nodes look lost; they train on, and what they wrote arrives."""
+    hosts, told = cluster_of(started, folder, 3, **SHORT), tmp_path / "told"
+    others = {"on_nodes": ["host1", "host2"]}
+    run_id = hosts.launch(SCRIPT, args=[str(told)], max_restarts=1, **others, **TWO_NODES)
+    hosts.wait_step(run_id, 3)
+    hosts[0].cut()
+    wait_for(lambda: hosts.run(run_id)["silent_s"] > 30, "a long silence", 60)
+    assert hosts.run(run_id)["state"] == "running"
+    hosts[0].mend()
+    step = hosts.run(run_id)["step"]
+    wait_for(lambda: hosts.run(run_id)["step"] > step + 5, "steps to arrive again", 60, explain=hosts.tail)
+    told.touch()
+    ended = hosts.wait_state(run_id)
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
+    assert_the_curve_has_no_break(hosts, run_id)
+
+
+@pytest.mark.long
+def test_a_stop_ends_without_a_lost_host_and_there_when_it_is_back(
+    started: list[Hosts], folder: Path, tmp_path: Path
+) -> None:
+    hosts = cluster_of(started, folder, 2, **SHORT)
+    run_id = hosts.launch(SCRIPT, args=[str(tmp_path / "never")], stop_grace_s=3, **TWO_NODES)
+    hosts.wait_step(run_id, 3)
+    hosts[1].cut()
+    hosts.request("POST", f"/api/runs/{run_id}/stop")
+    ended = hosts.wait_state(run_id)
+    assert ended["state"] == "stopped" and ended["message"].startswith("Stopped; host1 could not be asked")
+    assert left_of(hosts[1], run_id, 1) and not left_of(hosts[0], run_id, 1)
+    hosts[1].mend()
+    wait_for(lambda: not hosts.left_of(run_id), "what was left to be ended", 60, explain=hosts.tail)
+    wait_for(lambda: all(node["free"] == 2 for node in hosts.get("/api/nodes")), "the devices to be free")
+    assert hosts.run(run_id)["state"] == "stopped"
+
+
+def the_one_to_lose(hosts: Hosts, run_id: str) -> Host:
+    """Rank 0's, if the server is not there."""
+    return next(host for host in hosts_of(hosts, run_id, 1) if host is not hosts[0])
 
 
 def goes_on_elsewhere(hosts: Hosts, run_id: str, told: Path) -> None:
     """Cut a host off, see the run go on without it, mend it, and see that nothing of the old attempt is left."""
     wait_for(lambda: saved(hosts, run_id), "a checkpoint", explain=hosts.tail)
-    lost = next(h for h in hosts_of(hosts, run_id, 1) if h is not hosts[0])
+    lost = the_one_to_lose(hosts, run_id)
     lost.cut()
     wait_for(lambda: attempt(hosts, run_id) == (2, "running"), "the next attempt", 120, explain=hosts.tail)
     assert lost not in hosts_of(hosts, run_id, 2)
@@ -80,7 +146,19 @@ def goes_on_elsewhere(hosts: Hosts, run_id: str, told: Path) -> None:
     assert f"The node {lost.name} was lost" in first["message"]
     assert any("restarted (1 of 1): the node" in line for line in history(hosts, run_id))
     assert_the_curve_has_no_break(hosts, run_id)
+    assert_late_points_are_kept(hosts, run_id)
     assert hosts.left_of(run_id) == []
+
+
+def assert_late_points_are_kept(hosts: Hosts, run_id: str) -> None:
+    """All that the first attempt's event files hold, also what was written after the cable was pulled, each once."""
+    written: dict[str, list[tuple[int, float]]] = {}
+    for host in hosts.hosts:
+        written |= written_points(host.data / "runs" / run_id / "attempts" / "1")
+    found = hosts.get(f"/api/runs/{run_id}/metrics?name=train/loss&attempt=1")["train/loss"]
+    assert [(step, pytest.approx(value)) for step, value in written["train/loss"]] == [
+        (step, value) for step, value, _ in found
+    ]
 
 
 def assert_the_curve_has_no_break(hosts: Hosts, run_id: str) -> None:

@@ -18,6 +18,8 @@ class FakeServer:
         self.is_away = False
         self.loses_replies = False
         self.superseded: set[int] = set()
+        self.given_up: set[int] = set()
+        """Superseded as well, but the proof of their end is awaited."""
         self.reports: list[tuple[int, object]] = []
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}
@@ -56,7 +58,8 @@ class FakeServer:
 
     def report(self, part, report) -> str:
         self._arrive()
-        if part.fence in self.superseded:
+        is_end = report.state in TERMINAL_STATES
+        if part.fence in self.superseded or (part.fence in self.given_up and not is_end):
             raise Superseded(f"attempt {part.fence} was replaced")
         self.reports.append((part.fence, report))
         self._answer()

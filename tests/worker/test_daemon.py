@@ -319,6 +319,17 @@ def test_a_superseded_attempt_is_ended_and_forgotten(node):
     assert node.daemon.attempts == []
 
 
+def test_an_attempt_given_up_with_its_node_is_ended_and_its_end_is_told(node):
+    wish = node.assignment(node.script(WAITING))
+    node.wish(wish)
+    node.until_ready()
+    node.server.given_up.add(1)
+    node.wish(wish.model_copy(update={"action": "stop", "grace_s": 0.5}))
+    node.until(lambda: not node.daemon.attempts)
+    assert processes.of_attempt(RUN, 1) == []
+    assert node.server.end() is not None
+
+
 def test_a_list_that_is_late_ends_nothing(node):
     wish = node.assignment(node.script(WAITING))
     node.wish(wish)
