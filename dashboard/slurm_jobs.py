@@ -46,7 +46,11 @@ class SlurmJobs:
 
     def check_pool(self, pool: str, job: int | None, node_id: str | None) -> None:
         """Raises NotYours unless a worker with this secret, or that is known as this node, may join this pool."""
-        if node_id is not None and pool == self._pool(node_id):
+        if node_id is not None:
+            if pool != self._pool(node_id):
+                raise NotYours(
+                    "A node stays in the pool that it joined: start its worker on a --data of its own."
+                )
             return
         if job is None and (not pool or pool == jobs.GATEWAY):
             return

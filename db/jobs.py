@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db import slurm
 from db.engine import Store
 from db.models import Attempt, Job, Node, Part, Run
 from db.outcome import combine
+from db.policies import carry_on
 from db.pools import matches
 from db.progress import Superseded
 from db.requests import note
@@ -32,7 +33,7 @@ def pool_of(fence: int) -> str:
 def give_out(store: Store, now: float, alive_within_s: float) -> bool:
     """Give queued attempts that have none yet to a gateway that is there; true when there were any."""
     with store.read() as session:
-        if not _without_gateway(session):
+        if not _without_gateway(session, now):
             return False
     with store.write() as session:
         gateways = session.scalars(
@@ -46,7 +47,7 @@ def give_out(store: Store, now: float, alive_within_s: float) -> bool:
             if now - node.last_seen <= alive_within_s and not node.drain_requested_at
         ]
         found = False
-        for fence, spec in _without_gateway(session).items():
+        for fence, spec in _without_gateway(session, now).items():
             able = [node for node in there if matches(node.name, node.labels, (), spec.labels)]
             if able:
                 session.add(Job(fence=fence, gateway_id=able[0].id))
@@ -115,12 +116,13 @@ def waits(session: Session, queue: list[Want], now: float, alive_within_s: float
     return said
 
 
-def _without_gateway(session: Session) -> dict[int, RunSpec]:
+def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
     query = (
         select(Attempt.fence, Run.spec)
         .join(Run, Run.id == Attempt.run_id)
         .outerjoin(Job, Job.fence == Attempt.fence)
         .where(Attempt.state == State.QUEUED, Job.fence.is_(None))
+        .where(func.coalesce(Attempt.not_before, 0.0) <= now)
         .order_by(Attempt.fence)
     )
     return {
@@ -180,3 +182,4 @@ def _end(session: Session, attempt: Attempt, said: JobReport, now: float) -> Non
     note(
         session, attempt.run_id, attempt.number, now, f"{ended.value}: {message}" if message else ended.value
     )
+    carry_on(session, attempt, now)

@@ -1,0 +1,120 @@
+"""What gateways and the workers of jobs may do, spoken by the worker's own client against the running server."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from dashboard.preview import SlurmPreview, preview
+from db.spec import JobWish, RunSpec
+from db.states import Device, JobReport, NodeFacts
+from tests.dashboard.running import Running, wait_for
+from worker.client import Client, Refused, Superseded, Unauthorized
+
+GPU_CLUSTER = {
+    "slurm": {
+        "version": "slurm-wlm 22.05.8",
+        "partitions": [
+            {"name": "gpu", "is_default": False, "gpus_per_node": 4},
+            {"name": "cpu", "is_default": True, "gpus_per_node": 0},
+        ],
+        "place": {"server": "http://gpu-0", "data": "/d", "python": "/p", "training_python": "/t"},
+    }
+}
+
+
+def node_facts(name: str, pool: str, slots: int = 0) -> NodeFacts:
+    devices = [Device(id=f"cpu:{index}", kind="cpu", name="CPU slot") for index in range(slots)]
+    return NodeFacts(
+        name=name,
+        instance_id=f"{name}-{pool}",
+        hostname=name,
+        address="10.0.0.1",
+        devices=devices,
+        pool=pool,
+        info=GPU_CLUSTER if pool == "slurm" else {},
+    )
+
+
+@pytest.fixture
+def gateway(dashboard: Running) -> Client:
+    client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
+    client.register(node_facts("login", "slurm"), None, dashboard.join_token)
+    return client
+
+
+def launched(dashboard: Running, gateway: Client) -> tuple[str, JobWish]:
+    run_id = dashboard.launch(pool="slurm", nodes=1, gpus_per_node=1)
+    (wish,) = wait_for(lambda: gateway.wishes(None, 5).jobs, "the gateway to hear of the run")
+    return run_id, wish
+
+
+def join(dashboard: Running, wish: JobWish, pool: str | None = None) -> Client:
+    client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
+    client.register(node_facts("n0", f"slurm:{wish.fence}" if pool is None else pool, 1), None, wish.secret)
+    return client
+
+
+def test_a_runs_life_in_a_job(dashboard: Running, gateway: Client) -> None:
+    run_id, wish = launched(dashboard, gateway)
+    gateway.report_job(
+        wish.fence, JobReport(job_id="7", state="PENDING", reason="Resources", partition="gpu")
+    )
+    wait_for(lambda: "waiting for resources" in dashboard.run(run_id)["waiting_for"], "Slurm's words")
+    worker = join(dashboard, wish)
+    (assignment,) = wait_for(lambda: worker.wishes(None, 5).assignments, "the worker's share")
+    assert assignment.run_id == run_id and not worker.wishes(None, 0).leave
+    assert dashboard.run(run_id)["state"] == "starting"
+    gateway.report_job(wish.fence, JobReport(job_id="7", state="NODE_FAIL", nodes="n0"))
+    ended = dashboard.run(run_id)
+    assert (ended["state"], ended["reason"]) == ("failed", "node lost")
+    assert worker.wishes(None, 0).leave
+    assert gateway.wishes(None, 0).jobs == []
+
+
+def test_the_secret_of_a_job_is_good_for_its_attempt_alone(dashboard: Running, gateway: Client) -> None:
+    run_id, wish = launched(dashboard, gateway)
+    other = wish.model_copy(update={"secret": wish.secret.replace(f"job-{wish.fence}-", "job-999-")})
+    for pool in ("", "slurm", "slurm:999"):
+        with pytest.raises(Refused, match="secret of a Slurm job is good"):
+            join(dashboard, wish, pool)
+    with pytest.raises(Unauthorized):
+        join(dashboard, other, "slurm:999")
+    with pytest.raises(Refused, match="secret of a Slurm job is good"):
+        join(dashboard, wish.model_copy(update={"secret": dashboard.join_token}))
+    join(dashboard, wish)
+    dashboard.service.stop(run_id)
+    with pytest.raises(Refused, match="has ended"):
+        join(dashboard, wish)
+
+
+def test_a_node_of_a_job_comes_back_by_its_own_token(dashboard: Running, gateway: Client) -> None:
+    _, wish = launched(dashboard, gateway)
+    worker = join(dashboard, wish)
+    facts = node_facts("n0", f"slurm:{wish.fence}", 1)
+    assert worker.register(facts, None, worker.token, again=True).token == worker.token
+    with pytest.raises(Refused, match="stays in the pool"):
+        worker.register(node_facts("n0", "", 1), None, worker.token, again=True)
+
+
+def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Client) -> None:
+    _, wish = launched(dashboard, gateway)
+    node = dashboard.node()
+    wishes = node.client.wishes(None, 0)
+    assert wishes.jobs == [] and not wishes.leave and wishes.assignments == []
+    with pytest.raises(Superseded):
+        node.client.report_job(wish.fence, JobReport(state="CANCELLED"))
+
+
+def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running, gateway: Client) -> None:
+    spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2)
+    planned = preview(spec, dashboard.service.nodes())
+    assert isinstance(planned, SlurmPreview)
+    assert "--cpus-per-task=2" in planned.job.argv and "--server http://gpu-0" in planned.job.script
+    assert not [text for text in planned.warnings if "slot" in text]
+    spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2, slurm={"partition": "gpu"})
+    on_gpus = preview(spec, dashboard.service.nodes())
+    assert isinstance(on_gpus, SlurmPreview) and "--gpus-per-node=2" in on_gpus.job.argv
+    unknown = preview(spec, [])
+    assert isinstance(unknown, SlurmPreview) and "'<server>'" in unknown.job.script
