@@ -14,7 +14,7 @@ from db.ends import expected_ends
 from db.engine import Store
 from db.fitting import want_of
 from db.hosts import ALIVE_WITHIN_S, LOST_AFTER_S, hosts
-from db.models import Attempt, Checkpoint, Part, Run, Series
+from db.models import Attempt, Checkpoint, Node, Part, Run, Series
 from db.placement import place
 from db.placement_words import counted, listed
 from db.requests import note
@@ -44,9 +44,12 @@ def resize_at_checkpoint(
         if found is None:
             return None
         attempt, spec, checkpoint = found
+        here = _nodes(session, attempt.fence)
+        has_waited = now - (attempt.started_at or now) >= _pause_s(session, attempt, grows_after_s)
+        may_grow = len(here) < spec.nodes and has_waited
+        if not (may_grow or any(here.values())):
+            return None
         known = hosts(session, now, expected_ends(session, now), ALIVE_WITHIN_S, lost_after_s)
-        here = _node_ids(session, attempt.fence)
-        may_grow = now - (attempt.started_at or now) >= _pause_s(session, attempt, grows_after_s)
         turn = attempt.turn_since or attempt.created_at
         want = want_of(spec, attempt.fence, attempt.run_id, turn, None, attempt.number + 1)
         nodes = other_nodes(want, here, known, scheduling.queue(session, now), now, may_grow=may_grow)
@@ -79,24 +82,24 @@ def other_nodes(
     if any(host.contact != "alive" for host in own):
         return None
     is_leaving = any(host.draining for host in own)
-    if not is_leaving and not (
-        may_grow and len(here) < want.nodes and _has_extra(want, here, known, queue, now)
-    ):
+    extra = _extra(want, here, known, queue, now) if may_grow else set()
+    if not (is_leaving or extra):
         return None
-    alone = [_without(host, want.run_id) for host in known]
-    placed = place([*queue, want], alone, now).placed.get(want.fence)
-    if placed is None or (not is_leaving and len(placed) <= len(here)):
-        return None
-    return [placement.node_id for placement in placed]
+    given_back = [_without(host, want.run_id) for host in known]
+    placed = place([*queue, want], given_back, now).placed.get(want.fence, [])
+    nodes = [placement.node_id for placement in placed]
+    if is_leaving:
+        return nodes or None
+    return nodes if len(nodes) > len(here) and extra.issuperset(set(nodes) - set(here)) else None
 
 
-def _has_extra(
+def _extra(
     want: Want, here: Collection[str], known: Sequence[Host], queue: Sequence[Want], now: float
-) -> bool:
-    """Is a node free beside its own that nobody who waits needs? Asked as the last of its priority."""
-    extra = replace(want, nodes=want.nodes, fewest_nodes=1, created_at=math.inf)
-    placed = place([*queue, extra], known, now).placed.get(extra.fence, [])
-    return any(placement.node_id not in here for placement in placed)
+) -> set[str]:
+    """Nodes beside its own that are free and nobody who waits needs: asked as the last of its priority."""
+    last = replace(want, fewest_nodes=1, created_at=math.inf)
+    placed = place([*queue, last], known, now).placed.get(last.fence, [])
+    return {placement.node_id for placement in placed} - set(here)
 
 
 def _without(host: Host, run_id: str) -> Host:
@@ -133,8 +136,10 @@ def _elastic_attempt(session: Session, checkpoint_id: int) -> tuple[Attempt, Run
     return (row[0], spec, row[2]) if spec.pool == "nodes" else None
 
 
-def _node_ids(session: Session, fence: int) -> set[str]:
-    return set(session.scalars(select(Part.node_id).where(Part.fence == fence)))
+def _nodes(session: Session, fence: int) -> dict[str, bool]:
+    """The ids of an attempt's nodes, and whether each drains."""
+    query = select(Node.id, Node.drain_requested_at).join(Part, Part.node_id == Node.id)
+    return {node_id: at is not None for node_id, at in session.execute(query.where(Part.fence == fence))}
 
 
 def _pause_s(session: Session, attempt: Attempt, grows_after_s: float) -> float:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db import checkpoints, elastic, nodes, queries, requests, scheduling
 from db.lost import LostNodes
+from db.placement import place
+from db.placement import turn as place_turn
 from db.spec import RunSpec
 from db.states import CheckpointOffer, State
+from db.wants import Hold
 from tests.db.cluster import Cluster, facts
-from tests.db.clusters import host, want
+from tests.db.clusters import host, hosts, queues, want
 
 
 class Rack(Cluster):
@@ -304,3 +311,21 @@ def test_who_waits_with_less_priority_is_in_nobodys_way():
     queue = [want(1, devices=4, priority=-1)]
     assert others(known, {"id-a"}, queue=queue) == ["a", "b"]
     assert others(known, {"id-a"}, queue=[want(1, devices=4)]) is None
+
+
+@given(queues(), hosts(is_plain=True), st.integers(2, 4), st.integers(0, 9))
+def test_nobody_of_its_priority_waits_longer_because_a_run_grew(queue, nodes, most, turn):
+    """Neither the first in line nor whoever could start now."""
+    known = [mine("m"), *nodes]
+    run = want(99, nodes=most, devices=2, fewest_nodes=1, run_id="mine", created_at=float(turn))
+    found = elastic.other_nodes(run, {"id-m"}, known, queue, 0.0, may_grow=True)
+    if found is None:
+        return
+    grown = [replace(h, free=h.free[2:], holds=(*h.holds, Hold("mine", h.free[:2], None)))
+             if h.node_id in found and h.node_id != "id-m" else h for h in known]  # fmt: skip
+    rivals = [w for w in queue if w.priority >= run.priority]
+    before, after = place(rivals, known, 0.0), place(rivals, grown, 0.0)
+    assert set(before.placed) == set(after.placed)
+    if waiting := sorted((w for w in rivals if w.fence in before.waiting), key=place_turn):
+        first = waiting[0].fence
+        assert before.waiting[first].starts_at == after.waiting[first].starts_at
