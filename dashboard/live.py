@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
 
 LONGEST_QUEUE = 512
 """Messages a slow viewer may be behind before it is given the whole picture again instead."""
@@ -27,8 +29,8 @@ class Peers(Protocol):
     def tell(self, run_id: str, kind: str) -> None:
         """Something about a run is different."""
 
-    def tell_wishes(self) -> None:
-        """What some node should run is different."""
+    def tell_wishes(self, nodes: Collection[str] | None) -> None:
+        """What these nodes (None: any) should run is different."""
 
 
 class Viewer:
@@ -73,9 +75,11 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._viewers: dict[str, set[Viewer]] = {}
         self._lock = threading.Lock()
-        self._wishes = _Signal()
+        self._waiting: dict[str, set[asyncio.Event]] = {}
         self.closing = False
         self.peers: Peers | None = None
+        self.nodes_of: Callable[[Iterable[str]], Collection[str]] | None = None
+        """The nodes that have to do with runs; may ask the store, so never called in the event loop."""
 
     def start(self) -> None:
         """Called inside the event loop that serves."""
@@ -115,25 +119,48 @@ class Hub:
             first = run_id not in self._viewers
             self._viewers.setdefault(run_id, set()).add(viewer)
         if first:
-            self._watching_changed()
+            self._watching_changed(run_id)
         try:
             yield viewer
         finally:
             self._forget(run_id, viewer)
 
-    def wishes_changed(self) -> None:
-        """Wake the workers that wait for work, at every dashboard. From any thread."""
-        self.wake_workers()
+    def wishes_changed(self, nodes: Collection[str] | None = None) -> None:
+        """Wake the workers of these nodes (None: of all) that wait for work, at every dashboard. From any thread.
+
+        One that is forgotten here hears of it when its question has waited long enough."""
+        self.wake_workers(nodes)
         if self.peers is not None:
-            self.peers.tell_wishes()
+            self.peers.tell_wishes(nodes)
 
-    def wake_workers(self) -> None:
-        """Wake the workers that wait at this dashboard. From any thread."""
-        self._in_loop(self._wishes.fire)
+    def wishes_of_runs_changed(self, run_ids: Iterable[str]) -> None:
+        """The same for the nodes that have to do with these runs. From any thread but the event loop's."""
+        self.wishes_changed(self.nodes_of(run_ids) if self.nodes_of is not None else None)
 
-    def wishes(self) -> asyncio.Event:
-        """An event that is set at the next change of wishes. Take it before looking, then wait for it."""
-        return self._wishes.next
+    def wake_workers(self, nodes: Collection[str] | None = None) -> None:
+        """Wake the workers of these nodes (None: of all) that wait at this dashboard. From any thread."""
+        if nodes is None or nodes:
+            self._in_loop(self._fire, nodes)
+
+    def wake_workers_of(self, run_ids: Iterable[str]) -> None:
+        """Wake the workers here that have to do with these runs. From any thread but the event loop's."""
+        try:
+            nodes = self.nodes_of(run_ids) if self.nodes_of is not None else None
+        except SQLAlchemyError:
+            nodes = None
+        self.wake_workers(nodes)
+
+    @contextmanager
+    def waiting(self, node_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set at changes of a node's wishes from now on. Inside the event loop only."""
+        event = asyncio.Event()
+        self._waiting.setdefault(node_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[node_id].discard(event)
+            if not self._waiting[node_id]:
+                del self._waiting[node_id]
 
     def _forget(self, run_id: str, viewer: Viewer) -> None:
         with self._lock:
@@ -142,10 +169,10 @@ class Hub:
             if viewers:
                 return
             del self._viewers[run_id]
-        self._watching_changed()
+        self._watching_changed(run_id)
 
-    def _watching_changed(self) -> None:
-        self.wake_workers()
+    def _watching_changed(self, run_id: str) -> None:
+        asyncio.get_running_loop().run_in_executor(None, self.wake_workers_of, [run_id])
         if self.peers is not None:
             self.peers.watching_changed()
 
@@ -153,8 +180,13 @@ class Hub:
         for viewer in tuple(self._viewers.get(run_id, ())):
             viewer.put(message)
 
+    def _fire(self, nodes: Collection[str] | None) -> None:
+        for node_id in tuple(self._waiting) if nodes is None else nodes:
+            for event in self._waiting.get(node_id, ()):
+                event.set()
+
     def _release(self) -> None:
-        self._wishes.fire()
+        self._fire(None)
         for viewers in tuple(self._viewers.values()):
             for viewer in tuple(viewers):
                 viewer.wake()
@@ -167,14 +199,3 @@ class Hub:
             loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop was closed in between: nobody is left to be told
             return
-
-
-class _Signal:
-    """An event that is replaced each time it fires, so that no waiter can miss or keep it."""
-
-    def __init__(self) -> None:
-        self.next = asyncio.Event()
-
-    def fire(self) -> None:
-        fired, self.next = self.next, asyncio.Event()
-        fired.set()

@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +29,8 @@ WATCHED_FOR_S = 10.0
 GATHER_S = 0.03
 """Changes within so short a time are told together."""
 ENTRIES_PER_MESSAGE = 60
+MOST_NAMED = 600
+"""Nodes; to wake more of them, all are woken."""
 CLOSE_WITHIN_S = 2.0
 """A store that does not answer must not keep the dashboard from ending."""
 
@@ -42,8 +44,11 @@ class Listeners(Protocol):
     def watched_runs(self) -> list[str]:
         """The runs somebody looks at here."""
 
-    def wake_workers(self) -> None:
-        """Let the workers that wait here look again."""
+    def wake_workers(self, nodes: Collection[str] | None = None) -> None:
+        """Let the workers of these nodes (None: of all) that wait here look again."""
+
+    def wake_workers_of(self, run_ids: Iterable[str]) -> None:
+        """Let those that have to do with these runs look again."""
 
 
 class Peers:
@@ -56,7 +61,8 @@ class Peers:
         self._changed = threading.Condition()
         self._to_tell: dict[str, set[str]] = {}
         self._nodes_to_tell: set[str] = set()
-        self._has_wishes = False
+        self._woken: set[str] = set()
+        self._all_woken = False
         self._to_read: set[str] = set()
         self._announced: dict[str, float] = {}
         self._watched_elsewhere: dict[str, float] = {}
@@ -122,10 +128,11 @@ class Peers:
                 self._to_tell.setdefault(run_id, set()).add(kind)
                 self._changed.notify_all()
 
-    def tell_wishes(self) -> None:
-        """What some node should run is different."""
+    def tell_wishes(self, nodes: Collection[str] | None) -> None:
+        """What these nodes (None: any) should run is different."""
         with self._changed:
-            self._has_wishes = True
+            self._woken |= set(nodes or ())
+            self._all_woken |= nodes is None or len(self._woken) > MOST_NAMED
             self._changed.notify_all()
 
     def tell_registered(self, node_id: str) -> None:
@@ -152,8 +159,9 @@ class Peers:
     def _take_in(self, said: dict[str, Any]) -> None:
         for node_id in said.get("nodes", ()):
             self.on_node(node_id)
-        if said.get("wishes"):
+        if said.get("wake all"):
             self._hub.wake_workers()
+        self._hub.wake_workers(said.get("wake", ()))
         self._note_watched(said.get("watching", ()))
         for run_id, kinds in said.get("runs", {}).items():
             self._changed_elsewhere(run_id, kinds)
@@ -167,7 +175,7 @@ class Peers:
             for kind in EVERYTHING:
                 self.tell(run_id, kind)
         if new:
-            self._hub.wake_workers()
+            self._hub.wake_workers_of(new)
 
     def _changed_elsewhere(self, run_id: str, kinds: Iterable[str]) -> None:
         self.on_run(run_id)
@@ -205,18 +213,19 @@ class Peers:
                 time.sleep(1.0)
 
     def _has_something(self) -> bool:
-        waiting = self._to_tell or self._to_read or self._nodes_to_tell or self._has_wishes
+        waiting = self._to_tell or self._to_read or self._nodes_to_tell or self._woken or self._all_woken
         return bool(waiting) or self._is_closed or bool(self._unannounced())
 
     def _pass_on(self) -> None:
         with self._changed:
             runs, self._to_tell = self._to_tell, {}
             nodes, self._nodes_to_tell = self._nodes_to_tell, set()
-            wishes, self._has_wishes = self._has_wishes, False
+            woken, self._woken = self._woken, set()
+            all_woken, self._all_woken = self._all_woken, False
             to_read, self._to_read = self._to_read, set()
             watching = self._unannounced()
             self._announced |= dict.fromkeys(watching, time.monotonic())
-        for message in self._messages(runs, nodes, wishes, watching):
+        for message in self._messages(runs, nodes, set() if all_woken else woken, all_woken, watching):
             self._channel.send(message)
         for run_id in to_read:
             self._deliver_points(run_id)
@@ -226,18 +235,24 @@ class Peers:
         return [run for run in self._hub.watched_runs() if self._announced.get(run, float("-inf")) <= due]
 
     def _messages(
-        self, runs: dict[str, set[str]], nodes: set[str], wishes: bool, watching: list[str]
+        self,
+        runs: dict[str, set[str]],
+        nodes: set[str],
+        woken: set[str],
+        all_woken: bool,
+        watching: list[str],
     ) -> Iterator[str]:
-        if not (runs or nodes or wishes or watching):
+        if not (runs or nodes or woken or all_woken or watching):
             return
         size = ENTRIES_PER_MESSAGE
-        longest = max(len(runs), len(nodes), len(watching), 1)
+        longest = max(len(runs), len(nodes), len(woken), len(watching), 1)
         for start in range(0, longest, size):
             said: dict[str, object] = {"from": self._name}
             said["runs"] = {run: sorted(kinds) for run, kinds in list(runs.items())[start : start + size]}
             said["nodes"] = sorted(nodes)[start : start + size]
             said["watching"] = watching[start : start + size]
-            said["wishes"] = wishes and start == 0
+            said["wake"] = sorted(woken)[start : start + size]
+            said["wake all"] = all_woken and start == 0
             text = json.dumps({name: value for name, value in said.items() if value})
             assert len(text) < LARGEST_MESSAGE_BYTES
             yield text

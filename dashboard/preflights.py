@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from db import checks, gate
 from db.engine import Store
@@ -15,13 +15,13 @@ from db.views import CheckView
 class Preflights:
     """Safe to use from any thread."""
 
-    def __init__(self, store: Store, wishes_changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, wishes_changed: Callable[[Collection[str] | None], None]) -> None:
         self._store, self._wishes_changed = store, wishes_changed
 
     def ask(self, nodes: list[str] | None, bandwidth: bool, now: float) -> int:
         """Ask nodes, by name or id (None: all that are alive). Raises NoSuchNode, Refused."""
         check_id = checks.ask(self._store, nodes, bandwidth, now)
-        self._wishes_changed()
+        self._wishes_changed(checks.node_ids(self._store, check_id))
         return check_id
 
     def all(self) -> list[CheckView]:
@@ -47,12 +47,12 @@ class Preflights:
         """Take an answer; returns the ids of the runs that went on by it."""
         moved, run_ids = gate.check_answered(self._store, node_id, check_id, said, now)
         if moved:
-            self._wishes_changed()
+            self._wishes_changed(checks.node_ids(self._store, check_id))
         return run_ids
 
     def tick(self, now: float) -> list[str]:
         """Go on without nodes that are too late; returns the ids of the runs that went on by it."""
         moved, run_ids = gate.checks_overdue(self._store, now)
         if moved:
-            self._wishes_changed()
+            self._wishes_changed(None)
         return run_ids

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -59,7 +60,10 @@ from db.engine import StoreUnusable
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
 SHUTDOWN_S = 2
-MOST_CONNECTIONS = 2000
+MOST_CONNECTIONS = 20_000
+"""A worker keeps two to four, a page one or two."""
+OTHER_FILES = 500
+"""Open files that are no connections: the store, logs, checkpoints on their way."""
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
     worker,  # first: routes are tried in this order, and workers ask most often
@@ -249,10 +253,26 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         ws_per_message_deflate=False,
         ws_ping_interval=20,
         ws_ping_timeout=20,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=most_connections(),
         timeout_keep_alive=65,
         timeout_graceful_shutdown=SHUTDOWN_S,
         h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+def most_connections() -> int:
+    """As many as the system lets this process have open; it is asked for more than the usual 1,024 first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        MOST_CONNECTIONS
+        if soft == resource.RLIM_INFINITY
+        else max(100, min(MOST_CONNECTIONS, soft - OTHER_FILES))
     )
 
 

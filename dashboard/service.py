@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from dashboard import interpreters
@@ -49,6 +50,7 @@ class Service(Membership):
         super().__init__(settings, store, clock or Clock())
         self.lease = Lease(self.clock(), queries.last_word(store) or 0.0)
         self.hub = Hub()
+        self.hub.nodes_of = partial(nodes.nodes_of_runs, store)
         name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
         self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
@@ -115,7 +117,7 @@ class Service(Membership):
     def ask_stacks(self, run_id: str) -> StacksView:
         """Ask every rank of a live run where it stands."""
         ranks.request_stacks(self.store, run_id, self.clock())
-        self.hub.wishes_changed()
+        self.hub.wishes_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
 
     def delete(self, run_id: str) -> RunView:
@@ -187,7 +189,7 @@ class Service(Membership):
             pause_s = spent_s / SCHEDULING_SHARE if spent_s > SHORT_SCHEDULING_S else 0.0
             self._schedule_from = time.monotonic() + pause_s
         if changed:
-            self.hub.wishes_changed()
+            self.hub.wishes_of_runs_changed(changed)
         for run_id in changed:
             self.run_changed(run_id)
 
@@ -229,10 +231,12 @@ class Service(Membership):
         return wished, any(self.hub.watched(a.run_id) for a in wished)
 
     def part_changed(self, fence: int) -> None:
-        """A worker reported: its node's wishes may differ, devices may be free."""
-        self.hub.wishes_changed()
+        """A worker reported: the wishes of its run's nodes may differ, devices may be free."""
+        run_id = self.run_of(fence)
+        if run_id is not None:
+            self.hub.wishes_of_runs_changed([run_id])
         self.schedule_in_turn()
-        if run_id := self.run_of(fence):
+        if run_id is not None:
             self.run_changed(run_id)
 
     def checkpoint_stored(self, run_id: str, checkpoint_id: int) -> None:
@@ -243,7 +247,7 @@ class Service(Membership):
         if elastic.resize_at_checkpoint(
             self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s
         ):
-            self.hub.wishes_changed()
+            self.hub.wishes_of_runs_changed([run_id])
             self.run_changed(run_id)
 
     def file_grew(self, fence: int) -> None:
@@ -310,7 +314,7 @@ class Service(Membership):
             return
         changed = self._lost_nodes.judge(self.store, now, self.settings.lost_after_s)
         if changed:
-            self.hub.wishes_changed()
+            self.hub.wishes_of_runs_changed(changed)
             self.schedule()
         for run_id in changed:
             self.run_changed(run_id)
@@ -343,7 +347,7 @@ class Service(Membership):
         return view
 
     def _wished(self, run_id: str) -> RunView:
-        self.hub.wishes_changed()
+        self.hub.wishes_of_runs_changed([run_id])
         self.schedule()
         self.run_changed(run_id)
         return self.run(run_id)

@@ -76,6 +76,12 @@ def wishes(store: Store, node_id: str) -> list[CheckWish]:
         return [_wish(check, _parts(session, check), node_id) for check in found]
 
 
+def node_ids(store: Store, check_id: int) -> list[str]:
+    """The nodes that take part in a preflight."""
+    with store.read() as session:
+        return list(session.scalars(select(CheckPart.node_id).where(CheckPart.check_id == check_id)))
+
+
 def answered(session: Session, node_id: str, check_id: int, said: CheckAnswer, now: float) -> Check | None:
     """Take a node's answer; returns the check when it goes on by it. Late and repeated ones change nothing."""
     check = session.get(Check, check_id)

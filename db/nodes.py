@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.hosts import LOST_AFTER_S
-from db.models import Attempt, Node, Part
+from db.models import Attempt, Job, Node, Part
 from db.requests import WrongState, node_named
 from db.states import LIVE_STATES, NodeFacts, NodeLoad
 
@@ -115,6 +115,19 @@ def remove_node(store: Store, node: str, now: float) -> tuple[str, str]:
             )
         found.removed_at = now
         return found.id, found.name
+
+
+def nodes_of_runs(store: Store, run_ids: Iterable[str]) -> set[str]:
+    """Every node that had a part of one of these runs, and gateways that submitted a job for one."""
+    wanted = list(run_ids)
+    parts = select(Part.node_id).join(Attempt, Attempt.fence == Part.fence)
+    gateways = select(Job.gateway_id).join(Attempt, Attempt.fence == Job.fence)
+    with store.read() as session:
+        return {
+            node_id
+            for query in (parts, gateways)
+            for node_id in session.scalars(query.where(Attempt.run_id.in_(wanted)).distinct())
+        }
 
 
 def node_seen(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:

@@ -74,16 +74,17 @@ async def wishes(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait
     service.registry.seen(node_id)
-    while True:
-        changed = service.hub.wishes()
-        current, text = await threads.run(_wishes, service, node_id)
-        left_s = ends_at - loop.time()
-        if current != version or left_s <= 0 or service.hub.closing:
-            return Response(text, media_type="application/json")
-        try:
-            await asyncio.wait_for(changed.wait(), left_s)
-        except TimeoutError:
-            service.registry.seen(node_id)
+    with service.hub.waiting(node_id) as changed:
+        while True:
+            changed.clear()
+            current, text = await threads.run(_wishes, service, node_id)
+            left_s = ends_at - loop.time()
+            if current != version or left_s <= 0 or service.hub.closing:
+                return Response(text, media_type="application/json")
+            try:
+                await asyncio.wait_for(changed.wait(), left_s)
+            except TimeoutError:
+                service.registry.seen(node_id)
 
 
 @router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Callable
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -193,15 +194,38 @@ def test_a_publication_from_any_thread_arrives_and_after_the_end_nothing_breaks(
         with hub.viewer("r") as viewer:
             threading.Thread(target=hub.publish, args=("r", {"type": "run"})).start()
             assert await viewer.take() == [{"type": "run"}]
-            waiting = hub.wishes()
-            threading.Thread(target=hub.close).start()
-            await waiting.wait()
+            with hub.waiting("n1") as waiting:
+                threading.Thread(target=hub.close).start()
+                await waiting.wait()
             assert await viewer.take() == []
             assert hub.closing
 
     asyncio.run(scenario())
     hub.publish("r", {"type": "run"})
     hub.wishes_changed()
+
+
+def test_only_the_workers_concerned_are_woken() -> None:
+    hub = Hub()
+    hub.nodes_of = lambda run_ids: {"r": ["n1"]}.get(*run_ids, [])
+
+    async def woken_by(change: Callable[[], None]) -> list[str]:
+        with hub.waiting("n1") as one, hub.waiting("n1") as another, hub.waiting("n2") as other:
+            await asyncio.to_thread(change)
+            await asyncio.sleep(0)
+            return [
+                name for name, it in (("one", one), ("another", another), ("other", other)) if it.is_set()
+            ]
+
+    async def scenario() -> None:
+        hub.start()
+        assert await woken_by(lambda: hub.wishes_of_runs_changed(["r"])) == ["one", "another"]
+        assert await woken_by(lambda: hub.wishes_of_runs_changed(["new"])) == []
+        assert await woken_by(lambda: hub.wishes_changed(["n2", "gone"])) == ["other"]
+        assert await woken_by(hub.wishes_changed) == ["one", "another", "other"]
+
+    asyncio.run(scenario())
+    assert hub._waiting == {}
 
 
 def test_text_is_put_together_across_pieces() -> None:

@@ -12,6 +12,7 @@ from db.nodes import (
     Registration,
     TurnedAway,
     node_of_token,
+    nodes_of_runs,
     register_node,
     remove_node,
 )
@@ -115,6 +116,14 @@ def test_a_removed_nodes_token_and_identity_end_and_its_name_is_free(store):
     with pytest.raises(IdentityEnded, match=r"delete node/node.json"):
         register_node(store, facts(instance_id="i2"), Claim(first.node_id), 61.0)
     assert register_node(store, facts(), None, 62.0).node_id != first.node_id
+
+
+def test_the_nodes_of_runs_are_those_that_have_or_had_a_part(cluster):
+    run_id = cluster.launch()
+    register_node(cluster.store, facts("gpu-2"), None, 100.0)
+    cluster.report(cluster.wished()[0].fence, "succeeded")
+    assert nodes_of_runs(cluster.store, [run_id, "unknown"]) == {cluster.node_id}
+    assert nodes_of_runs(cluster.store, []) == set()
 
 
 def proof(registration: Registration) -> Claim:
