@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import random
 import threading
@@ -28,6 +29,7 @@ from worker.checkpoints import CheckpointWatch
 from worker.client import Client, ServerAway
 from worker.handover import Handover
 
+torch = pytest.importorskip("torch")
 MIB = 1024 * 1024
 PART_BYTES = 5 * MIB
 """No bucket takes smaller ones, but for the last."""
@@ -491,3 +493,22 @@ def test_the_doctor_tries_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyP
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     assert "has no credentials" in doctor._checkpoints()[1]
+
+
+def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> None:
+    buffer = io.BytesIO()
+    torch.save({"module.w": torch.ones(3)}, buffer)
+    node, part = stage.spool.node, stage.spool.part
+    checkpoint_id = node.store_checkpoint(part, buffer.getvalue(), "work/last.pt")
+    url = f"/api/checkpoints/{checkpoint_id}/file"
+    answer = stage.dashboard.http.get(url, params={"prefix": "strip"})
+    assert list(torch.load(io.BytesIO(answer.content), weights_only=True)) == ["w"]
+    left = [path.name for path in stage.dashboard.service.files.rewritten.iterdir()]
+    assert len(left) == 2 and not [name for name in left if "copy" in name]
+    stage.bucket.server.stop()
+    try:
+        assert stage.dashboard.http.get(url, params={"prefix": "strip"}).content == answer.content
+        refused = stage.dashboard.http.get(url, params={"format": "safetensors"})
+        assert refused.status_code == 503 and "cannot be reached" in refused.json()["detail"]["message"]
+    finally:
+        stage.bucket.server.start()
