@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 UNTIL_TOLD = Path(__file__).parent / "scripts" / "until_told.py"
 ALONE = Path(__file__).parent / "scripts" / "until_told_alone.py"
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
-GONE_WITHIN_S = 15.0
-"""From the end of one rank to the last process elsewhere; seconds, but these cores are shared."""
+GONE_WITHIN_S = 30.0
+"""From the end of one rank to the last process elsewhere; 3 s on a quiet machine, but these cores are shared."""
 Kill = Callable[[Host, str], None]
 
 
@@ -155,11 +155,9 @@ LONG = pytest.mark.long
     [
         pytest.param(kill_rank, 1, "rank 1 on host. was killed", id="rank-1"),
         pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0", marks=LONG),
-        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1", marks=LONG),
+        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1"),
         pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0", marks=LONG),
-        pytest.param(
-            kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1", marks=LONG
-        ),
+        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
         pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0", marks=LONG),
     ],
 )
@@ -179,7 +177,6 @@ def test_what_dies_on_one_host_ends_the_run_on_all(
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
-@LONG
 def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
     hosts: Hosts, tmp_path: Path
 ) -> None:
