@@ -96,10 +96,13 @@ def other_nodes(
 def _extra(
     want: Want, here: Collection[str], known: Sequence[Host], queue: Sequence[Want], now: float
 ) -> set[str]:
-    """Nodes beside its own that are free and nobody who waits needs: asked as the last of its priority."""
+    """Nodes beside its own that are free and nobody who waits needs: asked as the last of its priority. While
+    somebody else could start, who does so next, there are none."""
     last = replace(want, fewest_nodes=1, created_at=math.inf)
-    placed = place([*queue, last], known, now).placed.get(last.fence, [])
-    return {placement.node_id for placement in placed} - set(here)
+    placed = place([*queue, last], known, now).placed
+    if set(placed) != {last.fence}:
+        return set()
+    return {placement.node_id for placement in placed[last.fence]} - set(here)
 
 
 def _without(host: Host, run_id: str) -> Host:
