@@ -15,6 +15,7 @@ from db.views import DeviceView, NodeView
 
 _DIGITS = re.compile(r"(\d+)")
 CLOCK_AGREES_S = 1.0
+MOST_SILENT_LINES = 3
 MOST_CELLS = 256
 """Of one node; a machine that offers more slots is shown in part."""
 
@@ -56,7 +57,7 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
             {"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants
         ],
         "nodes": [_node(node, places) for node in ordered],
-        "notices": [{"node": n.id, "name": n.name, "text": text} for n in ordered for text in notices(n)],
+        "notices": attention(ordered),
     }
 
 
@@ -77,6 +78,22 @@ def summary(nodes: Sequence[NodeView]) -> str:
         if states[state]
     ]
     return f"{plural(len(nodes), 'node')}: {', '.join(said)}"
+
+
+def attention(nodes: Sequence[NodeView]) -> list[dict[str, str]]:
+    """What somebody should look at, one thing a line; nodes that fell silent together are one thing."""
+    told: list[dict[str, str]] = []
+    many = {
+        state
+        for state, found in Counter(node.state for node in nodes).items()
+        if state != "alive" and found > MOST_SILENT_LINES
+    }
+    for state in sorted(many):
+        silent = [node for node in nodes if node.state == state]
+        name = f"{'All' if len(silent) == len(nodes) > 1 else ''} {plural(len(silent), 'node')}".strip()
+        told.append({"state": state, "name": name, "text": _together(state, silent, nodes)})
+    single = [node for node in nodes if node.state not in many]
+    return told + [{"node": n.id, "name": n.name, "text": text} for n in single for text in notices(n)]
 
 
 def notices(node: NodeView) -> list[str]:
@@ -129,6 +146,14 @@ def _free(nodes: Sequence[NodeView]) -> str:
 
 def _silence(state: str, silent_s: float) -> str:
     return f"{'Lost: not' if state == 'lost' else 'Not'} heard for {duration_words(silent_s)}."
+
+
+def _together(state: str, silent: Sequence[NodeView], nodes: Sequence[NodeView]) -> str:
+    last_s = duration_words(min(node.silent_s for node in silent))
+    said = f"{'Lost' if state == 'lost' else 'No contact'}; the last was heard {last_s} ago."
+    if any(node.state == "alive" for node in nodes):
+        return said
+    return said + " No node is in contact: look at this machine's own network first. What trains goes on."
 
 
 def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:

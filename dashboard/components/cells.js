@@ -126,7 +126,10 @@ class Cells {
     this._notices.hidden = !notices.length;
     const isAll = this._allNotices || notices.length <= MOST_NOTICES + 1;
     const shown = isAll ? notices : notices.slice(0, MOST_NOTICES);
-    const items = shown.map(({ node, name, text }) => el('li', {}, el('button', { type: 'button', text: name, onclick: () => this._select(node) }), el('span', { text })));
+    const items = shown.map(({ node, state, name, text }) => {
+      const onclick = () => (node ? this._select(node) : this._filters.only(state));
+      return el('li', {}, el('button', { type: 'button', text: name, onclick }), el('span', { text }));
+    });
     if (shown.length < notices.length) {
       const showAll = () => { this._allNotices = true; this._noticesKey = ''; this._showNotices(this._picture.notices); };
       items.push(el('li', {}, el('button', { type: 'button', text: `and ${notices.length - shown.length} more`, onclick: showAll })));

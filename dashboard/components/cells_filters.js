@@ -88,6 +88,12 @@ export class CellsFilters {
     this._group.value = this._filter.group;
   }
 
+  /** Show the nodes in that state alone. */
+  only(state) {
+    this._filter.states = [state];
+    this._changed();
+  }
+
   _toggleState(state) {
     const { states } = this._filter;
     this._filter.states = states.includes(state) ? states.filter((other) => other !== state) : [...states, state];

@@ -14,7 +14,7 @@ export const USED = 4;
  *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells: any[][]}} Node
  * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string,
  *            runs: {id: string, name: string, state: string, colour: number}[],
- *            notices: {node: string, name: string, text: string}[]}} Picture
+ *            notices: {node?: string, state?: string, name: string, text: string}[]}} Picture
  * @typedef {{text: string, states: string[], run: string|null, group: string}} Filter
  */
 

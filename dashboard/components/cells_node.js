@@ -5,6 +5,8 @@ import { PERCENT, RANK, RUN, spoken, STATE } from './cells_model.js';
 
 /** Colours that runs take turns with; the same as the charts have. */
 export const COLOURS = 8;
+/** More devices than this are drawn small. */
+const MANY = 16;
 const LOADS = ['CPU', 'memory', 'disk'];
 
 export class NodeCells {
@@ -35,6 +37,7 @@ export class NodeCells {
     setText(this._about, [node.kinds, node.address].filter(Boolean).join(' · '));
     while (this._strip.childElementCount > node.cells.length) this._strip.lastChild.remove();
     while (this._strip.childElementCount < node.cells.length) this._strip.append(el('span', {}));
+    this._strip.classList.toggle('many', node.cells.length > MANY);
     node.cells.forEach((cell, at) => showCell(this._strip.children[at], picture, cell));
     this._more.hidden = !node.more;
     setText(this._more, node.more ? `+${node.more}` : '');

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import update
+from streamlit.runtime import Runtime
 
 from dashboard.clock import LEASE_S, Lease
 from dashboard.server import Server, create_app, uvicorn_config
@@ -52,6 +53,7 @@ def browsed(service: Service) -> Iterator[Browsed]:
             speaking.join()
         server.should_exit = True
         serving.join()
+        Runtime._instance = None  # Streamlit has one in a process, and never lets go of it
 
 
 def opened(data: Path) -> Service:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dashboard.api.cluster import Pictures
-from dashboard.cluster import Cell, by_number, cell, notices, picture, summary
+from dashboard.cluster import Cell, attention, by_number, cell, notices, picture, summary
 from db.occupants import Occupant
 from db.spec import rank_at
 from db.views import DeviceView, NodeView
@@ -76,6 +76,17 @@ def test_a_silent_node_says_what_it_has_before_anything_it_once_said():
     silent = node(load=told, state="no contact", silent_s=14.2)
     assert notices(silent) == ["Not heard for 14 s. 1 run has devices there."]
     assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: not heard for 2 h."]
+
+
+def test_nodes_that_fell_silent_together_are_one_line():
+    lost = [node(f"gpu-{n}", state="lost", silent_s=4000.0 + n) for n in range(5)]
+    (line,) = attention(lost)
+    assert line["name"] == "All 5 nodes" and line["state"] == "lost"
+    assert line["text"].startswith("Lost; the last was heard 66 min ago. No node is in contact: look at this")
+    some, own = attention([*lost, node("z", load={"notice": "The disk is nearly full."})])
+    assert (some["name"], some["text"]) == ("5 nodes", "Lost; the last was heard 66 min ago.")
+    assert own == {"node": "z", "name": "z", "text": "The disk is nearly full."}
+    assert [line["name"] for line in attention(lost[:2])] == ["gpu-0", "gpu-1"]
 
 
 def test_an_interpreter_that_cannot_train_is_a_notice():
