@@ -142,6 +142,29 @@ class Host:
         rule = f"INPUT -i lan0 -p tcp --dport {port} -j DROP"
         _run("nsenter", "--target", str(self.pid), "--net", "iptables", "-I", *rule.split())
 
+    def block_all_but(self, port: int) -> None:
+        """As a firewall does that lets others in at one port only."""
+        self._on_it("iptables", "-I", *f"INPUT -i lan0 -p tcp --syn ! --dport {port} -j DROP".split())
+
+    def unblock(self) -> None:
+        """Let everybody in again."""
+        self._on_it("iptables", "-F", "INPUT")
+
+    def fill_disk(self, folder: Path) -> None:
+        """Give a folder a disk of its own, of one MiB."""
+        self._on_it("mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder))
+
+    def replace_file(self, path: Path, other: Path) -> None:
+        """What the other hosts have at a path, this one has differently."""
+        self._on_it("mount", "--bind", str(other), str(path))
+
+    def unmount(self, path: Path) -> None:
+        """As before `fill_disk` and `replace_file`."""
+        self._on_it("umount", "--lazy", str(path))
+
+    def _on_it(self, *argv: str) -> None:
+        _run("nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", *argv)
+
     def default_route(self, interface: str) -> None:
         """Lead what has no other way through another network card."""
         self.ip(f"route replace default dev {interface}")
@@ -261,13 +284,13 @@ class Hosts(Product):
         self._ours("dashboard", "--host", "0.0.0.0", "--port", str(PORT), host=self.hosts[0])
         wait_for(self._answers, "the dashboard to answer", explain=self.tail)
 
-    def start_worker(self, host: Host) -> None:
+    def start_worker(self, host: Host, env: dict[str, str] | None = None) -> None:
         """As one joins: the server's address, and a token from the environment. On the server's own host it goes
         by the loopback, as `rankzero up` has it."""
         url = f"http://127.0.0.1:{PORT}" if host is self.hosts[0] else self.url
         join = {"RANKZERO_TOKEN": (self.data / "join-token").read_text().strip()}
         options = ["--server", url, "--slots", str(self.slots)]
-        self._ours("worker", *options, host=host, env=join)
+        self._ours("worker", *options, host=host, env=join | (env or {}))
 
     def wait_for_nodes(self) -> None:
         """Until every host is a node that is alive."""
