@@ -10,6 +10,7 @@ import typer
 
 from dashboard.commands.following import describe
 from dashboard.commands.options import Data, Json, RunId, run_path, server_at
+from dashboard.commands.preflight import print_matrix
 from dashboard.commands.printing import print_facts, print_json, print_table, printable, say
 from dashboard.views import formats
 
@@ -65,10 +66,13 @@ def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """Show one run whole."""
     server = server_at(data)
     found = server.get(run_path(run))
+    checked = server.get(run_path(run, "preflight")) if found["nodes"] > 1 else None
     if as_json:
-        print_json(found)
-    else:
-        print_run(found, server.address.url)
+        print_json(found | {"preflight": checked})
+        return
+    print_run(found, server.address.url)
+    if checked is not None and found["reason"] == "preflight":
+        print_matrix(checked)
 
 
 def print_run(run: dict[str, Any], url: str) -> None:

@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import service
+from dashboard.check_picture import picture, verdict
+from dashboard.components.preflight import preflight
 from dashboard.interpreters import described
 from dashboard.views import style
 from dashboard.views.formats import as_text, clock_time, duration, plural
@@ -26,6 +28,7 @@ SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 @style.readable_without_store
 def history(run_id: str) -> None:
     """What happened when, newest first."""
+    _preflight(run_id)
     zone = browser_zone()
     found = queries.history(service.current().store, run_id)
     newest = found[-MOST_LINES:]
@@ -33,6 +36,17 @@ def history(run_id: str) -> None:
     table("history", ("When", ">Attempt", "What"), rows)
     if len(found) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(found)} lines; the API has them all.")
+
+
+def _preflight(run_id: str) -> None:
+    """What the nodes of the latest attempt found before they might start; open where it says why they did not."""
+    current = service.current()
+    found = current.preflight_of_run(run_id)
+    if found is None:
+        return
+    label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(found)]
+    with st.expander(f"Preflight: {label}", expanded=bool(found.failed)):
+        preflight(picture(found, current.clock()), key="run_preflight")
 
 
 @st.fragment(run_every=5)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from dashboard import cli
+from db.states import NodeCheck
 from tests.dashboard.running import FakeNode, Running
+from tests.db.test_preflight import GOOD, way
 from worker.checks import Checks
 from worker.client import ServerAway
 from worker.preparation import Node
@@ -82,6 +84,25 @@ def test_a_red_cell_is_exit_code_1_and_told_with_its_mend(nodes, rankzero, dashb
     assert code == 1
     assert "RED   interpreter, gpu-3: The interpreter /nowhere/python does not exist" in out
     assert "gpu-2" not in out
+
+
+def test_a_run_that_may_not_start_shows_its_cells(dashboard, rankzero) -> None:
+    first, second = dashboard.node("gpu-1"), dashboard.node("gpu-2")
+    run_id = dashboard.launch(nodes=2)
+    endpoint = {"master_addr": "10.0.0.1", "master_port": 4711}
+    first.report(first.part(), "starting", preflight=NodeCheck(**GOOD), **endpoint)
+    silent = way(trouble="silent", problem="no answer in 2 s")
+    assert (
+        second.report(second.part(), "starting", preflight=NodeCheck(**GOOD | {"reached": [silent]}))
+        == "failed"
+    )
+    shown = json.loads(rankzero("show", run_id, "--json")[1])
+    (cell,) = (cell for cell in shown["preflight"]["cells"] if cell["state"] == "failed")
+    assert (cell["row"], cell["node"], cell["peer"]) == ("reach", "gpu-2", "gpu-1")
+    out = rankzero("show", run_id)[1]
+    assert "RED   reach, gpu-2 → gpu-1: no answer in 2 s at 10.0.0.1:4711. A firewall" in out
+    alone = dashboard.launch(nodes=1)
+    assert json.loads(rankzero("show", alone, "--json")[1])["preflight"] is None
 
 
 def test_who_does_not_exist_is_not_asked(dashboard, rankzero) -> None:
