@@ -62,6 +62,11 @@ class Refusal:
 
 
 UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
+NO_JOIN_TOKEN = Refusal(
+    401,
+    "This is no join token of this dashboard. Make one on its Nodes page, "
+    "or with `rankzero token --join --expires 24h`.",
+)
 
 
 class Guard:
@@ -112,6 +117,8 @@ class Guard:
         if isinstance(principal, Refusal):
             return principal
         if principal is None:
+            if scope["path"] == REGISTER and "authorization" in headers:
+                return NO_JOIN_TOKEN
             is_public = scope["type"] == "http" and (scope["method"], scope["path"]) in PUBLIC
             return NOBODY if is_public else UNKNOWN
         return _forbidden(principal, scope, headers) or principal

@@ -60,6 +60,13 @@ def test_a_made_token_opens_nothing_but_the_door_of_workers(dashboard: Running) 
     )
 
 
+def test_a_worker_with_a_wrong_token_is_told_where_to_get_one(dashboard: Running) -> None:
+    with pytest.raises(
+        Unauthorized, match=r"This is no join token of this dashboard\. Make one on its Nodes page"
+    ):
+        joining(dashboard, "rzjoin-00000000-aaaaaaaaaaaaaaaaaaaaaaaa", "n1")
+
+
 def test_a_wish_that_cannot_be_is_refused(dashboard: Running) -> None:
     assert dashboard.http.post("/api/join-tokens", json={"ttl_s": 5}).status_code == 422
     assert dashboard.http.post("/api/join-tokens", json={"ttl": 5}).status_code == 422
@@ -131,6 +138,13 @@ def test_a_node_comes_back_with_its_own_token_when_its_join_token_has_ended(dash
     with pytest.raises(Unauthorized):
         node.client.register(node.facts, back.node_id, own)
     assert dashboard.http.get("/api/join-tokens").json()[0]["uses"] == 1
+
+
+def test_a_nodes_own_token_makes_it_no_other_node(dashboard: Running, node: FakeNode) -> None:
+    other = dashboard.node("n1")
+    back = node.client.register(node.facts, other.identity.node_id, node.client.token)
+    assert back.node_id == node.identity.node_id
+    assert other.client.wishes(None, 0).assignments == []
 
 
 def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(

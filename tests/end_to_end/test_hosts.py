@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -91,6 +92,24 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
     wait_for(
         lambda: shown_addresses(hosts) == addresses, "the addresses among each other", explain=hosts.tail
     )
+
+
+def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(hosts: Hosts) -> None:
+    made = hosts.request("POST", "/api/join-tokens", json={"ttl_s": 600}).json()
+    assert (made["url"], made["warning"]) == (hosts.url, None)
+    line = f"exec env {made['command']} --name third --slots 1 --data {hosts[1].home / 'third'}"
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    worker = hosts[1].start("sh", "-c", line, env=path)
+
+    def third() -> dict[str, Any] | None:
+        return next((node for node in hosts.get("/api/nodes") if node["name"] == "third"), None)
+
+    wait_for(lambda: third() or worker.poll() is not None, "the new node", explain=hosts.tail)
+    assert hosts.get("/api/join-tokens")[0]["uses"] == 1
+    assert hosts.request("DELETE", "/api/nodes/third").json() == {"name": "third"}
+    assert third() is None
+    assert worker.wait(60) == 1
+    assert "rankzero worker: Node third was removed at" in hosts[1].log.read_text()
 
 
 def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> None:
