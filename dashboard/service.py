@@ -27,8 +27,7 @@ from dashboard.settings import MIB, Settings
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.places import Places
-from db import elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
-from db.contact import SILENT_AFTER_S
+from db import contact, elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.lost import LostNodes
 from db.nodes import Claim, Registration
@@ -299,11 +298,11 @@ class Service(Membership):
         silent = set()
         for live in queries.live_attempts(self.store):
             key = (live.run_id, live.attempt)
-            is_silent = now - live.last_heard > SILENT_AFTER_S
+            is_silent = now - live.last_heard > contact.SILENT_AFTER_S
             if is_silent:
                 silent.add(key)
             if is_silent != (key in self._silent):
-                self._contact_changed(live, now - live.last_heard if is_silent else None)
+                self._contact_changed(live, now if is_silent else None)
             elif is_silent:
                 self.hub.publish(live.run_id, {"type": "run"})  # for how long it has been silent
         self._silent = silent
@@ -319,8 +318,11 @@ class Service(Membership):
         for run_id in changed:
             self.run_changed(run_id)
 
-    def _contact_changed(self, live: LiveAttempt, silent_s: float | None) -> None:
-        said = "in contact again" if silent_s is None else f"no contact with its node for {silent_s:.0f} s"
+    def _contact_changed(self, live: LiveAttempt, silent_at: float | None) -> None:
+        said = "in contact again"
+        if silent_at is not None:
+            silent_s = silent_at - live.last_heard
+            said = f"no contact with {contact.who_is_silent(self.store, live.fence, silent_at)} for {silent_s:.0f} s"
         if self.peers is None or self.peers.leads:  # the other dashboards see it as well
             progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
         log.warning("run %s/%d: %s", live.run_id, live.attempt, said)

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.agreement import names
+from db.engine import Store
 from db.models import Node, Part
 from db.states import TERMINAL_STATES
 
@@ -34,6 +35,12 @@ def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, li
     for fence, name, last_seen in session.execute(query):
         found.setdefault(fence, []).append(Awaited(name, max(0.0, now - last_seen)))
     return found
+
+
+def who_is_silent(store: Store, fence: int, now: float) -> str:
+    """The names of an attempt's nodes without a word."""
+    with store.read() as session:
+        return names([each.node for each in silent_nodes(awaited(session, [fence], now).get(fence, []))])
 
 
 def silent_nodes(nodes: Sequence[Awaited]) -> list[Awaited]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db import starting
 from db.agreement import names
 from db.contact import SILENT_AFTER_S
 from db.engine import Store
 from db.models import Attempt, File, FindingRow, Node, Part, Run, Series
 from db.outcome import combine
 from db.requests import note
-from db.spec import RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, Reason, State
 
 STILL_AT_LEAST_S = 10.0
 """Points that nobody looks at come every five seconds."""
 STEPS_MISSED = 3
 """So many mean steps without one mean that nobody steps, where that is longer."""
+
+RESUME_IT = "Resume it from its latest checkpoint; with max_restarts a run goes on by itself."
+_SPAN_S = Series.last_wall - Series.first_wall
 
 Verdict = Literal["wait", "end", "write off"]
 
@@ -35,6 +36,8 @@ class Share:
     node: str
     silent_s: float
     has_ended: bool
+    has_failed: bool = False
+    """Or was stopped."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,17 @@ class Situation:
     """All that decides what becomes of an attempt with silent nodes."""
 
     shares: Sequence[Share]
-    ends_at_once: bool
-    """The run's policy: not even a rest that steps is waited for."""
     is_ending: bool
     """Somebody asked for it, or a part of it has failed."""
     has_started: bool
     still_s: float
     """For how long no rank that can be heard has made a step."""
-    patience_s: float
+    step_s: float = 0.0
+    """What a step takes in the mean."""
     is_hung: bool = False
     """A worker that can be heard says that its ranks hang."""
+    ends_at_once: bool = False
+    """The run's policy: not even a rest that steps is waited for."""
 
     def lost(self, lost_after_s: float) -> list[Share]:
         """Parts that nobody can ask any more."""
@@ -73,7 +77,8 @@ def verdict(now: Situation, lost_after_s: float, silent_after_s: float) -> Verdi
         return "end"
     if not rest or any(share.silent_s >= silent_after_s for share in living):
         return "wait"
-    return "end" if now.is_hung or now.still_s >= now.patience_s else "wait"
+    patience_s = max(lost_after_s, STILL_AT_LEAST_S, STEPS_MISSED * now.step_s)
+    return "end" if now.is_hung or now.still_s >= patience_s else "wait"
 
 
 class LostNodes:
@@ -87,76 +92,87 @@ class LostNodes:
         silent_after_s = min(SILENT_AFTER_S, lost_after_s)
         with store.read() as session:
             attempts = _with_silent_nodes(session, now - silent_after_s)
+            shares = _shares(session, [attempt.fence for attempt, _ in attempts], now)
             seen = {
-                each.fence: self._look(session, each, now, lost_after_s, silent_after_s) for each in attempts
+                attempt.fence: self._look(session, attempt, shares[attempt.fence], now, silent_after_s)
+                for attempt, _ in attempts
             }
         self._still = {fence: self._still[fence] for fence in seen}
-        judged = {fence: verdict(found, lost_after_s, silent_after_s) for fence, found in seen.items()}
         changed = []
-        for fence, found in judged.items():
-            if found != "wait" and (
-                run_id := _carry_out(store, fence, found, seen[fence], now, lost_after_s)
-            ):
-                changed.append(run_id)
+        for attempt, ends_at_once in attempts:
+            found = replace(seen[attempt.fence], ends_at_once=ends_at_once)
+            decided = verdict(found, lost_after_s, silent_after_s)
+            if decided != "wait" and _carry_out(store, attempt.fence, decided, found, now, lost_after_s):
+                changed.append(attempt.run_id)
         return changed
 
     def _look(
-        self, session: Session, attempt: Attempt, now: float, lost_after_s: float, silent_after_s: float
+        self, session: Session, attempt: Attempt, shares: Sequence[Share], now: float, silent_after_s: float
     ) -> Situation:
-        shares = _shares(session, attempt.fence, now)
         heard = [share.node_rank for share in shares if share.silent_s < silent_after_s]
-        moved, step_s = _movement(session, attempt.fence, heard)
+        moved, step_s = _movement(session, attempt.fence, heard) if heard else (None, 0.0)
         before, since = self._still.get(attempt.fence, (None, now))
         self._still[attempt.fence] = (moved, since if moved == before else now)
-        states = set(session.scalars(select(Part.state).where(Part.fence == attempt.fence)))
         return Situation(
             shares=shares,
-            ends_at_once=_spec(session, attempt).on_lost_node == "end",
-            is_ending=attempt.end_wished_at is not None or bool(states & {State.FAILED, State.STOPPED}),
-            has_started=starting.may_start(session, attempt.fence),
+            is_ending=attempt.end_wished_at is not None or any(share.has_failed for share in shares),
+            has_started=len(shares) == 1 or attempt.preflighted_at is not None,
             still_s=now - self._still[attempt.fence][1],
-            patience_s=max(lost_after_s, STILL_AT_LEAST_S, STEPS_MISSED * step_s),
-            is_hung=_is_hung(session, attempt.fence, heard),
+            step_s=step_s,
+            is_hung=bool(heard) and _is_hung(session, attempt.fence, heard),
         )
 
 
-def _with_silent_nodes(session: Session, silent_since: float) -> Sequence[Attempt]:
-    """Live attempts of which a live part is on a node not heard of since then."""
+def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Attempt, bool]]:
+    """Live attempts of which a live part is on a node not heard of since then, and whether their run is to be
+    ended with a lost node at once."""
     silent = (
         select(Part.fence)
         .join(Node, Node.id == Part.node_id)
         .where(Part.state.in_(LIVE_STATES), Node.last_seen <= silent_since)
     )
-    live = select(Attempt).where(Attempt.state.in_(LIVE_STATES), Attempt.fence.in_(silent))
-    return session.scalars(live.order_by(Attempt.fence)).all()
-
-
-def _shares(session: Session, fence: int, now: float) -> list[Share]:
-    query = (
-        select(Part.node_rank, Part.state, Node.name, Node.last_seen)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence == fence)
-        .order_by(Part.node_rank)
+    live = (
+        select(Attempt, Run.spec["on_lost_node"].as_string())
+        .join(Run, Run.id == Attempt.run_id)
+        .where(Attempt.state.in_(LIVE_STATES), Attempt.fence.in_(silent))
+        .order_by(Attempt.fence)
     )
-    return [
-        Share(node_rank, name, now - last_seen, state in TERMINAL_STATES)
-        for node_rank, state, name, last_seen in session.execute(query)
-    ]
+    return [(attempt, on_lost_node == "end") for attempt, on_lost_node in session.execute(live)]
+
+
+def _shares(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Share]]:
+    query = (
+        select(Part.fence, Part.node_rank, Part.state, Node.name, Node.last_seen)
+        .join(Node, Node.id == Part.node_id)
+        .where(Part.fence.in_(fences))
+        .order_by(Part.fence, Part.node_rank)
+    )
+    found: dict[int, list[Share]] = {}
+    for fence, node_rank, state, name, last_seen in session.execute(query):
+        has_failed = state in (State.FAILED, State.STOPPED)
+        share = Share(node_rank, name, now - last_seen, state in TERMINAL_STATES, has_failed)
+        found.setdefault(fence, []).append(share)
+    return found
 
 
 def _movement(session: Session, fence: int, node_ranks: Sequence[int]) -> tuple[object, float]:
     """(what is different after every step of these nodes' ranks, a mean step in seconds).
 
     Without the probe's word: what is different after every point or line they write."""
-    of_nodes = select(Series).where(Series.fence == fence, Series.node_rank.in_(node_ranks))
-    series = list(session.scalars(of_nodes.order_by(Series.id)))
-    steps = [row for row in series if row.source == "probe" and row.tag.endswith("/step_time_s")]
+    of_nodes = (Series.fence == fence, Series.node_rank.in_(node_ranks))
+    steps = session.execute(
+        select(Series.last_step, Series.finite_sum, Series.finite_count)
+        .where(*of_nodes, Series.source == "probe", Series.tag.endswith("/step_time_s"))
+        .order_by(Series.id)
+    ).all()
     if steps:
-        means = [row.finite_sum / row.finite_count for row in steps if row.finite_count]
-        return tuple(row.last_step for row in steps), max(means, default=0.0)
+        means = [total / count for _, total, count in steps if count]
+        return tuple(step for step, *_ in steps), max(means, default=0.0)
+    points, step_s = session.execute(
+        select(func.sum(Series.count), func.min(_SPAN_S / func.nullif(Series.count - 1, 0))).where(*of_nodes)
+    ).one()
     written = select(func.sum(File.size_bytes)).where(File.fence == fence, File.node_rank.in_(node_ranks))
-    logged = [(row.last_wall - row.first_wall) / (row.count - 1) for row in series if row.count > 1]
-    return (sum(row.count for row in series), session.scalar(written) or 0), min(logged, default=0.0)
+    return (points, session.scalar(written)), step_s or 0.0
 
 
 def _is_hung(session: Session, fence: int, node_ranks: Sequence[int]) -> bool:
@@ -169,12 +185,13 @@ def _is_hung(session: Session, fence: int, node_ranks: Sequence[int]) -> bool:
 
 def _carry_out(
     store: Store, fence: int, decided: Verdict, seen: Situation, now: float, lost_after_s: float
-) -> str | None:
-    """The run's id, unless it is no longer as it was seen."""
+) -> bool:
+    """False when it is no longer as it was seen."""
     with store.write() as session:
         attempt = session.get(Attempt, fence)
-        if attempt is None or attempt.state in TERMINAL_STATES or _shares(session, fence, now) != seen.shares:
-            return None
+        is_over = attempt is None or attempt.state in TERMINAL_STATES
+        if attempt is None or is_over or _shares(session, [fence], now).get(fence) != seen.shares:
+            return False
         gone = seen.lost(lost_after_s)
         if decided == "end":
             _request_end(session, attempt, seen, gone, now)
@@ -183,7 +200,7 @@ def _carry_out(
                 _write_off(session.get_one(Part, (fence, share.node_rank)), attempt, share, seen, now)
             session.flush()
             combine(session, attempt, now)
-        return attempt.run_id
+        return True
 
 
 def _request_end(
@@ -217,6 +234,7 @@ def _write_off(part: Part, attempt: Attempt, share: Share, seen: Situation, now:
     part.state, part.reported_at = State.STOPPED if is_stop else State.FAILED, now
     part.reason = None if is_stop else Reason.NODE_LOST
     part.lost_at = now
+    part.next_step = None if is_stop else RESUME_IT
     part.message = _write_off_words(share, seen, is_stop)
 
 
@@ -230,7 +248,3 @@ def _write_off_words(share: Share, seen: Situation, is_stop: bool) -> str:
     if not seen.has_started:
         return f"The node {share.node} was lost before the run started on it: {silent}."
     return f"The node {share.node} was lost: {silent}. What still runs there is ended as soon as it is back."
-
-
-def _spec(session: Session, attempt: Attempt) -> RunSpec:
-    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)

@@ -50,6 +50,7 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
 def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
+        attempt.next_step = next((part.next_step for part in parts if part.lost_at is not None), None)
         return
     if attempt.state == State.STOPPED and is_resizing(attempt):
         attempt.message = f"Ended {attempt.resize_message}."

@@ -78,11 +78,11 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
 def live_attempts(store: Store) -> list[LiveAttempt]:
     """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
     query = (
-        select(Attempt.run_id, Attempt.number, func.min(Node.last_seen))
+        select(Attempt.run_id, Attempt.number, Attempt.fence, func.min(Node.last_seen))
         .join(Part, Part.fence == Attempt.fence)
         .join(Node, Node.id == Part.node_id)
         .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
-        .group_by(Attempt.run_id, Attempt.number)
+        .group_by(Attempt.run_id, Attempt.number, Attempt.fence)
     )
     with store.read() as session:
         return [LiveAttempt(*row) for row in session.execute(query)]

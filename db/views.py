@@ -76,6 +76,7 @@ class LiveAttempt:
 
     run_id: str
     attempt: int
+    fence: int
     last_heard: float
 
 

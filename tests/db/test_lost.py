@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db import findings, nodes, progress, queries, requests
 from db.lost import LostNodes, Share, Situation, verdict
@@ -318,10 +320,22 @@ def test_one_word_from_the_node_before_the_decision_is_enough(three):
 
 
 def situation(*shares: Share, **more) -> Situation:
-    given = {
-        "ends_at_once": False, "is_ending": False, "has_started": True, "still_s": 99.0, "patience_s": 30.0,
-    }  # fmt: skip
-    return Situation(shares, **(given | more))
+    return Situation(shares, **({"is_ending": False, "has_started": True, "still_s": 99.0} | more))
+
+
+SHARES = st.builds(Share, st.integers(0, 9), st.text(), st.floats(0, 1e6), st.booleans())
+
+
+@given(shares=st.lists(SHARES, max_size=5), still_s=st.floats(0, 29), step_s=st.floats(0, 1e6))
+def test_whatever_is_silent_a_rest_that_steps_is_not_ended(shares, still_s, step_s):
+    assert verdict(situation(*shares, still_s=still_s, step_s=step_s), 30.0, 10.0) == "wait"
+
+
+@given(shares=st.lists(SHARES, max_size=5), ends_at_once=st.booleans())
+def test_nothing_is_written_off_while_somebody_can_still_report(shares, ends_at_once):
+    found = verdict(situation(*shares, is_ending=True, ends_at_once=ends_at_once), 30.0, 10.0)
+    left = [share for share in shares if not share.has_ended]
+    assert (found == "write off") == (bool(left) and all(share.silent_s >= 30 for share in left))
 
 
 def test_a_silent_but_not_lost_rest_may_train_unheard():
