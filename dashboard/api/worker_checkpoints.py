@@ -136,7 +136,8 @@ class _Upload:
     async def flush(self) -> None:
         """Make what has come durable."""
         if self._buffer:
-            content = bytes(self._buffer[: self._batch_bytes])
+            with memoryview(self._buffer) as whole:
+                content = bytes(whole[: self._batch_bytes])
             del self._buffer[: self._batch_bytes]
             await self._threads.run(self._write, content)
 

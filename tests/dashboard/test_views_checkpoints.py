@@ -105,3 +105,16 @@ def test_what_never_arrived_is_told_from_what_is_on_its_way(pages: Pages) -> Non
 
 def test_without_checkpoints_the_page_says_what_would_count(pages: Pages) -> None:
     assert any("No checkpoint yet." in caption.value for caption in opened(pages).caption)
+
+
+def test_why_a_checkpoint_waits_is_said(pages: Pages) -> None:
+    store(pages, "work/step_1.pt", b"weights and more", received=0.5)
+    sentence = "The bucket training cannot be reached (EndpointConnectionError)."
+    assert checkpoints.troubled(pages.service.store, 1, sentence, 3.0)
+    assert not checkpoints.troubled(pages.service.store, 1, sentence, 4.0)
+    page = opened(pages)
+    assert "50% received, waits" in texts(page).replace("\\", "")
+    (warning,) = page.warning
+    assert warning.value.replace("\\", "").startswith(sentence)
+    history = queries.history(pages.service.store, pages.seed.runs[RUN])
+    assert [line.text for line in history].count(f"checkpoint work/step_1.pt waits: {sentence}") == 1
