@@ -131,7 +131,7 @@ def open_next_attempt(
     found, before = _find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
     number = before.number + 1
     attempt = _open_attempt(session, run_id, number, found.id if found else None, now)
-    attempt.restarts = restarts
+    attempt.restarts, attempt.changes = restarts, before.changes  # until it is placed
     if why:
         attempt.turn_since = before.turn_since or before.created_at
     if pause_s:

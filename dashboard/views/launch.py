@@ -121,7 +121,7 @@ def _fields(
         form.text("args", placeholder="--width 64 --data '/data/my images'")
         _own_options(own)
     with st.expander(
-        "Advanced: environment, working directory, interpreter, resume, restarts, nodes and priority",
+        "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
         key="launch_more",
     ):
         _more(form)
@@ -221,11 +221,6 @@ def _more(form: Fields) -> None:
         form.area("env", placeholder="NCCL_DEBUG=INFO")
         form.text("workdir", placeholder="a fresh directory")
         form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
-        form.text("stop_grace_s")
-        form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
-        form.text("max_restarts")
-        form.text("min_nodes", placeholder="as many as at first")
-        form.text("torchrun_restarts")
         form.text("priority")
         form.text("on_nodes", placeholder="gpu-1, gpu-2")
     with right:
@@ -237,12 +232,26 @@ def _more(form: Fields) -> None:
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
-        form.choice("on_hang", None, ON_HANG)
-        form.choice("on_lost_node", None, ON_LOST_NODE)
-        form.choice("lr_on_resize", None, ON_RESIZE)
         st.toggle(
             "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
         )
+    st.divider()
+    _troubles(form)
+
+
+def _troubles(form: Fields) -> None:
+    """When it is stopped, hangs, fails or loses a node."""
+    left, right = st.columns(2)
+    with left:
+        form.text("max_restarts")
+        form.text("min_nodes", placeholder="as many as at first")
+        form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
+        form.text("stop_grace_s")
+    with right:
+        form.choice("on_lost_node", None, ON_LOST_NODE)
+        form.choice("lr_on_resize", None, ON_RESIZE)
+        form.choice("on_hang", None, ON_HANG)
+        form.text("torchrun_restarts")
 
 
 def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
