@@ -79,7 +79,7 @@ def job_of(spec: RunSpec, nodes: Sequence[NodeView]) -> Submission:
     gateway = next((node.info.get("slurm") for node in nodes if node.pool == jobs.GATEWAY), None)
     told: dict[str, Any] = gateway or {}
     places = told.get("place") or {
-        name: f"<{name}>" for name in ("server", "data", "python", "training_python")
+        name: f"<{name}>" for name in ("server", "data", "output", "python", "training_python")
     }
     partitions = told.get("partitions", [])
     chosen = spec.slurm.partition or next((each["name"] for each in partitions if each["is_default"]), None)

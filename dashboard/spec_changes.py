@@ -17,6 +17,7 @@ MORE_LABELS = {
     "hang_after_s": "Hang after",
     "on_hang": "On a hang",
     "elastic": "Grows and shrinks",
+    "slurm": "Slurm",
 }
 PAIRS = {"env": "Environment", "links": "Link"}
 INTERPRETER = {

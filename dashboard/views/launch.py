@@ -154,7 +154,8 @@ def _how(form: Fields) -> None:
     with nodes:
         form.text("nodes")
     with per_node:
-        form.text("gpus_per_node", "Processes per node" if cpu_only else None, placeholder="all free")
+        every = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
+        form.text("gpus_per_node", "Processes per node" if cpu_only else None, placeholder=every)
     with strategy:
         form.choice("strategy", None, STRATEGIES)
     _pool(form)

@@ -219,7 +219,7 @@ def _refuse(error: Any, refusals: dict[str, str]) -> None:
     name, sentence = describe([error])
     if name == "slurm":
         name = {"options": "sbatch_options"}.get(str(error["loc"][1]), str(error["loc"][1]))
-        sentence = sentence.partition(" ")[2]
+        sentence = sentence.partition(" ")[2] if sentence.startswith("slurm.") else sentence
     if name is None:
         # A rule between fields begins with the name of the field to change.
         name = next((word for word in sentence.split() if word in LABELS), "target")

@@ -173,6 +173,22 @@ def test_a_range_of_nodes_and_what_becomes_of_lost_ones_is_sent(rankzero, fake) 
     ]  # fmt: skip
 
 
+def test_naming_something_of_slurms_means_slurm(rankzero, fake) -> None:
+    options = "--partition gpu --account lab --time-limit 2-12 --sbatch-option=--mem=64G --sbatch-option=--exclusive"
+    document(rankzero(*f"launch language_model {options} --json".split()))
+    document(rankzero(*"launch language_model --pool slurm --json".split()))
+    slurm = {
+        "partition": "gpu",
+        "account": "lab",
+        "time_limit": "2-12",
+        "options": ["--mem=64G", "--exclusive"],
+    }
+    assert fake.bodies == [
+        {"target": "language_model", "pool": "slurm", "slurm": slurm},
+        {"target": "language_model", "pool": "slurm"},
+    ]
+
+
 def test_a_recipe_is_launched_by_its_name_even_beside_a_file_of_that_name(rankzero, fake, tmp_path) -> None:
     (tmp_path / "language_model").touch()
     document(rankzero("launch", "language_model", "--json"))

@@ -19,7 +19,13 @@ GPU_CLUSTER = {
             {"name": "gpu", "is_default": False, "gpus_per_node": 4},
             {"name": "cpu", "is_default": True, "gpus_per_node": 0},
         ],
-        "place": {"server": "http://gpu-0", "data": "/d", "python": "/p", "training_python": "/t"},
+        "place": {
+            "server": "http://gpu-0",
+            "data": "/d",
+            "output": "/o",
+            "python": "/p",
+            "training_python": "/t",
+        },
     }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dashboard.views.launch_form import EMPTY, RECIPE, SCRIPT, read, values_of
-from db.spec import RunSpec
+from db.spec import RunSpec, SlurmOptions
 
 FILLED = {**EMPTY, "source": RECIPE, "recipe": "language_model"}
 
@@ -120,3 +120,42 @@ def test_what_becomes_of_a_run_when_nodes_come_and_go_is_read_and_written_back()
     steady = read({**FILLED, "nodes": "4", "min_nodes": "2"}).spec
     for spec in (elastic, steady):
         assert spec is not None and read(values_of(spec, {"language_model"})).spec == spec
+
+
+SLURM = {
+    **FILLED, "pool": "slurm", "nodes": "2", "partition": " gpu ", "time_limit": "2-12",
+    "sbatch_options": "--constraint='a100|h100' --mem=64G",
+}  # fmt: skip
+
+
+def test_what_is_typed_for_slurm_counts_while_slurm_is_chosen():
+    spec = read(SLURM).spec
+    assert spec is not None and spec.pool == "slurm"
+    assert spec.slurm == SlurmOptions(
+        partition="gpu", time_limit="2-12", options=["--constraint=a100|h100", "--mem=64G"]
+    )
+    assert read(SLURM | {"pool": "nodes", "time_limit": "soon"}).spec == RunSpec(
+        target="language_model", nodes=2
+    )
+    assert read({**EMPTY, **values_of(spec, ["language_model"])}).spec == spec
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "sentence"),
+    [
+        (
+            "time_limit",
+            "soon",
+            "Time limit must be written as sbatch takes it: 90 (minutes), 12:00:00 or 2-12",
+        ),
+        ("sbatch_options", "--nodes=4", "--nodes is set by Rankzero for each job, not by a run"),
+        ("sbatch_options", "run.sh", "'run.sh' must be a long option of sbatch as one word"),
+        ("sbatch_options", "'--x", "Further options of sbatch: no closing quotation"),
+        ("nodes", "2:4", "a job has the nodes it was submitted with"),
+        ("on_nodes", "a, b", "of Slurm ask with the option --nodelist"),
+    ],
+)
+def test_what_is_wrong_with_a_job_stands_beside_its_field(field: str, text: str, sentence: str):
+    reading = read(SLURM | {field: text})
+    assert reading.spec is None and sentence in reading.refusals[field]
+    assert reading.draft is not None, "the figures follow all the same"

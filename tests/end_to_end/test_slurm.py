@@ -179,3 +179,25 @@ def test_a_job_at_its_time_limit_is_told_so_and_resumes_from_its_checkpoint(
     assert any("resumed from work/" in text for text in texts(site, run_id))
     site.request("POST", f"/api/runs/{run_id}/stop")
     assert site.wait_state(run_id)["state"] == "stopped"
+
+
+@pytest.mark.long
+def test_gpus_are_asked_for_where_the_partition_has_some(tmp_path: Path) -> None:
+    """Slurm's own view of them; nothing trains, for these are no GPUs."""
+    if reason := why_not():
+        pytest.skip(reason)
+    cluster = Slurm(tmp_path / "slurm", gpus=2)
+    site = SlurmProduct(tmp_path / "data", cluster)
+    try:
+        cluster.start()
+        site.start()
+        somebody = cluster.fill()
+        run_id = site.launch(UNTIL_TOLD, pool="slurm", nodes=2, gpus_per_node=2)
+        (job,) = wait_for(lambda: cluster.jobs_of(run_id), "the job")
+        asked = cluster.ask("scontrol", "--oneliner", "show", "job", job)
+        assert "TresPerNode=gres:gpu:2" in asked and "NumNodes=2" in asked, asked
+        cluster.ask("scancel", somebody)
+        assert site.stop() == 0
+    finally:
+        site.clean_up()
+        cluster.clean_up()

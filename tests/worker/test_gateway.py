@@ -82,7 +82,7 @@ class Site:
         self.gateway = self.started_again()
 
     def started_again(self):
-        place = Place("http://here", str(self.folder / "jobs data"), "python", "python")
+        place = Place("http://here", "/scratch", str(self.folder / "jobs data"), "python", "python")
         self.gateway = Gateway(self.server, self.cluster, self.folder / "jobs", place, frozenset())
         return self.gateway
 

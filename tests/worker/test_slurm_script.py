@@ -9,7 +9,13 @@ import pytest
 from db.spec import RunSpec
 from worker.slurm.script import Place, seconds_of, submission
 
-PLACE = Place("http://gpu-0:8765", "/home/ana/my runs", "/home/ana/rankzero/bin/python", "/opt/py/bin/python")
+PLACE = Place(
+    "http://gpu-0:8765",
+    "/scratch/my runs",
+    "/home/me/gateway",
+    "/home/me/rankzero/bin/python",
+    "/opt/py/bin/python",
+)
 
 
 def job(has_gpus: bool = True, **spec):
@@ -25,7 +31,7 @@ def test_a_job_has_one_task_on_each_node_and_its_gpus():
         "--partition=gpu", "--account=lab", "--time=2-12", "--nodes=2", "--ntasks-per-node=1",
         "--gpus-per-node=4", "--job-name=rankzero-k3v9x0qd2m-2", "--no-requeue", "--export=ALL", "--signal=URG@90",
     } <= set(argv)  # fmt: skip
-    assert "--output=/home/ana/my runs/rankzero-k3v9x0qd2m-2/job-%j.log" in argv
+    assert "--output=/home/me/gateway/rankzero-k3v9x0qd2m-2/job-%j.log" in argv
 
 
 def test_what_a_run_leaves_open_is_left_to_the_cluster():
@@ -52,7 +58,7 @@ def test_the_script_starts_a_worker_for_this_attempt_alone_and_names_no_secret()
     assert options == {
         "--only-attempt": "77",
         "--server": PLACE.server,
-        "--data": "/home/ana/my runs/rankzero-k3v9x0qd2m-2",
+        "--data": "/scratch/my runs/rankzero-k3v9x0qd2m-2",
         "--slots": "2",
         "--python": PLACE.training_python,
     }

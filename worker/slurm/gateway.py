@@ -15,7 +15,7 @@ from db.states import JobReport
 from worker.client import Client, Refused, Superseded
 from worker.notes import read_object, write_whole
 from worker.slurm.commands import JobRefused, SlurmAway
-from worker.slurm.script import Place, Submission, job_folder, job_name, submission
+from worker.slurm.script import Place, Submission, job_name, submission
 
 log = logging.getLogger(__name__)
 OUTPUT_BYTES = 2000
@@ -111,16 +111,16 @@ class Gateway:
     def _submit(self, wish: JobWish) -> None:
         """What is to be done is written down first: after a crash in between the job is found by its name."""
         spec, name = wish.spec, job_name(wish.run_id, wish.attempt)
-        folder = job_folder(self._place, wish.run_id, wish.attempt)
+        folder = f"{self._place.output}/{name}"
         kept = Kept(wish.fence, name, folder)
         self._keep(kept)
-        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         has_gpus = (spec.slurm.partition or "") in self._gpu_partitions
         wanted = submission(spec, wish.run_id, wish.attempt, wish.fence, self._place, has_gpus)
         try:
+            Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
             kept.job_id = self._cluster.submit(wanted, wish.secret)
-        except JobRefused as error:
-            log.warning("%s: Slurm refused the job: %s", name, error)
+        except (JobRefused, OSError) as error:
+            log.warning("%s was not submitted: %s", name, error)
             self._tell(kept, JobReport(state="REFUSED", reason=str(error)))
             return
         log.info("%s submitted as job %s", name, kept.job_id)

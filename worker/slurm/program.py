@@ -176,8 +176,10 @@ class GatewayProgram:
 
 
 def _place(options: argparse.Namespace, data: Path) -> Place:
-    folder = options.job_data or data / "slurm"
-    return Place(options.server.rstrip("/"), str(folder), sys.executable, options.python)
+    own = str(data / "slurm")
+    return Place(
+        options.server.rstrip("/"), str(options.job_data or own), own, sys.executable, options.python
+    )
 
 
 def _with_gpus(partitions: list[dict[str, Any]]) -> list[str]:

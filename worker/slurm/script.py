@@ -23,7 +23,9 @@ class Place:
 
     server: str
     data: str
-    """Each job has a folder in it."""
+    """Where the workers keep their data: in a folder for each job; may be on the nodes' own disks."""
+    output: str
+    """Where the gateway reads what jobs print; of each job in a folder too."""
     python: str
     """The interpreter of the workers."""
     training_python: str
@@ -43,27 +45,22 @@ def job_name(run_id: str, attempt: int) -> str:
     return f"rankzero-{run_id}-{attempt}"
 
 
-def job_folder(place: Place, run_id: str, attempt: int) -> str:
-    """What the job writes: its output, and below the name of each node what that one keeps."""
-    return f"{place.data}/{job_name(run_id, attempt)}"
-
-
 def submission(
     spec: RunSpec, run_id: str, attempt: int, fence: int, place: Place, has_gpus: bool
 ) -> Submission:
     """The job of one attempt. What a run adds comes first: where both say something, ours holds."""
-    name, folder = job_name(run_id, attempt), job_folder(place, run_id, attempt)
+    name = job_name(run_id, attempt)
     chosen = {
         "partition": spec.slurm.partition,
         "account": spec.slurm.account,
         "time": spec.slurm.time_limit,
         "signal": _warning(spec),
     }
-    argv = ["sbatch", "--parsable", f"--output={folder}/job-%j.log", *spec.slurm.options]
+    argv = ["sbatch", "--parsable", f"--output={place.output}/{name}/job-%j.log", *spec.slurm.options]
     argv += [f"--{option}={value}" for option, value in chosen.items() if value]
     argv += [f"--job-name={name}", f"--nodes={spec.nodes}", "--ntasks-per-node=1"]
     argv += [*_devices(spec, has_gpus), "--no-requeue", "--export=ALL"]
-    return Submission(argv, _script(spec, name, folder, fence, place))
+    return Submission(argv, _script(spec, name, fence, place))
 
 
 def seconds_of(time_limit: str) -> float:
@@ -98,9 +95,16 @@ def _devices(spec: RunSpec, has_gpus: bool) -> list[str]:
     return [] if own else [f"--cpus-per-task={count}"]
 
 
-def _script(spec: RunSpec, name: str, folder: str, fence: int, place: Place) -> str:
+def _script(spec: RunSpec, name: str, fence: int, place: Place) -> str:
     worker = [place.python, "-P", "-m", "worker", "--only-attempt", str(fence), "--server", place.server]
-    worker += ["--data", folder, "--slots", str(spec.gpus_per_node or 1), "--python", place.training_python]
+    worker += [
+        "--data",
+        f"{place.data}/{name}",
+        "--slots",
+        str(spec.gpus_per_node or 1),
+        "--python",
+        place.training_python,
+    ]
     step = ["srun", f"--nodes={spec.nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return (
         "#!/bin/sh\n"
