@@ -125,10 +125,14 @@ def by_number(name: str) -> list[tuple[int, int | str]]:
 
 
 def kinds(node: NodeView) -> str:
-    """8 × NVIDIA H200; a gateway has no devices of its own."""
+    """8 × NVIDIA H200, 4 slots of AMD EPYC; a gateway has no devices of its own."""
     if node.pool == GATEWAY:
         return "gateway to Slurm"
-    return ", ".join(f"{n} × {name}" for name, n in Counter(d.name for d in node.devices).items())
+    found = Counter((device.kind, device.name) for device in node.devices)
+    return ", ".join(
+        f"{n} × {name}" if kind == "cuda" else f"{plural(n, 'slot')} of {name}"
+        for (kind, name), n in found.items()
+    )
 
 
 def noun(node: NodeView) -> str:

@@ -42,7 +42,7 @@ def _question(nodes: Sequence[NodeView]) -> None:
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.multiselect(
-            "Nodes", alive + others, key="preflight_nodes", placeholder=f"All {len(alive)} that are alive"
+            "Nodes", alive + others, key="preflight_nodes", placeholder=f"All that are alive ({len(alive)})"
         )
         st.toggle(
             "Bandwidth", key="preflight_bandwidth",

@@ -53,7 +53,7 @@ class Machines:
     def cpu(self, number: int, slots: int, **more: object) -> dict[str, object]:
         """A machine without any."""
         devices = [
-            {"id": f"cpu:{at}", "kind": "cpu", "name": "CPU slot", "memory_bytes": None}
+            {"id": f"cpu:{at}", "kind": "cpu", "name": "AMD EPYC", "memory_bytes": None}
             for at in range(slots)
         ]
         return self._node(f"cpu-{number}", devices, number, **more)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dashboard.api.cluster import Pictures
-from dashboard.cluster import Cell, attention, by_number, cell, notices, picture, summary
+from dashboard.cluster import Cell, attention, by_number, cell, kinds, notices, picture, summary
 from db.occupants import Occupant
 from db.spec import rank_at
 from db.views import DeviceView, NodeView
@@ -16,7 +16,7 @@ from tests.dashboard.seeded_cluster import seed_cluster
 
 DEVICE = DeviceView("GPU-0", "cuda", "NVIDIA H200", 141, run_id=None, attempt=None, foreign=False)
 TAKEN = replace(DEVICE, id="GPU-1", run_id="abcdefghij", attempt=1, rank=5)
-SLOT = replace(DEVICE, id="cpu:0", kind="cpu", name="CPU slot")
+SLOT = replace(DEVICE, id="cpu:0", kind="cpu", name="AMD EPYC")
 RUN = Occupant("abcdefghij", "small GPT", "running", 12)
 
 
@@ -108,6 +108,11 @@ def test_cells_point_at_runs_and_say_no_more_than_is_known():
     (shown,) = drawn["nodes"]
     assert shown["cells"] == [[0], [1, 0, 5, 96, 71]]
     assert shown["load"] == [12, 25, 0]
+
+
+def test_devices_are_counted_by_kind():
+    assert kinds(node(devices=(DEVICE, TAKEN, SLOT, SLOT))) == "2 × NVIDIA H200, 2 slots of AMD EPYC"
+    assert kinds(node(devices=(), pool="slurm")) == "gateway to Slurm"
 
 
 @pytest.mark.parametrize(("rank", "strategy"), [(21, "ddp"), (2, "dp"), (2, "single"), (21, None)])
