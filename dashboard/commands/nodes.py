@@ -99,11 +99,12 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
 
 
 def versions(info: dict[str, Any]) -> str:
-    """torch 2.13.0, CUDA 12.6, driver 550.54: of what trains there, and of the GPUs' driver."""
+    """torch 2.13.0, CUDA 12.6, NCCL 2.27.5, driver 550.54: of what trains there, and of the GPUs' driver."""
     interpreter = info.get("interpreter") or {}
     known = {
         "torch": interpreter.get("torch"),
         "CUDA": interpreter.get("cuda"),
+        "NCCL": interpreter.get("nccl"),
         "driver": info.get("driver_version"),
     }
     return ", ".join(f"{name} {version}" for name, version in known.items() if version)

@@ -184,6 +184,6 @@ def test_what_a_node_says_of_its_address_and_clock_is_listed(
 
 
 def test_the_versions_of_a_node_stand_in_one_cell() -> None:
-    info = {"interpreter": {"torch": "2.13.0", "cuda": "12.6"}, "driver_version": "550.54"}
-    assert versions(info) == "torch 2.13.0, CUDA 12.6, driver 550.54"
+    info = {"interpreter": {"torch": "2.13.0", "cuda": "12.6", "nccl": "2.27.5"}, "driver_version": "550.54"}
+    assert versions(info) == "torch 2.13.0, CUDA 12.6, NCCL 2.27.5, driver 550.54"
     assert versions({}) == ""

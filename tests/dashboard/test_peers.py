@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from dashboard.peers import Peers
 from db import queries
 from db.channel import Channel
 from db.nodes import Claim
@@ -221,3 +222,28 @@ def test_after_the_server_was_restarted_both_go_on(pair, node: FakeNode, postgre
         assert [p[0] for p in points_of(page, "loss", 3)] == [1, 2, 3]
         node.report(part, "succeeded")
         page.next(lambda m: m["type"] == "run" and m["run"]["state"] == "succeeded")
+
+
+def test_a_dashboard_is_told_which_workers_to_wake_and_of_very_many_that_it_is_all() -> None:
+    woken: list[object] = []
+
+    class Listener:
+        def deliver(self, run_id: str, message: dict[str, object]) -> None: ...
+        def watched_runs(self) -> list[str]:
+            return []
+
+        def wake_workers(self, nodes: Any = None) -> None:
+            woken.append(nodes if nodes is None else sorted(nodes))
+
+        def wake_workers_of(self, run_ids: Any) -> None: ...
+
+    here, there = (Peers(cast(Any, None), Listener()) for _ in range(2))
+    here._channel.send = there._heard  # type: ignore[method-assign]
+    names = [f"{number:010}" for number in range(100)]
+    here.tell_wishes(names)
+    here._pass_on()
+    assert [name for each in woken for name in cast(list[str], each)] == names
+    woken.clear()
+    here.tell_wishes([str(number) for number in range(2000)])
+    here._pass_on()
+    assert woken == [None, []]
