@@ -31,8 +31,6 @@ class Asked:
     silent_s: float | None = None
     """Set when it was given up: seconds since it was last heard."""
     needs_bytes: int = RESERVE_BYTES
-    has_endpoint: bool = False
-    """The others of the run come to its port."""
     needs_reach: tuple[int, ...] = ()
     """Node ranks that it has to find the way to."""
 
@@ -82,7 +80,7 @@ def sentence(asked: Sequence[Asked], cells: Sequence[Cell]) -> tuple[str, str]:
     if first.row in versions({}) and (text := disagreement(told)):
         return text, first.mend
     place = first.node + (f" → {first.peer}" if first.peer else "")
-    more = f" ({len(found) - 1} more of its cells are red.)" if len(found) > 1 else ""
+    more = {1: "", 2: " One more cell is red."}.get(len(found), f" {len(found) - 1} more cells are red.")
     return f"Preflight: {first.row}, {place}: {first.value}.{more}", first.mend
 
 

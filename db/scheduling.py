@@ -121,7 +121,7 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
         names.append(f"{node.name} ({', '.join(placement.devices)})")
         nodes.append(node.name)
     if len(nodes) > 1:
-        attempt.waiting_for = f"preflight: waits for {named(nodes)}"
+        attempt.waiting_for = f"waits in preflight for {named(nodes)}"
     note(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
     _resize(session, attempt, len(nodes), now)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db import checks
 from db.agreement import Told, names, remark
-from db.models import Attempt, Check, Checkpoint, Node, Part
+from db.models import Attempt, Check, Checkpoint, Node, Part, Run
 from db.pairs import pairs
 from db.preflight import (
     CHECKPOINTS_WITH_ROOM,
@@ -51,12 +51,10 @@ def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> N
     if red(cells):
         _end(found, *sentence(asked, cells))
     elif waiting := unanswered(asked, cells):
-        attempt.waiting_for = f"preflight: waits for {names(waiting)}"
-    elif check is None and measure and _has_new_pairs(session, found):
+        attempt.waiting_for = f"waits in preflight for {names(waiting)}"
+    elif check is None and measure and _has_new_pairs(session, attempt, found):
         checks.open_for_attempt(session, attempt, now)
-        attempt.waiting_for = (
-            f"preflight: measures the bandwidth between {names([node for _, node in found])}"
-        )
+        attempt.waiting_for = f"measures the bandwidth between {names([node for _, node in found])}"
     elif check is None or check.ended_at is not None:
         attempt.preflighted_at, attempt.waiting_for = now, None
         _tell(session, attempt, asked, check, now)
@@ -71,7 +69,6 @@ def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str
             _facts(part, attempt),
             silent_s=_silent_s(part, attempt),
             needs_bytes=_needed_bytes(session, attempt, part, resumed),
-            has_endpoint=part.node_rank == 0,
             needs_reach=() if part.node_rank == 0 else (0,),
         )
         for part, node in found
@@ -135,7 +132,10 @@ def _needed_bytes(session: Session, attempt: Attempt, part: Part, resumed: Check
     return RESERVE_BYTES + CHECKPOINTS_WITH_ROOM * largest + to_fetch
 
 
-def _has_new_pairs(session: Session, found: Sequence[tuple[Part, str]]) -> bool:
+def _has_new_pairs(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str]]) -> bool:
+    """Nodes that a Slurm cluster gives join anew for every attempt: each time would be the first."""
+    if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
+        return False
     known = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in found]
     return bool(checks.not_passed(session, known, pairs(len(known), checks.PAIRS_BEFORE_A_RUN)))
 

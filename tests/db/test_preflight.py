@@ -34,7 +34,7 @@ def way(peer: int = 0, **other) -> Reached:
 
 def pair(first: NodeCheck | None, second: NodeCheck | None, **of_second) -> list[Asked]:
     """a is the first node of a run, b comes to it."""
-    return [Asked("a", first, has_endpoint=True), Asked("b", second, needs_reach=(0,), **of_second)]
+    return [Asked("a", first), Asked("b", second, needs_reach=(0,), **of_second)]
 
 
 def cell(asked, row, node="b"):
@@ -124,6 +124,9 @@ def test_the_sentence_says_which_cell_and_the_mend_stands_apart():
     message, mend = sentence(asked, judge(asked, for_run=True))
     assert message == "Preflight: reach, b → a: no answer in 2 s at 10.0.0.1:4711."
     assert mend.startswith("A firewall or a missing route is between them")
+    asked = pair(facts(disk_free_bytes=0), facts(port_problem="x", interface=None, reached=[way()]))
+    message, _ = sentence(asked, judge(asked, for_run=True))
+    assert message.endswith("2 more cells are red.")
 
 
 def test_versions_are_told_for_all_nodes_in_one_sentence():

@@ -52,10 +52,10 @@ def history(cluster, run_id) -> list[str]:
 def test_nobody_starts_before_everybody_has_spoken(pair):
     first, second = pair
     run_id, fence = launch(pair)
-    assert view(first, run_id).waiting_for == "preflight: waits for a and b"
+    assert view(first, run_id).waiting_for == "waits in preflight for a and b"
     assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
     first.report(fence, "starting", 0, **ready(0, NEW))
-    assert view(first, run_id).waiting_for == "preflight: waits for b"
+    assert view(first, run_id).waiting_for == "waits in preflight for b"
     assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
     second.report(fence, "starting", 1, **ready(1, NEW | {"path": "/other/python"}))
     assert view(first, run_id).waiting_for is None
@@ -74,7 +74,7 @@ def test_how_far_a_checkpoint_has_come_is_what_a_run_waits_for(pair):
     waits = "b fetches the checkpoint work/last.pt: 5 MiB of 3.0 GiB"
     assert view(first, run_id).waiting_for == waits
     second.report(fence, "starting", 1, fetching=part | {"done_bytes": 3 * 2**30, "is_verified": True})
-    assert view(first, run_id).waiting_for == "preflight: waits for b"
+    assert view(first, run_id).waiting_for == "waits in preflight for b"
     assert "b has fetched the checkpoint work/last.pt (3.0 GiB); its SHA-256 agrees" in history(first, run_id)
     second.report(fence, "starting", 1, **ready(1))
     assert view(first, run_id).waiting_for is None
@@ -307,7 +307,7 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
     measuring = Measuring(pair)
     run_id, fence = launch(pair)
     measuring.start(fence)
-    assert view(pair[0], run_id).waiting_for == "preflight: measures the bandwidth between a and b"
+    assert view(pair[0], run_id).waiting_for == "measures the bandwidth between a and b"
     assert not pair[0].wished()[0].may_start
     assert measuring.answer(1.5e9) == [run_id]
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]

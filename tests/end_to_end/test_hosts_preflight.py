@@ -119,7 +119,14 @@ def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
 def test_a_host_that_is_silent(hosts: Hosts) -> None:
     """Its cable is pulled, then its worker stands still."""
     (worker,) = hosts.workers(hosts[1])
-    for silence, word in ((hosts[1].cut, hosts[1].mend), (worker.suspend, worker.resume)):
+    its_start = worker.parent()
+    assert its_start is not None
+
+    def resume() -> None:
+        worker.resume()
+        its_start.resume()  # nsenter stands still with what it has started
+
+    for silence, word in ((hosts[1].cut, hosts[1].mend), (worker.suspend, resume)):
         silence()
         try:
             found = preflight(hosts, ["host0", "host1"])
