@@ -11,7 +11,8 @@ def pairs(nodes: int, all_up_to: int) -> list[Pair]:
     """Every pair of so many nodes, or of more than `all_up_to` those that are neighbours in a ring."""
     if nodes <= all_up_to:
         return [(a, b) for a in range(nodes) for b in range(a + 1, nodes)]
-    return [(min(n, (n + 1) % nodes), max(n, (n + 1) % nodes)) for n in range(nodes)]
+    ring = {(min(n, (n + 1) % nodes), max(n, (n + 1) % nodes)) for n in range(nodes)}
+    return sorted((a, b) for a, b in ring if a != b)
 
 
 def rounds(wanted: Iterable[Pair]) -> list[list[Pair]]:
