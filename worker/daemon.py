@@ -7,6 +7,7 @@ import logging
 import random
 import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from worker.attempt import Attempt, Background, Spawn
 from worker.client import Adoption, Client, Part, Refused, ServerAway, ServerFull, Superseded, Wishes
 from worker.ending import Shutdown
 from worker.notes import END_FILE, is_settled, write_whole
+from worker.orphans import Orphans
 from worker.preparation import Node
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class Daemon:
         self._client, self._node = client, node
         self._spawn, self._background = spawn, background
         self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._strays: dict[tuple[int, int], tuple[Assignment, Orphans]] = {}
         self._wishes: Wishes | None = None
         self._lock = threading.Lock()
         self._backoff = Backoff()
@@ -93,6 +96,8 @@ class Daemon:
     def step(self, now: float) -> bool:
         """One turn: wishes, processes, reports. True when more is waiting to be sent."""
         self._take_up_wishes()
+        for assignment, _ in tuple(self._strays.values()):
+            self._open(assignment)
         if self._shutdown_grace_s is not None:
             for attempt in self.attempts:
                 grace_s = min(self._shutdown_grace_s, attempt.assignment.spec.stop_grace_s)
@@ -121,6 +126,7 @@ class Daemon:
         if wishes is None:
             return
         wished = {(one.fence, one.node_rank): one for one in wishes.assignments}
+        self._strays = {key: stray for key, stray in self._strays.items() if key in wished}
         for key, assignment in wished.items():
             attempt = self._attempts.get(key)
             if attempt is None and self._shutdown_grace_s is None:
@@ -136,10 +142,8 @@ class Daemon:
             folder = self._folder(assignment)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not (folder / ASSIGNMENT_FILE).exists():
-                if (
-                    assignment.is_known
-                ):  # by whoever was this node before: to start it here would be a second one
-                    write_whole(folder / END_FILE, self._without_it().model_dump_json())
+                if assignment.is_known and not self._is_gone(assignment, folder):
+                    return None
                 write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
         except (OSError, ValueError) as error:
             self._tell(assignment.run_id, f"the directory of run {assignment.run_id} cannot be made: {error}")
@@ -149,9 +153,20 @@ class Daemon:
         self._attempts[attempt.key] = attempt
         return attempt
 
-    def _without_it(self) -> PartReport:
+    def _is_gone(self, assignment: Assignment, folder: Path) -> bool:
+        """Whoever was this node before began it: to start it here would be a second one. What still runs of it on
+        this machine is ended, then it is told as lost."""
+        key = (assignment.fence, assignment.node_rank)
+        _, orphans = self._strays.setdefault(
+            key, (assignment, Orphans(assignment.run_id, assignment.attempt))
+        )
+        if not orphans.end(time.monotonic()):
+            return False
         text = f"Node {self._node.name} came back without the run: its worker has another data directory now."
-        return PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+        end = PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+        write_whole(folder / END_FILE, end.model_dump_json())
+        del self._strays[key]
+        return True
 
     def _refuse(self, assignment: Assignment, error: Exception) -> None:
         """Where not even its directory can be made, nobody else will report the attempt's end."""

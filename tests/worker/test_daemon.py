@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -625,10 +626,16 @@ def test_points_arrive_once_whatever_is_killed(node):
     assert [point[0] for point in node.server.series["train/loss"]] == list(range(400))
 
 
-def test_what_another_worker_began_as_this_node_is_not_started_a_second_time(node):
+def test_what_another_worker_began_as_this_node_is_ended_and_not_started_a_second_time(node):
     """A data directory that was lost, or an identity that was copied without it."""
-    node.wish(node.assignment(node.script(WAITING), is_known=True))
-    end = node.until_settled()
+    wish = node.assignment(node.script(WAITING))
+    node.wish(wish)
+    node.until_ready()
+    node.node = dataclasses.replace(node.node, data_dir=node.folder / "another")
+    node.start_worker()
+    node.wish(wish.model_copy(update={"is_known": True}))
+    end = node.until(node.server.end)
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
     assert "Node n0 came back without the run" in end.message
-    assert node.supervisors == []
+    assert processes.of_attempt(RUN, 1) == []
+    assert len(node.supervisors) == 1
