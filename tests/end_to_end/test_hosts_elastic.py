@@ -26,9 +26,11 @@ def started(tmp_path: Path) -> Iterator[list[Hosts]]:
         cluster.clean_up()
 
 
-def cluster_of(started: list[Hosts], folder: Path, count: int, joined: int) -> Hosts:
+def cluster_of(
+    started: list[Hosts], folder: Path, count: int, joined: int, env: dict[str, str] | None = None
+) -> Hosts:
     """So many hosts, of which some have a worker."""
-    hosts = Hosts(count, folder, env=AT_ANY_CHECKPOINT)
+    hosts = Hosts(count, folder, env=AT_ANY_CHECKPOINT | (env or {}))
     started.append(hosts)
     hosts.boot()
     hosts.start_dashboard()
@@ -66,10 +68,32 @@ def test_a_run_grows_and_shrinks_with_what_joins_and_drains(started: list[Hosts]
     ends_well(hosts, run_id, told, attempts=3)
 
 
-def launch(hosts: Hosts, nodes: str, told: Path) -> str:
+@pytest.mark.long
+def test_a_run_goes_on_without_a_lost_host_and_has_it_again_when_it_is_back(
+    started: list[Hosts], tmp_path: Path
+) -> None:
+    """Without a restart being allowed: that nodes come and go is no failure of an elastic run."""
+    soon_lost = {"RANKZERO_LOST_AFTER_S": "4", "RANKZERO_HEARTBEAT_S": "1"}
+    hosts, told = cluster_of(started, tmp_path, 2, joined=2, env=soon_lost), tmp_path / "told"
+    run_id = launch(hosts, "1:2", told, on_lost_node="end")
+    trains_on(hosts, run_id, 1, nodes=2)
+    hosts[1].cut()
+    trains_on(hosts, run_id, 2, nodes=1)
+    hosts[1].mend()
+    trains_on(hosts, run_id, 3, nodes=2)
+    told.touch()
+    assert hosts.wait_state(run_id)["state"] == "succeeded", told_of(hosts, run_id)
+    found = hosts.get(f"/api/runs/{run_id}/attempts")
+    assert [each["state"] for each in found] == ["failed", "stopped", "succeeded"]
+    assert found[0]["reason"] == "node lost"
+    assert_the_curve_has_no_break(hosts, run_id)
+    assert hosts.left_of(run_id) == []
+
+
+def launch(hosts: Hosts, nodes: str, told: Path, **spec: Any) -> str:
     """With a batch of 6 per rank on all its nodes, which fewer ranks make up by accumulation."""
-    more = {"gpus_per_node": 1, "batch_size": 6, "lr": 0.001, "stop_grace_s": 5}
-    return hosts.launch(SCRIPT, nodes=nodes, args=[str(told), "{batch_size}", "{accumulate}"], **more)
+    more = {"gpus_per_node": 1, "batch_size": 6, "lr": 0.001, "stop_grace_s": 5} | spec
+    return hosts.launch(SCRIPT, nodes=nodes, args=[str(told), "0", "{batch_size}", "{accumulate}"], **more)
 
 
 def trains_on(hosts: Hosts, run_id: str, attempt: int, nodes: int) -> set[str]:

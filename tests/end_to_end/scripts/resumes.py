@@ -1,6 +1,8 @@
 """A DDP script that saves every ten steps and goes on from there; its loss follows from the step alone.
 
-torchrun --standalone --nproc-per-node=2 resumes.py FILE [MIB]   (until FILE appears; ballast in its checkpoints)
+torchrun --standalone --nproc-per-node=2 resumes.py FILE [MIB …]
+
+It trains until FILE appears, with MIB of ballast in its checkpoints; further arguments count for nothing.
 """
 
 from __future__ import annotations
@@ -50,4 +52,4 @@ def main(told: Path, ballast_mib: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:3]))
