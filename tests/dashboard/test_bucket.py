@@ -123,11 +123,7 @@ def test_a_checkpoint_goes_from_the_node_to_the_bucket_in_parts(stage: Stage) ->
     )
 
 
-def test_the_node_is_not_offered_the_servers_disk(stage: Stage) -> None:
-    assert stage.spool.node.identity.adopt is None
-
-
-@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("is_strict", [pytest.param(False, marks=pytest.mark.long), True])
 def test_an_interrupted_upload_goes_on_behind_the_last_part(stage: Stage, is_strict: bool) -> None:
     stage.bucket.server.is_strict = is_strict
     stage.spool.save(CONTENT)
@@ -152,6 +148,7 @@ def test_an_interrupted_upload_goes_on_behind_the_last_part(stage: Stage, is_str
     assert stage.download().content == stage.bucket.content(key)
 
 
+@pytest.mark.long
 def test_without_a_way_to_the_bucket_the_server_passes_on(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +180,7 @@ def test_a_bucket_that_is_away_loses_nothing_and_is_told(stage: Stage) -> None:
     assert listed["complete"] and listed["trouble"] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
@@ -215,7 +213,7 @@ def tampering(stage: Stage) -> None:
     stage.spool.handover._bucket_way._bucket = stage.dashboard.closing.enter_context(Tampering())
 
 
-@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("is_strict", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_part_that_changed_on_its_way_is_refused_and_sent_again(stage: Stage, is_strict: bool) -> None:
     stage.bucket.server.is_strict = is_strict
     stage.spool.save(CONTENT)
@@ -229,6 +227,7 @@ def test_a_part_that_changed_on_its_way_is_refused_and_sent_again(stage: Stage, 
     assert len([each for each in stage.listed() if each["complete"]]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("is_strict", "reads"), [(True, 0), (False, 1)])
 def test_only_a_bucket_that_checks_no_parts_is_read_back(
     stage: Stage, is_strict: bool, reads: int, monkeypatch: pytest.MonkeyPatch
@@ -265,6 +264,7 @@ def test_a_crash_between_completion_and_listing_is_mended(
     assert stage.bucket.server.asked["PUT part"] == 0
 
 
+@pytest.mark.long
 def test_an_upload_that_the_bucket_has_forgotten_begins_anew(stage: Stage) -> None:
     stage.spool.save(CONTENT)
     stage.spool.send(lambda: not stage.bucket.uploads)
@@ -275,6 +275,7 @@ def test_an_upload_that_the_bucket_has_forgotten_begins_anew(stage: Stage) -> No
     assert stage.listed()[0]["complete"]
 
 
+@pytest.mark.long
 def test_an_empty_file_and_a_small_one_are_stored(stage: Stage) -> None:
     node, part = stage.spool.node, stage.spool.part
     for content in (b"", b"x"):
@@ -311,6 +312,7 @@ def test_what_is_overwritten_or_deleted_leaves_the_bucket(stage: Stage) -> None:
     wait_for(is_empty, "the bucket to be empty")
 
 
+@pytest.mark.long
 def test_uploads_of_attempts_that_ended_long_ago_are_given_up(stage: Stage) -> None:
     stage.spool.save(CONTENT)
     stage.spool.send(lambda: not stage.bucket.uploads)
@@ -345,6 +347,7 @@ def test_who_asks_for_it_is_sent_to_the_bucket(stage: Stage) -> None:
     assert (head.status_code, head.headers["content-length"]) == (200, str(stage.listed()[0]["size_bytes"]))
 
 
+@pytest.mark.long
 def test_the_setting_redirects_unless_somebody_asks_otherwise(tmp_path: Path, bucket: Bucket) -> None:
     with running(tmp_path / "data", checkpoints_url=bucket.url, checkpoints_redirect=True) as dashboard:
         node = dashboard.node()
@@ -354,6 +357,7 @@ def test_the_setting_redirects_unless_somebody_asks_otherwise(tmp_path: Path, bu
         assert dashboard.http.get(url, params={"via": "server"}).content == b"weights"
 
 
+@pytest.mark.long
 def test_downloads_say_what_is_wrong_with_the_bucket(stage: Stage) -> None:
     stage.spool.save(b"weights")
     stage.spool.send()
@@ -363,7 +367,7 @@ def test_downloads_say_what_is_wrong_with_the_bucket(stage: Stage) -> None:
     assert "does not let the dashboard in" in answer.json()["detail"]["message"]
 
 
-@pytest.mark.parametrize("is_reachable", [True, False])
+@pytest.mark.parametrize("is_reachable", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     stage: Stage, tmp_path: Path, is_reachable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +406,7 @@ def _no_way(*_: Any, **__: Any) -> Any:
 # -- settings --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_old_checkpoints_stay_where_they_were(tmp_path: Path, bucket: Bucket) -> None:
     ids: list[int] = []
     with running(tmp_path / "data") as dashboard:
@@ -424,6 +429,7 @@ def test_an_address_that_names_no_bucket_is_refused(tmp_path: Path, url: str) ->
         Settings(data=tmp_path, checkpoints_url=url)
 
 
+@pytest.mark.long
 def test_a_hanging_bucket_does_not_hold_up_heartbeats(stage: Stage) -> None:
     stage.spool.save(b"weights")
     answers = threading.Event()
@@ -450,7 +456,7 @@ def _try(send: Callable[[], None]) -> None:
 # -- commands --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_reachable", [True, False])
+@pytest.mark.parametrize("is_reachable", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_command_fetches_from_the_bucket_and_goes_on_where_it_broke_off(
     stage: Stage, tmp_path: Path, is_reachable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-@pytest.fixture(params=["disk", "bucket"])
+@pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.long)])
 def dashboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
     """One whose checkpoints are on its disk, and one whose are in a bucket: people see no difference."""
     place = {} if request.param == "disk" else {"checkpoints_url": request.getfixturevalue("bucket").url}
