@@ -92,7 +92,8 @@ class LostNodes:
         silent_after_s = min(SILENT_AFTER_S, lost_after_s)
         with store.read() as session:
             attempts = _with_silent_nodes(session, now - silent_after_s)
-            shares = _shares(session, [attempt.fence for attempt, _ in attempts], now)
+            fences = [attempt.fence for attempt, _ in attempts]
+            shares = _shares(session, fences, now) if fences else {}
             seen = {
                 attempt.fence: self._look(session, attempt, shares[attempt.fence], now, silent_after_s)
                 for attempt, _ in attempts
