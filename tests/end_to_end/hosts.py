@@ -254,9 +254,7 @@ class Hosts(Product):
         self.hosts = [Host(n, home, [h for h in homes if h != home]) for n, home in enumerate(homes)]
         for host in self.hosts:
             host.data.mkdir(parents=True)
-        # Not where it is not asked for: the first run of a test would wait for torch and two seconds more.
-        quiet = {"RANKZERO_PREFLIGHT_BANDWIDTH": "false"}
-        super().__init__(self.hosts[0].data, slots=2, env=quiet | (env or {}))
+        super().__init__(self.hosts[0].data, slots=2, env=env)
         self.port, self.url = PORT, f"http://{self.hosts[0].address}:{PORT}"
         self._started: list[Switch | Host] = []
 

@@ -20,6 +20,10 @@ WAIT_S = 180.0
 ENDED = ("succeeded", "failed", "stopped")
 
 
+QUIET = {"RANKZERO_PREFLIGHT_BANDWIDTH": "false"}
+"""Else the first run on several nodes would wait for torch and an all-reduce of two seconds."""
+
+
 class Product:
     """A running dashboard and worker; `stop` proves that nothing of them is left."""
 
@@ -31,7 +35,8 @@ class Product:
         self.has_worker = has_worker
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("RANKZERO_")} | (env or {})
+        own = {k: v for k, v in os.environ.items() if not k.startswith("RANKZERO_")}
+        self.env = own | QUIET | (env or {})
         self.process: subprocess.Popen[bytes] | None = None
         self.log = data.parent / f"{data.name}-up.log"
 

@@ -105,7 +105,7 @@ def test_a_node_says_what_its_default_interpreter_has(second: Second):
 def test_nodes_that_disagree_are_named_and_nothing_starts(product: Product, second: Second, script: Path):
     run_id = product.launch(script, **TWO_NODES)
     ended = product.wait_state(run_id)
-    assert (ended["state"], ended["reason"]) == ("failed", "launch failed"), ended
+    assert (ended["state"], ended["reason"]) == ("failed", "preflight"), ended
     assert "The nodes disagree on torch" in ended["message"]
     assert f"second has torch 2.4.1+cu121, CUDA 12.1 ({second.python})" in ended["message"]
     assert ended["message"].endswith("with --python.")
@@ -170,7 +170,9 @@ def test_a_node_lost_before_the_start_is_named_and_holds_up_nobody(
     try:
         run_id = product.launch(script, python=sys.executable, **TWO_NODES)
         waiting = wait_for(
-            lambda: "waits for second to say" in str((run := product.run(run_id))["waiting_for"]) and run,
+            lambda: (
+                "waits in preflight for second" in str((run := product.run(run_id))["waiting_for"]) and run
+            ),
             "the run to say for whom it waits",
         )
         assert waiting["state"] == "starting"
