@@ -17,9 +17,8 @@ MORE_LABELS = {
     "hang_after_s": "Hang after",
     "on_hang": "On a hang",
     "elastic": "Grows and shrinks",
-    "slurm": "Slurm",
 }
-PAIRS = {"env": "Environment", "links": "Link"}
+PAIRS = {"env": "Environment", "links": "Link", "slurm": "Slurm"}
 INTERPRETER = {
     "path": "Interpreter",
     "python": "Python version",

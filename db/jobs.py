@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from db import slurm
@@ -81,6 +81,7 @@ def reported(store: Store, gateway_id: str, fence: int, said: JobReport, now: fl
             note(session, attempt.run_id, attempt.number, now, line)
         if said.has_ended and job.ended_at is None:
             job.ended_at = now
+            session.execute(update(Part).where(Part.fence == fence).values(lost_at=None))  # proven by Slurm
             _end(session, attempt, said, now)
         return attempt.run_id
 
@@ -122,14 +123,10 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
         .join(Run, Run.id == Attempt.run_id)
         .outerjoin(Job, Job.fence == Attempt.fence)
         .where(Attempt.state == State.QUEUED, Job.fence.is_(None))
-        .where(func.coalesce(Attempt.not_before, 0.0) <= now)
+        .where(Run.spec["pool"].as_string() == GATEWAY, func.coalesce(Attempt.not_before, 0.0) <= now)
         .order_by(Attempt.fence)
     )
-    return {
-        fence: RunSpec.model_validate(spec)
-        for fence, spec in session.execute(query)
-        if spec.get("pool") == GATEWAY
-    }
+    return {fence: RunSpec.model_validate(spec) for fence, spec in session.execute(query)}
 
 
 def _wish(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> JobWish:

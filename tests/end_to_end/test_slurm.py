@@ -136,7 +136,8 @@ def test_a_gateway_that_is_killed_takes_its_jobs_up_again(
     site.start_gateway()
     site.wait_state(run_id, "running")
     told.touch()
-    assert site.wait_state(run_id)["state"] == "succeeded"
+    ended = site.wait_state(run_id)
+    assert ended["state"] == "succeeded", (ended["message"], ended["error"], texts(site, run_id))
     assert slurm.jobs_of(run_id) == [job]
     wait_for(lambda: not list((site.data / "gateway" / "jobs").glob("*.json")), "the end to be heard", 60)
 

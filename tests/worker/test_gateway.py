@@ -211,9 +211,30 @@ def test_a_job_that_nobody_wishes_any_more_is_cancelled(site: Site):
     assert site.cluster.cancelled == ["1"] and site.gateway.is_idle
 
 
-def test_a_job_that_slurm_has_forgotten_is_over(site: Site):
+def test_a_job_that_slurm_does_not_know_any_more_is_over_but_not_at_the_first_look(site: Site):
     site.wish("run")
     site.gateway.step(0)
-    del site.cluster.known["1"]
+    known = site.cluster.known.pop("1")
     site.gateway.step(1)
+    site.gateway.step(2)
+    site.cluster.known["1"] = known
+    site.gateway.step(3)
+    assert site.server.told == [(1, "1", "PENDING")]
+    del site.cluster.known["1"]
+    for now in range(4, 7):
+        site.gateway.step(now)
     assert site.server.told[-1] == (1, "1", "FORGOTTEN")
+
+
+def test_a_stop_between_a_crash_and_sbatch_leaves_nothing_behind(site: Site):
+    site.cluster.trouble = SlurmAway("no answer to sbatch")
+    site.cluster.jobs = dict
+    site.wish("run")
+    site.gateway.step(0)
+    assert list((site.folder / "jobs").glob("*.json"))
+    site.wish("stop")
+    site.gateway.step(1)
+    assert site.server.told == [(1, None, "CANCELLED")]
+    site.wish()
+    site.gateway.step(2)
+    assert site.gateway.is_idle and not list((site.folder / "jobs").glob("*.json"))

@@ -18,6 +18,8 @@ from worker.slurm.commands import JobRefused, SlurmAway
 from worker.slurm.script import Place, Submission, job_name, submission
 
 log = logging.getLogger(__name__)
+MISSED_LOOKS = 3
+"""A job that Slurm does not know so often in a row is over: nobody looked for longer than Slurm remembers."""
 OUTPUT_BYTES = 2000
 OUTPUT_LINES = 8
 
@@ -42,6 +44,8 @@ class Kept:
     """None: it is just being submitted, or was when the gateway before this one ended."""
     told: JobReport | None = None
     stop_from: float | None = None
+    missed: int = 0
+    """Looks in a row at which Slurm did not know it."""
 
 
 class Gateway:
@@ -95,6 +99,7 @@ class Gateway:
                 self._submit(wish)
             else:
                 self._report(wish.fence, JobReport(state="CANCELLED", reason="it was never submitted"))
+                self._forget(wish.fence)
         jobs = self._cluster.jobs() if unknown else jobs
         for kept in list(self._kept.values()):
             self._follow(kept, jobs)
@@ -138,6 +143,9 @@ class Gateway:
     def _follow(self, kept: Kept, jobs: dict[str, tuple[str, JobReport]]) -> None:
         if kept.job_id is None:
             return
+        kept.missed = 0 if kept.job_id in jobs else kept.missed + 1
+        if 0 < kept.missed < MISSED_LOOKS:
+            return
         _, said = jobs.get(kept.job_id, ("", JobReport(job_id=kept.job_id, state="FORGOTTEN")))
         if said.has_ended:
             said.exit_code = self._cluster.exit_code(kept.job_id)
@@ -150,7 +158,7 @@ class Gateway:
             kept.told = said
         if said.has_ended:
             log.info("%s: job %s has ended: %s", kept.name, kept.job_id, said.state)
-            self._forget(kept)
+            self._forget(kept.fence)
 
     def _report(self, fence: int, said: JobReport) -> None:
         try:
@@ -183,9 +191,9 @@ class Gateway:
         note = {"fence": kept.fence, "name": kept.name, "folder": kept.folder, "job_id": kept.job_id}
         write_whole(self._folder / f"{kept.fence}.json", json.dumps(note))
 
-    def _forget(self, kept: Kept) -> None:
-        self._kept.pop(kept.fence, None)
-        (self._folder / f"{kept.fence}.json").unlink(missing_ok=True)
+    def _forget(self, fence: int) -> None:
+        self._kept.pop(fence, None)
+        (self._folder / f"{fence}.json").unlink(missing_ok=True)
 
 
 def _end_of(path: Path) -> str:
