@@ -219,6 +219,7 @@ class S3:
         """Turn what goes wrong into a sentence; raises BucketTrouble."""
         if self._away is not None and time.monotonic() < self._away_until:
             raise BucketAway(self._away)
+        _ = self._client  # says so where botocore is not installed
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

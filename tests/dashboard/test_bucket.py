@@ -6,6 +6,7 @@ import hashlib
 import io
 import pickle
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -518,3 +519,11 @@ def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> No
         assert refused.status_code == 503 and "cannot be reached" in refused.json()["detail"]["message"]
     finally:
         stage.bucket.server.start()
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("botocore", "botocore.config", "botocore.exceptions", "botocore.session"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", "s3://bucket/runs")
+    ok, message = doctor._checkpoints()
+    assert not ok and "pip install 'rankzero[s3]'" in message
