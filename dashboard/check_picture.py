@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.views.formats import ago, count, plural
+from dashboard.views.formats import clock_time, count, plural
 from db.preflight import rate
 from db.views import Cell, CheckView
 
@@ -16,7 +16,7 @@ MOST_LINKS = 20
 LINKS = "bandwidth"
 
 
-def picture(check: CheckView, now: float) -> dict[str, Any]:
+def picture(check: CheckView) -> dict[str, Any]:
     """Plain JSON values: all words are chosen here, a browser only draws them."""
     rows = list(dict.fromkeys(cell.row for cell in check.cells if cell.row != LINKS))
     found: dict[tuple[str, str], list[Cell]] = {}
@@ -24,7 +24,7 @@ def picture(check: CheckView, now: float) -> dict[str, Any]:
         found.setdefault((cell.node, cell.row), []).append(cell)
     return {
         "verdict": verdict(check),
-        "title": title(check, now),
+        "title": title(check),
         "rows": rows,
         "nodes": [
             {"name": node, "cells": [worst(found.get((node, row), ())) for row in rows]}
@@ -42,10 +42,13 @@ def verdict(check: CheckView) -> str:
     return "green" if check.ended_at is not None else "asking"
 
 
-def title(check: CheckView, now: float) -> str:
-    """4 nodes, 2 min ago: all is well; 3 of 44 cells are red."""
+def title(check: CheckView) -> str:
+    """4 nodes at 2026-11-21 10:05 UTC: all is well; 3 of 44 cells are red."""
     looked_at = [cell for cell in check.cells if cell.state != "skipped"]
-    red, said = len(check.failed), f"{plural(len(check.nodes), 'node')}, {ago(check.asked_at, now)}: "
+    red, said = (
+        len(check.failed),
+        f"{plural(len(check.nodes), 'node')} at {clock_time(check.asked_at)[:-3]} UTC: ",
+    )
     if red:
         said += f"{count(red)} of {plural(len(looked_at), 'cell')} {'is' if red == 1 else 'are'} red"
     elif check.ended_at is not None:

@@ -17,6 +17,8 @@ class Preflights:
 
     def __init__(self, store: Store, wishes_changed: Callable[[Collection[str] | None], None]) -> None:
         self._store, self._wishes_changed = store, wishes_changed
+        self._ended: dict[int, CheckView] = {}
+        """They never change again, and judging hundreds of nodes takes long."""
 
     def ask(self, nodes: list[str] | None, bandwidth: bool, now: float) -> int:
         """Ask nodes, by name or id (None: all that are alive). Raises NoSuchNode, Refused."""
@@ -26,7 +28,11 @@ class Preflights:
 
     def all(self) -> list[CheckView]:
         """Those on demand, newest first."""
-        return checks.views(self._store)
+        ended, found = self._ended, []
+        for check_id in checks.on_demand(self._store):
+            found += [ended[check_id]] if check_id in ended else checks.views(self._store, check_id)
+        self._ended = {check.id: check for check in found if check.id and check.ended_at is not None}
+        return found
 
     def one(self, check_id: int) -> CheckView:
         """As far as it got. Raises NoSuchCheck."""

@@ -119,6 +119,13 @@ def of_attempt(session: Session, fence: int) -> Check | None:
     return session.scalars(select(Check).where(Check.fence == fence)).first()
 
 
+def on_demand(store: Store) -> list[int]:
+    """Ids of those that were asked for on demand, newest first."""
+    query = select(Check.id).where(Check.fence.is_(None)).order_by(Check.id.desc()).limit(KEPT)
+    with store.read() as session:
+        return list(session.scalars(query))
+
+
 def views(store: Store, check_id: int | None = None) -> list[CheckView]:
     """What was asked for on demand, newest first, or one preflight."""
     query = select(Check).order_by(Check.id.desc()).limit(KEPT)
@@ -331,9 +338,13 @@ def _remember_passes(session: Session, check: Check, parts: Sequence[CheckPart],
 def _peers(part: CheckPart, parts: Sequence[CheckPart]) -> list[CheckPeer]:
     return [
         CheckPeer(node_rank=each.node_rank, address=each.facts["address"], port=each.facts["port"])
-        for each in parts
-        if each is not part and each.facts and each.facts.get("port")
+        for each in _with_port(parts)
+        if each is not part and each.facts
     ]
+
+
+def _with_port(parts: Sequence[CheckPart]) -> list[CheckPart]:
+    return [part for part in parts if part.facts and part.facts.get("port")]
 
 
 def _wish(check: Check, parts: Sequence[CheckPart], node_id: str) -> CheckWish:
@@ -375,12 +386,13 @@ def _view(session: Session, check: Check) -> CheckView:
 
 
 def _asked(parts: Sequence[CheckPart]) -> list[Asked]:
+    reachable = _with_port(parts)
     return [
         Asked(
             part.node,
             NodeCheck.model_validate(part.facts) if part.facts else None,
             silent_s=part.silent_s,
-            needs_reach=tuple(peer.node_rank for peer in _peers(part, parts)),
+            needs_reach=tuple(each.node_rank for each in reachable if each is not part),
         )
         for part in parts
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import ip_address
 
 from db.agreement import Told, disagreement, versions
@@ -33,6 +34,13 @@ class Asked:
     needs_bytes: int = RESERVE_BYTES
     needs_reach: tuple[int, ...] = ()
     """Node ranks that it has to find the way to."""
+
+    @cached_property
+    def versions(self) -> dict[str, str | None]:
+        """Of what trains there, read once: with hundreds of nodes each is compared with each."""
+        if self.facts is None or not self.facts.interpreter or self.facts.interpreter.get("problem"):
+            return {}
+        return versions(self.facts.interpreter)
 
 
 @dataclass(frozen=True)
@@ -141,9 +149,7 @@ def _version(what: str) -> Callable[[Asked, Sequence[Asked]], Found]:
 
 
 def _has(one: Asked, what: str) -> str | None:
-    if one.facts is None or not one.facts.interpreter or one.facts.interpreter.get("problem"):
-        return None
-    return versions(one.facts.interpreter)[what]
+    return one.versions.get(what)
 
 
 def _interface(one: Asked, asked: Sequence[Asked]) -> Found:

@@ -20,20 +20,26 @@ REFUSED = "preflight_refused"
 CHOSEN = "preflight_chosen"
 
 
-@st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
 def panel() -> None:
     """What to ask, and the answers as they come."""
-    current = service.current()
-    _question(current.nodes())
-    found = {check.id: check for check in current.preflights() if check.id is not None}
+    _question()
+    _answers()
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def _answers() -> None:
+    found = {check.id: check for check in service.current().preflights() if check.id is not None}
     if not found:
         st.caption("No preflight was asked for yet.")
         return
-    preflight(picture(found[_chosen(found)], current.clock()), key="preflight_matrix")
+    preflight(picture(found[_chosen(found)]), key="preflight_matrix")
 
 
-def _question(nodes: Sequence[NodeView]) -> None:
+@st.fragment
+@style.readable_without_store
+def _question() -> None:
+    nodes: Sequence[NodeView] = service.current().nodes()
     alive = sorted((node.name for node in nodes if node.state == "alive"), key=by_number)
     others = sorted((node.name for node in nodes if node.state != "alive"), key=by_number)
     st.markdown(

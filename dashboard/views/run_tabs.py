@@ -46,7 +46,7 @@ def _preflight(run_id: str) -> None:
         return
     label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(found)]
     with st.expander(f"Preflight: {label}", expanded=bool(found.failed)):
-        preflight(picture(found, current.clock()), key="run_preflight")
+        preflight(picture(found), key="run_preflight")
 
 
 @st.fragment(run_every=5)
