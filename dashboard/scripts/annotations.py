@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.scripts.parsing import parsed_expression
 from dashboard.scripts.source import Program
 from dashboard.scripts.values import constants_of, plain, value
 
@@ -86,7 +87,7 @@ def _enum_values(name: str, program: Program) -> dict[str, Any] | None:
 def _unquoted(node: ast.expr | None) -> ast.expr | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
-            return ast.parse(node.value, mode="eval").body
+            return parsed_expression(node.value)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
     return node

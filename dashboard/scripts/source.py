@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dashboard.scripts.parsing import parsed
 from dashboard.scripts.values import constants_of
 
 LARGEST_FILE_BYTES = 1024 * 1024
@@ -241,7 +242,7 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str, name: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        return parsed(text)
     except SyntaxError as error:
         raise NoProgram(f"{name} cannot be read as Python: line {error.lineno}: {error.msg}.") from error
     except (ValueError, RecursionError, MemoryError) as error:

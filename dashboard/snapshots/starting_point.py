@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import warnings
 from pathlib import Path, PurePosixPath
 
+from dashboard.scripts.parsing import parsed
 from dashboard.snapshots.refusal import CodeRefused
 
 LOOKED_AT_BYTES = 1024 * 1024
@@ -76,7 +76,7 @@ def _syntax_error(content: bytes) -> SyntaxError | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(content)
+            parsed(content)
     except SyntaxError as error:
         return error
     except (ValueError, RecursionError, MemoryError):
