@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -113,7 +114,11 @@ def _server(application: Any) -> Any:
         def log(self, type: str, message: str, *args: Any) -> None:
             """Nothing."""
 
-    return make_server(f"unix://{SOCKET}", 0, application, threaded=True, request_handler=Quiet)
+    listening = socket.socket(socket.AF_UNIX)  # not by werkzeug, which makes the path absolute, and too long
+    listening.bind(SOCKET)
+    listening.listen()
+    place = (f"unix://{SOCKET}", 0)
+    return make_server(*place, application, threaded=True, request_handler=Quiet, fd=listening.detach())
 
 
 if __name__ == "__main__":

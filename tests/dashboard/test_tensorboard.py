@@ -33,6 +33,12 @@ from worker.client import Part
 EVENT = "events.out.tfevents.1760000000.n0.1.0"
 
 
+@pytest.fixture(autouse=True)
+def near_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the program has it: the path of a socket may be about a hundred bytes long."""
+    monkeypatch.chdir(tmp_path)
+
+
 def file(number: int, path: str, attempt: int = 1, node_rank: int = 0, generation: int = 0) -> FileView:
     return FileView(number, attempt, node_rank, path, generation, size_bytes=1)
 

@@ -28,6 +28,12 @@ REACH_OUT = """async () => {
 }"""
 
 
+@pytest.fixture(autouse=True)
+def near_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the program has it: the path of a socket may be about a hundred bytes long."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def page() -> Iterator[Page]:
     """A browser's page; at the end nothing may have gone wrong on it."""
