@@ -54,7 +54,7 @@ def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | 
 
 def label_of(field: str) -> str:
     """What the form calls a field of the specification."""
-    return LABELS.get(field) or MORE_LABELS.get(field) or field
+    return LABELS.get(field) or MORE_LABELS.get(field) or PAIRS.get(field) or field
 
 
 def _fields(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:

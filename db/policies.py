@@ -16,9 +16,7 @@ from db.states import Reason, State
 
 HANGS_IN_A_ROW = 3
 """A run that hangs so often in a row would do so for ever."""
-WOULD_REPEAT = frozenset(
-    {Reason.SCRIPT_MISSING, Reason.LAUNCH_FAILED, Reason.RESUME_FAILED, Reason.PREFLIGHT}
-)
+WOULD_REPEAT = frozenset({Reason.SCRIPT_MISSING, Reason.LAUNCH_FAILED, Reason.RESUME_FAILED})
 """Failures that another attempt certainly meets again."""
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 300.0
