@@ -369,11 +369,11 @@ class Attempt:
                 self._client.report(self.part, end)
             self._remember(SUPERSEDED)
             return
-        if self._shutdown and self.assignment.action == "run" and end.state == "stopped":
-            if self._shutdown == "slurm":  # why it ends a job is Slurm's to say, and its gateway's to tell
-                self._remember(SUPERSEDED)
-                return
-            end = at_time_limit(end) if self._shutdown == "time limit" else end
+        if self.assignment.action == "run" and self._shutdown == "slurm" and end.state != "succeeded":
+            self._remember(SUPERSEDED)  # why it ends a job is Slurm's to say, and its gateway's to tell
+            return
+        if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
+            end = at_time_limit(end)
         self._client.report(self.part, end)
         self._remember(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")

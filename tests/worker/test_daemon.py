@@ -20,6 +20,7 @@ from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
 from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import Reason
+from tests.dashboard.running import wait_for
 from tests.worker.fake_server import FakeServer
 from worker import processes
 from worker.client import Adoption, Wishes
@@ -380,6 +381,18 @@ def test_shutting_down_stops_every_run_and_says_why(node):
     node.daemon.shut_down()
     end = node.until_settled()
     assert (end.state, end.message) == ("stopped", "the worker was shut down")
+
+
+@pytest.mark.parametrize("dies_first", [False, True], ids=["stopped", "killed by Slurm before it is stopped"])
+def test_why_slurm_ends_a_job_is_left_to_slurm(node, dies_first):
+    node.wish(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    if dies_first:
+        supervisor = node.supervisors[0].pid
+        processes.kill_all(lambda: [p for p in processes.of_attempt(RUN, 1) if p.pid != supervisor], 10)
+        wait_for(lambda: node.supervisor()["state"] == "ended", "the supervisor to notice", 60)
+    node.daemon.shut_down(why="slurm")
+    assert node.until_settled() is None
 
 
 def test_shutting_down_in_a_hurry_kills(node):
