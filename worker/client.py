@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -157,7 +158,10 @@ class Client:
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),
             headers={"User-Agent": "rankzero-worker"},
+            event_hooks={"response": [self._note_address]},
         )
+        self.own_address: str | None = None
+        """This node's, in the last conversation with the server."""
 
     def close(self) -> None:
         """Drop all connections."""
@@ -317,6 +321,12 @@ class Client:
         if not isinstance(answer, dict):
             raise ServerAway(f"{path}: the answer is not an object, so it is not the server's")
         return answer
+
+    def _note_address(self, response: httpx.Response) -> None:
+        stream = response.extensions.get("network_stream")
+        with suppress(OSError):
+            if stream is not None and (address := stream.get_extra_info("client_addr")):
+                self.own_address = str(address[0])
 
     def _request(
         self,

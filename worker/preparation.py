@@ -9,14 +9,14 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tarfile import is_tarfile
 
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker import snapshots
-from worker.hardware import address_reached_by_others, interface_of
+from worker.hardware import address_reached_by_others, interface_of, is_loopback
 from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch import LaunchPlan, local_rank_option, plan, recipe_names, recipe_path
 from worker.notes import write_whole
@@ -54,12 +54,21 @@ class Node:
     interface: str | None = None
     cpu_threads: int = 1
     server_port: int | None = None
-    """Set where the address is only good on this machine, because the server is on it."""
+    """Where the server may be on this machine, for others to reach."""
+    talks_from: Callable[[], str | None] | None = field(default=None, compare=False)
+    """The address at which it last spoke with the server; None where somebody chose the address."""
 
     def among_others(self) -> Node:
-        """As nodes on other machines know it: by the address at which they reach the server here."""
-        address = address_reached_by_others(self.server_port) if self.server_port else None
-        return replace(self, address=address, interface=interface_of(address)) if address else self
+        """As nodes on other machines know it: as the server does now (a network may come up late, or change), or where
+        that is on this machine, by the address at which they reach the server here."""
+        address = (self.talks_from() if self.talks_from else None) or self.address
+        if self.server_port and is_loopback(address):
+            address = address_reached_by_others(self.server_port) or address
+        return (
+            self
+            if address == self.address
+            else replace(self, address=address, interface=interface_of(address))
+        )
 
 
 def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:

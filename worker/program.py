@@ -92,11 +92,10 @@ class Worker:
         """Its time is the last answer from the server: what health checks look at, without a program of ours."""
         self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
-        self._address = options.address or hardware.address_towards(options.server)
         own_name = self._job.node if self._job else os.uname().nodename
         self._name = options.name or self._identity.get("name") or own_name
         self._client = Client(options.server, self._identity.get("token", ""))
-        node = _node(self._name, self._data, self._address, self._devices, options)
+        self._node = node = _node(self._name, self._data, self._client, self._devices, options)
         self._python = node.python
         self._whereabouts = Whereabouts(node, self._client)
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
@@ -230,7 +229,7 @@ class Worker:
             name=self._name,
             instance_id=self._instance_id,
             hostname=os.uname().nodename,
-            address=self._address,
+            address=self._node.among_others().address,
             devices=self._devices,
             labels=dict(self._options.label),
             pool=self._job.pool if self._job else "",
@@ -335,9 +334,12 @@ def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
 
 
 def _node(
-    name: str, data: Path, address: str, devices: Sequence[Device], options: argparse.Namespace
+    name: str, data: Path, client: Client, devices: Sequence[Device], options: argparse.Namespace
 ) -> Node:
-    is_local = options.address is None and hardware.is_loopback(address)
+    address, is_chosen = (
+        options.address or hardware.address_towards(options.server),
+        options.address is not None,
+    )
     return Node(
         name=name,
         data_dir=data,
@@ -345,7 +347,8 @@ def _node(
         address=address,
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
-        server_port=hardware.port_of(options.server) if is_local else None,
+        server_port=None if is_chosen else hardware.port_of(options.server),
+        talks_from=None if is_chosen else lambda: client.own_address,
     )
 
 

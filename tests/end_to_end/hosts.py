@@ -325,8 +325,9 @@ class Hosts(Product):
         return self.hosts[0].find("dashboard.cli", "dashboard")
 
     def workers(self, host: Host) -> list[psutil.Process]:
-        """A host's worker, if there is one."""
-        return host.find("dashboard.cli", "worker") + host.find("worker")
+        """A host's worker, if there is one; on its way from one command line to the other it is met with both."""
+        found = host.find("dashboard.cli", "worker") + host.find("worker")
+        return list({process.pid: process for process in found}.values())
 
     def clean_up(self) -> None:
         """Nothing remains: no process, no network, no file."""
