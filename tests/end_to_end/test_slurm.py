@@ -158,7 +158,8 @@ def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(
     assert not site.ranks(run_id)
     told.touch()
     assert site.request("POST", f"/api/runs/{run_id}/resume").status_code == 200
-    assert site.wait_state(run_id)["state"] == "succeeded"
+    ended = site.wait_state(run_id)
+    assert ended["state"] == "succeeded", (ended, texts(site, run_id))
     assert len(slurm.jobs_of(run_id)) == 2
 
 

@@ -363,8 +363,10 @@ def test_one_process_accumulates_compiles_and_takes_the_signal_for_itself(watche
     watched.run([sys.executable, script])
     (rank,) = watched.read().latest().values()
     assert (rank.rank, rank.step, rank.stacks, rank.ended) == (0, 8, False, True)
-    (line,) = [line for line in watched.lines() if "samples_per_s" in line]
-    assert line["samples_per_s"] == pytest.approx(8 * line["steps_per_s"], rel=1e-3)
+    lines = [line for line in watched.lines() if "samples_per_s" in line]  # more than one on a slow machine
+    assert lines
+    for line in lines:
+        assert line["samples_per_s"] == pytest.approx(8 * line["steps_per_s"], rel=1e-3)
     assert not watched.events("error")
 
 
