@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import postgresql
 
@@ -41,6 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("RANKZERO_", "AWS_"))]:
         del os.environ[name]
     os.environ["NO_COLOR"] = "1"
+    # An example that takes long on a busy machine is no counterexample.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,3 +50,11 @@ def test_every_state_and_reason_is_explained(word: str) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_says_at_its_start_how_to_try_it_and_how_to_test_it() -> None:
+    start = (ROOT / "README.md").read_text().partition("## Start")[2].partition("\n## ")[0]
+    commands = re.findall(r"^make ([a-z-]+)$", start, re.MULTILINE)
+    assert {"demo", "test"} <= set(commands)
+    assert set(commands) <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert "20 minutes" in start

@@ -57,7 +57,10 @@ def test_constraints_pin_every_package_the_frameworks_bring() -> None:
 def unpinned(extra: str) -> set[str]:
     """What an installation with `extra` brings and constraints.txt leaves open."""
     gpu_only = re.compile(r"(nvidia|cuda|triton)")  # which of them torch brings depends on the machine
-    brought = {name for name in installed_below("rankzero", extra) if not gpu_only.match(name)}
+    try:
+        brought = {name for name in installed_below("rankzero", extra) if not gpu_only.match(name)}
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(f"needs what `pip install -e '.[{extra}]'` brings ({error.name} is not installed)")
     return brought - set(pins())
 
 

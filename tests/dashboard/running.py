@@ -22,6 +22,8 @@ from db.states import CheckpointOffer, Device, NodeFacts, PartReport, PointBatch
 from worker.client import Client, Part
 
 LIMIT_S = 20.0
+ANSWER_LIMIT_S = 120.0
+"""Longer than the dashboard itself waits for anything before it answers."""
 
 
 def wait_for(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
@@ -46,7 +48,7 @@ class Running:
 
     def anonymous(self, **headers: str) -> httpx.Client:
         """Somebody without the token."""
-        http = httpx.Client(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False)
+        http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_LIMIT_S, trust_env=False)
         return self.closing.enter_context(closing(http))
 
     def launch(self, **spec: Any) -> str:

@@ -80,7 +80,7 @@ class NodeUnderTest:
             if type(error).__name__ != "ServerAway":
                 raise
 
-    def until(self, condition, limit_s=60.0):
+    def until(self, condition, limit_s=180.0):
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             self.turn()
