@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -19,10 +20,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError
 from sqlalchemy.orm import Session
 
-from db import postgres
+from db import postgres, schema
 from db.exact_json import dump_json
 from db.postgres import PostgresUnusable
 
+log = logging.getLogger("rankzero")
 BUSY_TIMEOUT_S = 30
 """How long a write waits for a foreign program that has locked the file."""
 
@@ -142,8 +144,8 @@ class Store:
         config, scripts = _migrations()
         with self._writer.connect() as connection:
             current = MigrationContext.configure(connection).get_current_revision()
-        if current == scripts.get_current_head():
-            return
+            if current == scripts.get_current_head() and not schema.missing(connection):
+                return
         if current is not None and current not in {s.revision for s in scripts.walk_revisions()}:
             raise StoreUnusable(
                 f"The store {self.name} was written by a newer Rankzero (schema {current}). "
@@ -155,9 +157,22 @@ class Store:
         with self._write_lock, self._writer.begin() as connection:
             config.attributes["connection"] = connection
             if self.is_sqlite:
-                command.upgrade(config, "head")
+                self._upgrade(connection, config)
             else:
                 self._upgrade_postgres(connection, config)
+
+    def _upgrade(self, connection: Connection, config: Config) -> None:
+        """To the newest tables; a store of a version between two releases may lack some that its number promises."""
+        command.upgrade(config, "head")
+        try:
+            added = schema.add_missing(connection)
+        except schema.CannotAdd as error:
+            raise StoreUnusable(
+                f"The store {self.name} lacks the column {error}, which rows that are there cannot do without. "
+                "Nothing was changed: restore a copy that has it, or start with another --data directory."
+            ) from None
+        if added:
+            log.warning("the store %s lacked %s: added", self.name, ", ".join(added))
 
     def _upgrade_postgres(self, connection: Connection, config: Config) -> None:
         """In one transaction; a second dashboard that starts meanwhile finds it done."""
@@ -165,7 +180,7 @@ class Store:
             connection.execute(text("set local statement_timeout = 0"))
             connection.execute(text("set local lock_timeout = 0"))
             postgres.lock_for_transaction(connection, "the store")
-            command.upgrade(config, "head")
+            self._upgrade(connection, config)
         except DBAPIError as error:
             raise StoreUnusable(postgres.in_words(error, self._writer.url)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
 from typing import Any
 
@@ -36,6 +37,31 @@ class Base(DeclarativeBase):
     }
 
 
+class StoreIdentity(Base):
+    """What this store is called by those who work for it: the newest row counts.
+
+    A copy that is restored gets another identity, so that nobody takes it for the store it was copied from."""
+
+    __tablename__ = "store_identities"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    identity: Mapped[str] = mapped_column(String(16))
+    origin: Mapped[str] = mapped_column(String(16))
+    """made: the first; copied: written into a backup; restored: workers knew more than the store."""
+    began_at: Mapped[float]
+
+
+class DeletedAttempt(Base):
+    """An attempt that was deleted here: its worker may end what is left of it.
+
+    One that is neither here nor among the attempts is unknown: an older backup was restored."""
+
+    __tablename__ = "deleted_attempts"
+
+    fence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    uid: Mapped[str | None] = mapped_column(String(16))
+
+
 class Run(Base):
     """What a person asked for; never changed by a worker."""
 
@@ -57,6 +83,8 @@ class Attempt(Base):
     fence: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     number: Mapped[int]
+    uid: Mapped[str | None] = mapped_column(String(16), default=lambda: secrets.token_hex(8))
+    """Random: a store that was restored gives fencing numbers a second time, but never this."""
     created_at: Mapped[float]
     stop_requested_at: Mapped[float | None]
     stacks_requested_at: Mapped[float | None]
@@ -111,7 +139,14 @@ class Node(Base):
     instance_id: Mapped[str] = mapped_column(Text)
     token_hash: Mapped[str] = mapped_column(String(64), index=True)
     drain_requested_at: Mapped[float | None]
-    """A wish; everything below are facts."""
+    unknown_ends: Mapped[list[Any] | None]
+    """uids (or RUN/ATTEMPT) of its unknown attempts that somebody wants ended.
+
+    Wishes; everything below are facts."""
+    unknown_attempts: Mapped[list[Any] | None]
+    """What it trains, or has trained and not reported, that this store does not know."""
+    protocol: Mapped[int | None]
+    """The version of the messages its worker speaks; None: the first, which named none."""
     hostname: Mapped[str] = mapped_column(Text)
     address: Mapped[str] = mapped_column(Text)
     devices: Mapped[list[Any]]

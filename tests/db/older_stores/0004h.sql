@@ -1,0 +1,1 @@
+ALTER TABLE checkpoints ADD COLUMN upload_began_at FLOAT;

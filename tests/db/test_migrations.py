@@ -1,0 +1,111 @@
+"""Stores of every earlier version open with all tables and columns, and committed migrations stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from db import queries
+from db.engine import Store, StoreUnusable
+from db.models import Base
+
+VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
+HASHES = {
+    "0001_first_light.py": "bfd15117fca13beea172a144cee0717df4ad8429a3eab7406f9b5181ad80779c",
+    "0002_any_script.py": "3da729bbf9cb9a8c41520687a75b179f17bad539708b29677cb9d6ae8339c154",
+    "0003_many_nodes.py": "caf7fbdbbe980136805a3306f7ce5a374f249779bb898a7909edf96d3aca05f0",
+    "0004_through_failures.py": "a3b32b062ecd6e1963ccc84d213d077c4a27ec44def716dd8cfc064900d01669",
+    "0005_store_identity.py": "c4a7e924235540a4b00b2dca75872fa7b2f7e63c2ee2ec32af0ea31f5dcb15fc",
+}
+STATEMENTS = Path(__file__).parent / "older_stores"
+"""What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""
+STEPS = sorted(path.stem for path in STATEMENTS.glob("*.sql"))
+OLDER = {
+    **{f"up to {step}": [s for s in STEPS if s <= step] for step in STEPS},
+    **{f"up to {step} without 0002b": [s for s in STEPS if s <= step and s != "0002b"] for step in STEPS[3:]},
+}
+ROWS = """
+insert into runs (id, name, project, spec, created_at)
+    values ('abcdefghij', 'n', 'p', '{"target": "digits", "gpus_per_node": 1}', 1.0);
+insert into nodes (id, name, instance_id, token_hash, hostname, address, devices, labels, info, first_seen, last_seen)
+    values ('n1', 'a', 'i', 't', 'h', '127.0.0.1', '[]', '{}', '{}', 1.0, 2.0);
+insert into attempts (fence, run_id, number, created_at, state, started_at)
+    values (1, 'abcdefghij', 1, 1.0, 'running', 2.5);
+insert into parts (fence, node_rank, node_id, device_kind, devices, state)
+    values (1, 0, 'n1', 'cpu', '["cpu:0"]', 'running');
+"""
+
+
+def test_committed_migrations_are_never_edited() -> None:
+    """Stores that ran one do not run it again: a change needs a file of its own, whose hash is added here."""
+    now = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VERSIONS.glob("0*.py")}
+    assert now == HASHES
+
+
+@pytest.mark.parametrize("steps", OLDER.values(), ids=OLDER.keys())
+def test_a_store_of_any_earlier_version_opens_whole(steps: list[str], tmp_path: Path) -> None:
+    file = older_store(tmp_path / "rankzero.db", steps)
+    store = Store.open(file, tmp_path / "backups")
+    try:
+        with store._writer.connect() as connection:
+            assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+        (wished,) = queries.assignments(store, "n1")
+        assert (wished.run_id, wished.may_start) == ("abcdefghij", True)
+        assert queries.run(store, "abcdefghij", 3.0) is not None
+    finally:
+        store.close()
+    (copy,) = (tmp_path / "backups").glob("*.db")
+    with sqlite3.connect(copy) as connection:
+        assert connection.execute("select state from attempts").fetchall() == [("running",)]
+    connection.close()
+
+
+@pytest.mark.parametrize("lost", ["alter table parts drop column stacks", "drop index ix_checks_ended_at"])
+def test_what_is_missing_in_a_current_store_is_added(store, store_url: str, lost: str) -> None:
+    with store.write() as session:
+        session.execute(text(lost))
+    store.close()
+    again = Store.open(store_url)
+    with again._writer.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    again.close()
+
+
+def test_a_store_without_a_column_that_cannot_be_added_is_refused_by_its_name(tmp_path: Path) -> None:
+    Store.open(tmp_path / "rankzero.db").close()
+    with sqlite3.connect(tmp_path / "rankzero.db") as connection:
+        connection.execute("alter table runs drop column name")
+        connection.execute("alter table parts drop column stacks")
+    connection.close()
+    before = schema_of(tmp_path / "rankzero.db")
+    with pytest.raises(StoreUnusable, match=r"lacks the column runs\.name"):
+        Store.open(tmp_path / "rankzero.db", tmp_path / "backups")
+    assert schema_of(tmp_path / "rankzero.db") == before
+
+
+def older_store(file: Path, steps: list[str]) -> Path:
+    """A store as the program made it that had these steps of the migrations."""
+    connection = sqlite3.connect(file)
+    for step in steps:
+        connection.executescript((STATEMENTS / f"{step}.sql").read_text())
+    connection.execute("create table alembic_version (version_num varchar(32) not null primary key)")
+    connection.execute("insert into alembic_version values (?)", (steps[-1][:4],))
+    connection.executescript(ROWS)
+    if "0004d" in steps:
+        connection.execute("update attempts set preflighted_at = started_at")
+    connection.commit()
+    connection.close()
+    return file
+
+
+def schema_of(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    rows = connection.execute("select sql from sqlite_master order by name").fetchall()
+    connection.close()
+    return [row[0] for row in rows]
