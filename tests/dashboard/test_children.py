@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,14 @@ time.sleep(600)
 
 
 def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path) -> None:
-    (tmp_path / "runs" / "abcdefghij").mkdir(parents=True)
+    run_id = uuid.uuid4().hex[:10]
+    (tmp_path / "runs" / run_id).mkdir(parents=True)
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-    environment = os.environ | {"RANKZERO_RUN_ID": "abcdefghij"}
+    environment = os.environ | {"RANKZERO_RUN_ID": run_id}
     supervisor = subprocess.Popen([*sleep, "-m", "worker.supervisor", "--data", str(tmp_path)])
     rank = subprocess.Popen(sleep, env=environment)
     other_data = subprocess.Popen([*sleep, "-m", "worker.supervisor", "--data", str(tmp_path) + "2"])
-    other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": "bbbbbbbbbb"})
+    other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": uuid.uuid4().hex[:10]})
     try:
         found = RunProcesses(tmp_path)
         wait_for(lambda: [process.pid for process in found.supervisors()] == [supervisor.pid])

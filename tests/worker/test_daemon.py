@@ -11,6 +11,7 @@ import signal
 import sys
 import tarfile
 import time
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from worker.daemon import Daemon
 from worker.preparation import Node
 from worker.program import spawn_supervisor
 
-RUN = "abcdefghij"
+RUN = uuid.uuid4().hex[:10]
+"""Its own in each test process: what ends a run's processes finds them by this name on the whole machine."""
 WAITING = """
 import pathlib, time
 pathlib.Path("ready").touch()
@@ -635,7 +637,7 @@ def test_points_arrive_once_whatever_is_killed(node):
         node.server.is_away = chance.random() < 0.3
         node.start_worker()
     node.server.is_away = False
-    node.until_settled()
+    assert node.until_settled().state == "succeeded"
     assert [point[0] for point in node.server.series["train/loss"]] == list(range(400))
 
 

@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
 
 from worker import processes
 from worker.processes import Process
 
+RUN = uuid.uuid4().hex[:10]
+
 
 @pytest.fixture
 def sleeper():
-    env = os.environ | {"RANKZERO_RUN_ID": "sleeper000", "RANKZERO_ATTEMPT": "3"}
+    env = os.environ | {"RANKZERO_RUN_ID": RUN, "RANKZERO_ATTEMPT": "3"}
     child = subprocess.Popen(["sleep", "60"], env=env)
     yield child
     child.kill()
@@ -37,8 +40,8 @@ def test_a_zombie_is_not_alive(sleeper):
 
 
 def test_an_attempts_processes_are_found_by_their_environment(sleeper):
-    assert [found.pid for found in processes.of_attempt("sleeper000", 3)] == [sleeper.pid]
-    assert processes.of_attempt("sleeper000", 4) == []
+    assert [found.pid for found in processes.of_attempt(RUN, 3)] == [sleeper.pid]
+    assert processes.of_attempt(RUN, 4) == []
 
 
 def test_children_and_their_children_are_descendants():
@@ -58,7 +61,7 @@ def test_a_signal_is_not_sent_to_a_later_process_with_the_same_pid(sleeper):
 
 
 def test_kill_all_goes_on_until_nobody_is_found(sleeper):
-    killed = processes.kill_all(lambda: processes.of_attempt("sleeper000", 3), timeout_s=10)
+    killed = processes.kill_all(lambda: processes.of_attempt(RUN, 3), timeout_s=10)
     assert killed == [sleeper.pid]
     assert sleeper.wait(10) == -signal.SIGKILL
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.worker.test_daemon import WAITING, events
 from worker import processes
 from worker.preparation import masked, training_environment
 
-RUN = "programrun"
+RUN = uuid.uuid4().hex[:10]
 
 
 class Program:
