@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from db.spec import Assignment
 from db.states import CheckpointFetch, PartReport, Reason
 from worker import processes
-from worker.client import Adoption, Client, Part, Refused, ServerAway, Superseded
+from worker.client import Adoption, Client, Part, Refused, RequestFailed, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
 from worker.fetching import Fetching
@@ -392,7 +392,7 @@ class Attempt:
             self.is_superseded = True
             self.stop(self.assignment.spec.stop_grace_s)
             return
-        raise ServerAway(why)  # only its data was refused: nothing to end a training for
+        raise RequestFailed(why)  # only its data was refused: nothing to end a training for
 
     def _remember(self, state: str) -> None:
         self._reported = state

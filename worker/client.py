@@ -32,6 +32,9 @@ from worker.mirror import OffsetMismatch as OffsetMismatch
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
+NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+NOBODY_BEHIND = (502, 503, 504)
+"""With these a proxy says that it does not reach the server either."""
 COMPLETION_TIMEOUT_S = 600.0
 """The server may have to read a large checkpoint to its end before it answers."""
 
@@ -44,7 +47,15 @@ class ServerAway(Exception):
     """No answer that counts: the same request is worth sending again, a little later."""
 
 
-class ServerFull(ServerAway):
+class RequestFailed(ServerAway):
+    """The server was reached, and failed at this request: others may pass meanwhile."""
+
+
+class ServerMistake(RequestFailed):
+    """It failed by a mistake of its own, in its own words: the same request may fail for ever."""
+
+
+class ServerFull(RequestFailed):
     """The server's disk has no room for data now; short reports may still pass."""
 
 
@@ -242,13 +253,13 @@ class Client:
         path = f"/api/worker/checkpoints/{checkpoint_id}/data"
         params = {"offset": offset}
         # 409 is a second request for the same bytes, not an attempt that was superseded.
-        return int(self._json("PUT", path, params=params, content=data, gone=ServerAway)["offset"])
+        return int(self._json("PUT", path, params=params, content=data, gone=RequestFailed)["offset"])
 
     def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256."""
         content = json.dumps({"first": first, "sha256": list(sha256s)})
         path = f"/api/worker/checkpoints/{checkpoint_id}/parts"
-        return _read(PartLinks, self._json("POST", path, content=content, gone=ServerAway)).links
+        return _read(PartLinks, self._json("POST", path, content=content, gone=RequestFailed)).links
 
     def complete_checkpoint(
         self, checkpoint_id: int, adopted: str | None = None, parts: Sequence[str] | None = None
@@ -259,7 +270,9 @@ class Client:
         path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
         content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))
         timeout = httpx.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        self._request("POST", path, content=content, gone=ServerAway, wrong=ChecksumMismatch, timeout=timeout)
+        self._request(
+            "POST", path, content=content, gone=RequestFailed, wrong=ChecksumMismatch, timeout=timeout
+        )
 
     def download(self, source: ResumeFrom, target: Path, reached: Reached = lambda _: None) -> None:
         """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused.
@@ -309,7 +322,7 @@ class Client:
                     elsewhere.write_down(response, partial, reached)
                     return
         except httpx.TransportError as error:
-            raise ServerAway(_words(error)) from error
+            raise _broken_off(error) from error
         elsewhere.fetch(response.headers.get("location", ""), partial, have, reached)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -317,9 +330,9 @@ class Client:
         try:
             answer = response.json()
         except ValueError as error:
-            raise ServerAway(f"{path}: the answer is not JSON, so it is not the server's") from error
+            raise RequestFailed(f"{path}: the answer is not JSON, so it is not the server's") from error
         if not isinstance(answer, dict):
-            raise ServerAway(f"{path}: the answer is not an object, so it is not the server's")
+            raise RequestFailed(f"{path}: the answer is not an object, so it is not the server's")
         return answer
 
     def _note_address(self, response: httpx.Response) -> None:
@@ -346,7 +359,7 @@ class Client:
         try:
             response = self._http.request(method, path, headers=headers, **options)
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise ServerAway(_words(error)) from error
+            raise _broken_off(error) from error
         if not response.is_success:
             _raise_for(response, gone, wrong)
         return response
@@ -357,7 +370,8 @@ def _raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exce
     if code == 416:
         raise OffsetMismatch(_have(response))
     if message is None:  # a proxy, or another program on this port: nothing that training may end for
-        raise ServerAway(f"{response.request.url.path} was answered {code}, and not by the server")
+        kind = ServerAway if code in NOBODY_BEHIND else RequestFailed
+        raise kind(f"{response.request.url.path} was answered {code}, and not by the server")
     if code == 401:
         raise Unauthorized(message)
     if code == 410 and response.json()["detail"].get("field") == "node":
@@ -366,8 +380,10 @@ def _raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exce
         raise gone(message)
     if code == 507:
         raise ServerFull(message)
+    if code == 500:
+        raise ServerMistake(message)
     if code in (408, 425, 429) or code >= 500:
-        raise ServerAway(message)
+        raise RequestFailed(message)
     raise wrong(message) if code == 422 else Refused(message)
 
 
@@ -384,14 +400,19 @@ def _have(response: httpx.Response) -> int:
         answer = response.json()
         return int(answer["offset"] if "offset" in answer else answer["detail"]["offset"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ServerAway("an offset was refused without saying which one is right") from error
+        raise RequestFailed("an offset was refused without saying which one is right") from error
 
 
 def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:
     try:
         return kind.model_validate(answer)
     except ValidationError as error:
-        raise ServerAway(f"the answer cannot be read: {error}") from error
+        raise RequestFailed(f"the answer cannot be read: {error}") from error
+
+
+def _broken_off(error: httpx.HTTPError) -> ServerAway:
+    """Without a connection nobody gets through; a conversation that broke off says nothing of the next."""
+    return (ServerAway if isinstance(error, NO_CONNECTION) else RequestFailed)(_words(error))
 
 
 def _words(error: Exception) -> str:

@@ -12,7 +12,7 @@ from db.spec import RunSpec
 from db.states import PointBatch
 from worker.checkpoint_findings import incomplete_findings
 from worker.checkpoints import CheckpointWatch
-from worker.client import Adoption, Client, Part, Refused
+from worker.client import Adoption, Client, Part, Refused, ServerMistake
 from worker.handover import Handover
 from worker.mirror import FileMirror
 from worker.points import STEP_BATCHES, PointPump
@@ -67,13 +67,17 @@ class Courier:
         """All that was found wrong has been told, with what became of every checkpoint."""
 
     def carry(self, now: float, *, watched: bool) -> bool:
-        """Send what is new and due; True when more is waiting. What the server raises goes through."""
-        more = self._carry_points(now, watched)
-        more |= self._mirror_turn.take(now, watched, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES)
-        more |= self._printed_turn.take(now, watched, self._printed.step)
-        more |= self._probe_turn.take(now, watched, self._probe.step)
-        self.teller.step(now)
-        return more
+        """Send what is new and due; True when more is waiting. What the server raises goes through.
+
+        Where it makes a mistake with one stream, the others are carried first."""
+        mirror, step_mirror = self._mirror_turn, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES
+        return _each(
+            lambda: self._carry_points(now, watched),
+            lambda: mirror.take(now, watched, step_mirror),
+            lambda: self._printed_turn.take(now, watched, self._printed.step),
+            lambda: self._probe_turn.take(now, watched, self._probe.step),
+            lambda: self.teller.step(now),
+        )
 
     def carry_rest(self) -> bool:
         """After the end: everything, due or not; True when more is waiting.
@@ -81,9 +85,12 @@ class Courier:
         The mirror looks first: a restarted worker may find an event file here that it has sent before,
         but not all of its points.
         """
-        more = self._mirror.step(float("inf")) > 0
-        more = self._points.step() == STEP_BATCHES or more
-        more = self._printed.step(final=True) | self._probe.step() | more
+        more = _each(
+            lambda: self._mirror.step(float("inf")) > 0,
+            lambda: self._points.step() == STEP_BATCHES,
+            lambda: self._printed.step(final=True),
+            self._probe.step,
+        )
         if not more and not self._has_last_word:
             taken = self._handover.all_taken
             self.teller.finish(incomplete_findings(self._handover.unfinished()) if taken else [])
@@ -146,6 +153,19 @@ class _Turn:
         if not more:
             self.had_at = now
         return more
+
+
+def _each(*streams: Callable[[], bool | None]) -> bool:
+    """True when one of them has more; the server's last mistake is raised when all had their turn."""
+    more, mistake = False, None
+    for step in streams:
+        try:
+            more = bool(step()) or more
+        except ServerMistake as error:
+            mistake = error
+    if mistake is not None:
+        raise mistake
+    return more
 
 
 def _existing(notes: Path) -> Listing:

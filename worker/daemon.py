@@ -16,7 +16,7 @@ from pathlib import Path
 from db.spec import RUN_ID, Assignment
 from db.states import PartReport, Reason
 from worker.attempt import Attempt, Background, Spawn
-from worker.client import Adoption, Client, Part, Refused, ServerAway, ServerFull, Superseded, Wishes
+from worker.client import Adoption, Client, Part, Refused, RequestFailed, ServerAway, Superseded, Wishes
 from worker.ending import Shutdown
 from worker.notes import END_FILE, is_settled, write_whole
 from worker.orphans import Orphans
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 ASSIGNMENT_FILE = "assignment.json"
 SHUTDOWN_GRACE_S = 15.0
 LONGEST_PAUSE_S = 5.0
+LONGEST_ROUND_S = 1.0
+"""Once something failed, sending takes no longer before processes are looked after again."""
 
 
 class Backoff:
@@ -39,10 +41,10 @@ class Backoff:
         """Whether enough time has passed."""
         return now >= self._until
 
-    def failed(self, now: float) -> float:
-        """The server did not answer; returns the seconds to wait."""
+    def failed(self, now: float, took_s: float = 0.0) -> float:
+        """A try that took so long did not work; returns the seconds to wait, at least as many."""
         self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * 2))
-        wait_s = self._pause_s * random.uniform(0.5, 1.0)
+        wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))
         self._until = now + wait_s
         return wait_s
 
@@ -62,6 +64,9 @@ class Daemon:
         self._wishes: Wishes | None = None
         self._lock = threading.Lock()
         self._backoff = Backoff()
+        """Of a server that cannot be reached at all."""
+        self._backoffs: dict[tuple[str, tuple[int, int]], Backoff] = {}
+        """Of what alone fails of one attempt, by task."""
         self._troubles: dict[str, str] = {}
         self._shutdown_grace_s: float | None = None
         self._shutdown_why: Shutdown = "worker"
@@ -107,7 +112,7 @@ class Daemon:
         more = self._send(now) if self._backoff.is_due(now) else False
         for attempt in self.attempts:
             if attempt.is_settled:
-                del self._attempts[attempt.key]
+                self._forget(attempt)
         return more
 
     def take_checkpoints(self, now: float) -> None:
@@ -116,8 +121,8 @@ class Daemon:
             self._guard("take", attempt, partial(attempt.take_checkpoints, now))
 
     def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Runs in a thread of its own: sending may take hours. ServerAway goes through."""
-        for attempt in self.attempts:
+        """Runs in a thread of its own: sending may take hours. ServerAway goes through, but an attempt's own."""
+        for attempt in self._in_turn("hand over", time.monotonic()):
             self._guard("hand over", attempt, partial(attempt.send_checkpoints, adoption, may_go_on))
 
     def _take_up_wishes(self) -> None:
@@ -186,33 +191,64 @@ class Daemon:
         return attempts / str(assignment.attempt) / f"node{assignment.node_rank}"
 
     def _send(self, now: float) -> bool:
-        more = False
+        more, began = False, time.monotonic()
         try:
-            for attempt in self.attempts:
+            for attempt in self._in_turn("send", now):
                 more |= self._guard("send", attempt, partial(attempt.send, now, watched=self.watched))
+                if ("send", attempt.key) in self._backoffs and time.monotonic() - began >= LONGEST_ROUND_S:
+                    break
         except ServerAway as error:
             self._backoff.failed(now)
-            kind = "has no room for data" if isinstance(error, ServerFull) else "does not answer"
-            self._tell("server", f"the server {kind}, what is new is kept here: {error}")
+            self._tell("server", f"the server does not answer, what is new is kept here: {error}")
             return False
         self._backoff.worked()
         if self._troubles.pop("server", None):
             log.info("the server answers again")
         return more
 
+    def _in_turn(self, task: str, now: float) -> list[Attempt]:
+        """Those that are not held back, what failed last time behind all others."""
+        tries = [(attempt, self._backoffs.get((task, attempt.key))) for attempt in self.attempts]
+        due = [(attempt, backoff) for attempt, backoff in tries if backoff is None or backoff.is_due(now)]
+        return [attempt for attempt, _ in sorted(due, key=lambda each: each[1] is not None)]
+
     def _guard(self, task: str, attempt: Attempt, work: Callable[[], bool | None]) -> bool:
-        """One attempt's trouble (a full disk, a file without rights) must not stop the others."""
-        subject = f"attempt {attempt.label}, {task}"
+        """One attempt's trouble (a full disk, a request that the server fails at) must not stop the others."""
+        subject, began = f"attempt {attempt.label}, {task}", time.monotonic()
         try:
             more = bool(work())
+        except RequestFailed as error:
+            self._hold_back(task, attempt, began)
+            self._tell(subject, f"{subject}: the server failed at it, what is new is kept here: {error}")
+            return False
         except (OSError, Refused) as error:
+            self._hold_back(task, attempt, began)
             self._tell(subject, f"{subject}: {error}")
             return False
-        self._troubles.pop(subject, None)
+        except ServerAway:
+            raise
+        except Exception as error:
+            self._hold_back(task, attempt, began)
+            self._tell(subject, f"{subject}: the worker made a mistake: {error!r}", is_mistake=True)
+            return False
+        self._backoffs.pop((task, attempt.key), None)
+        if self._troubles.pop(subject, None):
+            log.info("%s: it works again", subject)
         return more
 
-    def _tell(self, subject: str, trouble: str) -> None:
-        """Say a trouble once, not at every turn."""
+    def _hold_back(self, task: str, attempt: Attempt, began: float) -> None:
+        backoff = self._backoffs.setdefault((task, attempt.key), Backoff())
+        now = time.monotonic()
+        backoff.failed(now, now - began)
+
+    def _forget(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.key]
+        for task, key in list(self._backoffs):
+            if key == attempt.key:
+                self._backoffs.pop((task, key), None)
+
+    def _tell(self, subject: str, trouble: str, is_mistake: bool = False) -> None:
+        """Say a trouble once, not at every turn; a mistake of ours with its traceback."""
         if self._troubles.get(subject) != trouble:
             self._troubles[subject] = trouble
-            log.warning("%s", trouble)
+            log.warning("%s", trouble, exc_info=is_mistake)

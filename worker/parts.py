@@ -20,6 +20,7 @@ from worker.client import (
     Client,
     OffsetMismatch,
     PartLink,
+    RequestFailed,
     ServerAway,
 )
 
@@ -135,7 +136,7 @@ class BucketWay:
         if any(word in answer.text for word in WRONG_SUM):
             raise ChecksumMismatch(f"the bucket refused a part of {snapshot.name}: its checksum is another")
         if answer.status_code == 404:
-            raise ServerAway("the bucket has forgotten the upload; it begins anew")
+            raise RequestFailed("the bucket has forgotten the upload; it begins anew")
         raise NotDirectly(f"the bucket answered {answer.status_code} to this node")
 
 

@@ -32,6 +32,8 @@ class FakeServer:
         self.downloads: dict[int, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self.calls = 0
+        self.fails_at_points: dict[int, Exception] = {}
+        """What is raised at the points of an attempt."""
 
     # What tests ask.
 
@@ -84,6 +86,8 @@ class FakeServer:
 
     def points(self, part, batch) -> int:
         self._arrive()
+        if part.fence in self.fails_at_points:
+            raise self.fails_at_points[part.fence]
         key = (part.fence, batch.path, batch.generation)
         if batch.start != self.points_offsets.get(key, 0):
             raise OffsetMismatch(self.points_offsets.get(key, 0))

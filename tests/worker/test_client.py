@@ -17,8 +17,10 @@ from worker.client import (
     OffsetMismatch,
     Part,
     Refused,
+    RequestFailed,
     ServerAway,
     ServerFull,
+    ServerMistake,
     Superseded,
     Unauthorized,
 )
@@ -46,9 +48,9 @@ def says(status: int, message: str = "so it is"):
         (409, Superseded),
         (422, Refused),
         (413, Refused),
-        (429, ServerAway),
-        (500, ServerAway),
-        (503, ServerAway),
+        (429, RequestFailed),
+        (500, ServerMistake),
+        (503, RequestFailed),
         (507, ServerFull),
     ],
 )
@@ -62,6 +64,25 @@ def test_each_status_has_one_meaning(status, meaning):
 def test_what_a_proxy_says_ends_no_training(status):
     with pytest.raises(ServerAway):
         client(lambda request: httpx.Response(status, text="<html>no</html>")).report(PART, REPORT)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_that_does_not_reach_the_server_either_means_that_it_is_away(status):
+    with pytest.raises(ServerAway) as caught:
+        client(lambda request: httpx.Response(status, text="<html>no</html>")).report(PART, REPORT)
+    assert type(caught.value) is ServerAway
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"), [(httpx.ConnectTimeout, ServerAway), (httpx.ReadTimeout, RequestFailed)]
+)
+def test_only_without_a_connection_nobody_gets_through(error, meaning):
+    def answer(request):
+        raise error("no")
+
+    with pytest.raises(ServerAway) as caught:
+        client(answer).report(PART, REPORT)
+    assert type(caught.value) is meaning
 
 
 def test_an_answer_that_is_not_the_servers_counts_as_no_answer():

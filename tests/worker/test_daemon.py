@@ -13,6 +13,7 @@ import tarfile
 import time
 import uuid
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from db.states import Reason
 from tests.dashboard.running import wait_for
 from tests.worker.fake_server import FakeServer
 from worker import processes
-from worker.client import Adoption, Wishes
+from worker.client import Adoption, RequestFailed, ServerAway, ServerMistake, Wishes
 from worker.daemon import Daemon
 from worker.preparation import Node
 from worker.program import spawn_supervisor
@@ -76,11 +77,8 @@ class NodeUnderTest:
         now = time.monotonic()
         self.daemon.step(now)
         self.daemon.take_checkpoints(now)
-        try:
+        with suppress(ServerAway):  # the thread that does this waits, and tries again
             self.daemon.send_checkpoints(self.adoption, lambda: True)
-        except Exception as error:  # the thread that does this waits, and tries again
-            if type(error).__name__ != "ServerAway":
-                raise
 
     def until(self, condition, limit_s=180.0):
         deadline = time.monotonic() + limit_s
@@ -163,7 +161,8 @@ def test_a_run_is_started_followed_and_reported(node):
 
 def test_points_and_event_files_are_complete_before_the_end_is_reported(node):
     node.wish(node.assignment(node.script(events(steps=range(200)))))
-    node.until(lambda: node.server.end())
+    end = node.until(lambda: node.server.end())
+    assert end.state == "succeeded", end
     assert [point[:2] for point in node.server.series["train/loss"]] == [(n, n * 0.5) for n in range(200)]
     (path,) = {name for _, name, _ in node.server.files if "tfevents" in name}
     stored = (node.dir() / path).read_bytes()
@@ -623,6 +622,48 @@ def test_two_attempts_at_once_do_not_disturb_each_other(node):
     node.until(lambda: not node.daemon.attempts)
     assert (node.server.end(1).state, node.server.end(2).state) == ("succeeded", "failed")
     assert node.server.end(2).exit_code == 3
+
+
+TROUBLES = [
+    ServerMistake("The dashboard made a mistake"),
+    RequestFailed("the connection broke off"),
+    ValueError("a mistake of ours"),
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: type(trouble).__name__)
+def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
+    node.server.fails_at_points[1] = trouble
+    first = node.assignment(node.script(events() + WAITING, "a.py"), fence=1)
+    second = node.assignment(node.script(events(), "b.py"), fence=2, attempt=2)
+    node.wish(first, second)
+    node.until(lambda: node.server.end(2))
+    assert node.server.end(2).state == "succeeded" and len(node.server.series["train/loss"]) == 5
+    node.wish(first.model_copy(update={"action": "stop"}))
+    node.until(lambda: not processes.of_attempt(RUN, 1))
+    assert node.server.end(1) is None
+    node.server.fails_at_points.clear()
+    assert node.until(lambda: node.server.end(1)).state == "stopped"
+    assert len(node.server.series["train/loss"]) == 10
+
+
+def test_logs_arrive_while_the_server_makes_mistakes_with_points(node):
+    node.server.fails_at_points[1] = ServerMistake("The dashboard made a mistake")
+    node.wish(node.assignment(node.script(events() + "print('on and on', flush=True)\n" + WAITING)))
+    node.until(lambda: node.server.text("logs/rank0.out") == "on and on\n")
+
+
+def test_a_server_that_is_away_is_asked_by_one_attempt_for_all(node):
+    wishes = [
+        node.assignment(node.script(events() + WAITING), fence=fence, attempt=fence) for fence in (1, 2)
+    ]
+    node.server.is_away = True
+    node.wish(*wishes)
+    node.until(lambda: all(processes.of_attempt(RUN, fence) for fence in (1, 2)))
+    for _ in range(50):
+        calls = node.server.calls
+        node.daemon.step(time.monotonic())
+        assert node.server.calls - calls <= 1
 
 
 def test_points_arrive_once_whatever_is_killed(node):
