@@ -12,8 +12,8 @@ from dashboard.service import Service
 from dashboard.snapshots.differences import CodeDifference, compare
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.snapshots.refusal import CodeRefused
-from dashboard.spec_changes import SpecChange, interpreter_changes, spec_changes
-from db import queries
+from dashboard.spec_changes import SpecChange, interpreter_changes, masked, spec_changes
+from db import queries, requests
 from db.engine import Store
 from db.spec import RunSpec
 from db.views import RunView
@@ -58,7 +58,9 @@ _comparer = _Comparer()
 def asked(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
     """What differs in the specifications, and in the Pythons that trained."""
     facts = _interpreter(store, old.id), _interpreter(store, new.id)
-    return [*spec_changes(old.spec, new.spec), *interpreter_changes(*facts)]
+    # The views are masked: that a secret is another one is seen in the store alone.
+    wished = [requests.specification(store, run.id) or run.spec for run in (old, new)]
+    return [*map(masked, spec_changes(*wished)), *interpreter_changes(*facts)]
 
 
 def code(service: Service, old: RunView, new: RunView) -> CodeComparison:

@@ -12,9 +12,10 @@ from dashboard.arguments import Option
 from dashboard.room import nodes_for, with_devices_counted
 from dashboard.slurm_jobs import job_of
 from dashboard.snapshots.bringing import CodeWish, check
-from dashboard.snapshots.git_address import is_git_address
+from dashboard.snapshots.git_address import check_address, is_git_address
 from dashboard.snapshots.refusal import CodeRefused
 from db import resizing
+from db.masking import masked_args, masked_env, masked_spec
 from db.requests import Refused
 from db.spec import RunSpec
 from db.views import NodeView
@@ -97,11 +98,13 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
         lr=spec.scaled_lr,
         global_batch_size=cautions.with_script_figures(spec).global_batch_size,
         world_size=spec.world_size,
-        commands=[Command(r, list(p.argv), dict(p.env)) for r, p in zip(shown, plans, strict=True)],
+        commands=[
+            Command(r, masked_args(p.argv), masked_env(p.env)) for r, p in zip(shown, plans, strict=True)
+        ],
         warnings=_warnings(spec, nodes, is_brought),
     )
     if spec.pool == "slurm":
-        return SlurmPreview(**vars(planned), job=job_of(spec, nodes))
+        return SlurmPreview(**vars(planned), job=job_of(masked_spec(spec), nodes))
     return ElasticPreview(**vars(planned), sizes=_sizes(spec)) if spec.elastic else planned
 
 
@@ -147,6 +150,8 @@ def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
             raise Refused("target", "target: a recipe takes no entry, module or snapshot; name a folder.")
     elif spec.snapshot is None:
         _check_path_or_address(spec, nodes)
+    elif is_git_address(spec.target):
+        _check_address(spec.target)
 
 
 def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
@@ -174,6 +179,14 @@ def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
         )
     try:
         check(CodeWish(spec.target, spec.entry, spec.module, spec.ref))
+    except CodeRefused as refused:
+        raise Refused(refused.field, str(refused)) from refused
+
+
+def _check_address(url: str) -> None:
+    """Also of code that was brought: the address is stored and shown."""
+    try:
+        check_address(url)
     except CodeRefused as refused:
         raise Refused(refused.field, str(refused)) from refused
 

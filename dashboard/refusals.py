@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from db.masking import is_secret_variable
+
 Body = dict[str, dict[str, str | None]]
 
 _RULES = {
@@ -62,17 +64,26 @@ def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
     first = errors[0]
     places = [str(p) for p in first.get("loc", ()) if p not in ("body", "query", "path")]
     kind, context, given = first["type"], first.get("ctx") or {}, first.get("input")
+    if kind == "json_invalid":
+        places = []  # it names the byte
+        if "surrogate" in str(context.get("error", "")) or "hex escape" in str(context.get("error", "")):
+            return None, "The body must be Unicode: it has an unpaired surrogate (\\ud800 to \\udfff)."
     if kind in ("json_invalid", "model_attributes_type", "model_type", "dict_type") and not places:
         return None, "The body must be a JSON object."
-    field = places[0] if places else None
+    field, named = places[0] if places else None, ".".join(places) or "The body"
     if kind == "value_error":
         rule = str(context.get("error", first["msg"]))
         names_itself = field is None or kind_of_sentence(rule)
-        return field, _sentence(rule if names_itself else f"{'.'.join(places)} {rule}")
+        return field, _sentence(rule if names_itself else f"{named} {rule}")
     limits = _Known({name: _round(value) for name, value in context.items()})
     rule = _RULES.get(kind, "").format_map(limits) or _lowered(first["msg"])
-    shown = "" if kind in ("missing", "extra_forbidden") else f", got {_short(given)}"
-    return field, _sentence(f"{'.'.join(places)} {rule}{shown}")
+    is_shown = kind not in ("missing", "extra_forbidden") and not _may_be_secret(places)
+    return field, _sentence(f"{named} {rule}{f', got {_short(given)}' if is_shown else ''}")
+
+
+def _may_be_secret(places: Sequence[str]) -> bool:
+    """What was sent is not repeated where secrets belong: errors are logged and passed on."""
+    return any(place in ("env", "args") or is_secret_variable(place) for place in places)
 
 
 def kind_of_sentence(rule: str) -> bool:

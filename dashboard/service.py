@@ -30,7 +30,9 @@ from dashboard.storage.places import Places
 from db import contact, elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.lost import LostNodes
+from db.masking import NothingBehind, has_mask, masked_text, unmasked_spec
 from db.nodes import Claim, Registration
+from db.requests import Refused
 from db.spec import Assignment, CheckWish, RunSpec
 from db.states import CheckAnswer, NodeFacts
 from db.views import CheckView, LiveAttempt, NodeView, RunView, StacksView
@@ -92,16 +94,26 @@ class Service(Membership):
         self.places.close()
         self.store.close()
 
-    def submit(self, spec: RunSpec) -> RunView:
-        """Queue a run. Raises db.requests.Refused."""
+    def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
+        """Queue a run; masked values are those of the run it is like. Raises db.requests.Refused."""
         known = self.nodes()
+        spec = self.with_secrets(spec, like)
         check_target(spec, known)
         spec = interpreters.with_project_python(spec, known)
         with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
             run_id = requests.submit(self.store, complete, self.clock(), interpreters.remark(spec))
-        log.info("run %s submitted (%s)", run_id, spec.target)
+        log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.schedule()
         return self.run(run_id)
+
+    def with_secrets(self, spec: RunSpec, like: str | None) -> RunSpec:
+        """The specification with the values that are shown masked. Raises db.requests.Refused."""
+        if not has_mask(spec):
+            return spec
+        try:
+            return unmasked_spec(spec, requests.specification(self.store, like) if like else None)
+        except NothingBehind as error:
+            raise Refused(error.field, str(error)) from error
 
     def stop(self, run_id: str) -> RunView:
         """Ask a run to end."""

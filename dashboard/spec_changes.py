@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboard.views.launch_form import LABELS
+from db.masking import MASK, masked_args, masked_text, masked_variable
 from db.spec import RunSpec
 
 NOT_COMPARED = frozenset({"name", "snapshot", "args"})
@@ -52,9 +53,27 @@ def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | 
     return [SpecChange(f"interpreter.{name}", label, a, b) for name, label, a, b in found if a != b]
 
 
+def masked(change: SpecChange) -> SpecChange:
+    """The change as it may be shown: of secrets, that they differ."""
+    old, new = _masked(change.field, change.old), _masked(change.field, change.new)
+    if old == new and old is not None:
+        old, new = f"{MASK} (one value)", f"{MASK} (another)"
+    return replace(change, old=old, new=new)
+
+
 def label_of(field: str) -> str:
     """What the form calls a field of the specification."""
     return LABELS.get(field) or MORE_LABELS.get(field) or PAIRS.get(field) or field
+
+
+def _masked(field: str, value: Any) -> Any:
+    kind, _, name = field.partition(".")
+    if isinstance(value, str):
+        return masked_variable(name, value) if kind == "env" else masked_text(value)
+    if not isinstance(value, list):
+        return value
+    words = [str(word) for word in value]
+    return masked_args([name, *words])[1:] if name and kind == "args" else masked_args(words)
 
 
 def _fields(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:

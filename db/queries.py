@@ -16,6 +16,7 @@ from db.engine import Store
 from db.findings import first_findings
 from db.grace import part_grace_s
 from db.hosts import has_devices
+from db.masking import masked_args, masked_env
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
 from db.spec import Assignment, ResumeFrom, RunSpec, rank_at
 from db.states import LIVE_STATES, TERMINAL_STATES, State
@@ -269,8 +270,8 @@ def _part_view(part: Part, node: str) -> PartView:
         devices=list(part.devices),
         state=State(part.state),
         pid=part.pid,
-        argv=part.argv,
-        env=part.env,
+        argv=None if part.argv is None else masked_args(part.argv),
+        env=None if part.env is None else masked_env(part.env),
         cwd=part.cwd,
         exit_code=part.exit_code,
         message=part.message,

@@ -14,6 +14,7 @@ from db import fitting
 from db.discarding import discard
 from db.engine import Store
 from db.hosts import known_hosts
+from db.masking import masked_text
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run
 from db.spec import RUN_ID, RunSpec
 from db.states import TERMINAL_STATES, State
@@ -146,6 +147,13 @@ def default_name(spec: RunSpec) -> str:
     return spec.module or PurePosixPath(spec.entry or spec.target).stem or "run"
 
 
+def specification(store: Store, run_id: str) -> RunSpec | None:
+    """What a run was asked for with its secrets, which people are not shown; None where there is no such run."""
+    with store.read() as session:
+        run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
+        return None if run is None else RunSpec.model_validate(run.spec)
+
+
 def latest_attempt(session: Session, run_id: str) -> Attempt:
     """The attempt whose state is the run's. Raises NoSuchRun."""
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
@@ -255,7 +263,7 @@ def _summary(spec: RunSpec) -> str:
     nodes, ranks = _count(spec.nodes, "node", "nodes"), _count(spec.world_size, "rank", "ranks")
     if spec.elastic and spec.fewest_nodes < spec.nodes:
         nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
-    return f"{spec.target} on {nodes}, {ranks}"
+    return f"{masked_text(spec.target)} on {nodes}, {ranks}"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -8,6 +8,7 @@ from db import resizing
 from db.contact import SILENT_AFTER_S, Awaited, end_waits_for, silent_nodes
 from db.curves import main_loss
 from db.grace import end_grace_s
+from db.masking import masked_spec
 from db.models import Attempt, Run, Series
 from db.pace import pace, said_total
 from db.spec import RunSpec
@@ -83,7 +84,7 @@ def run_view(
         base_lr=wished.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,
-        spec=wished,
+        spec=masked_spec(wished),
     )
 
 

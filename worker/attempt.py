@@ -31,7 +31,7 @@ from worker.notes import (
     write_whole,
 )
 from worker.orphans import Orphans
-from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, masked, prepare
+from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, as_shown, prepare
 from worker.processes import Process
 from worker.slurm.job import at_time_limit
 from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
@@ -349,8 +349,7 @@ class Attempt:
         report = PartReport.model_validate({"state": state, "pid": self._state.get("pid")})
         if state == "starting":
             launch = read_object(self.folder / LAUNCH_FILE)
-            report.argv, report.cwd = launch.get("argv"), launch.get("cwd")
-            report.env = masked(launch.get("env", {}))
+            report = report.model_copy(update=as_shown(launch))
             report.interpreter = read_object(self.folder / INTERPRETER_FILE) or None
         self._client.report(self.part, report)
 

@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tarfile import is_tarfile
+from typing import Any
 
+from db.masking import masked_args, masked_env
 from db.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from worker import snapshots
@@ -29,7 +31,6 @@ INTERPRETER_FILE = "worker/interpreter.json"
 """What the Python that trains has; there as soon as it has been asked."""
 EXISTING_FILE = "worker/existing.json"
 ARCHIVE_SUFFIX = ".tar"
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
 
 Download = Callable[[ResumeFrom, Path], None]
 
@@ -124,9 +125,10 @@ def training_environment(own: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in own.items() if name not in dropped}
 
 
-def masked(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables as they may be shown: what is named like a secret stays here."""
-    return {name: "***" if _SECRET.search(name) else value for name, value in env.items()}
+def as_shown(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """The command, its variables and its folder as they may be reported: secrets stay on the node."""
+    argv, env = launch.get("argv"), launch.get("env", {})
+    return {"argv": argv and masked_args(argv), "env": masked_env(env), "cwd": launch.get("cwd")}
 
 
 def free_port(address: str) -> int:

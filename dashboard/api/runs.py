@@ -20,6 +20,10 @@ from db.states import State
 
 router = APIRouter(prefix="/api", tags=["runs"])
 States = Annotated[list[State] | None, Query(description="Only runs in these states.")]
+Like = Annotated[
+    str | None,
+    Query(max_length=100, description="The run whose values a masked value (`********`) stands for."),
+]
 
 
 @router.get("/runs")
@@ -36,9 +40,9 @@ def list_runs(
 
 
 @router.post("/runs", status_code=201)
-def launch(service: TheService, request: Request, spec: RunSpec) -> Response:
+def launch(service: TheService, request: Request, spec: RunSpec, like: Like = None) -> Response:
     """Launch a run."""
-    run = service.submit(spec)
+    run = service.submit(spec, like)
     url = f"{request.base_url}run?id={run.id}"
     about = {"id": run.id, "name": run.name, "state": run.state, "url": url}
     return answer(about, 201, {"Location": f"/api/runs/{run.id}"})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from db.masking import masked_text
 
 Text = Annotated[str, Field(max_length=4096)]
 SHORT_COMMIT = 10
@@ -33,7 +35,8 @@ class Origin(BaseModel):
     """Of the script or folder, or the name of the uploaded file."""
     host: Annotated[str, Field(max_length=255)] | None = None
     """The machine the path is on."""
-    url: Text | None = None
+    url: Annotated[Text, AfterValidator(masked_text)] | None = None
+    """Without a password, whoever told it."""
     ref: Annotated[str, Field(max_length=250)] | None = None
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")] | None = None
     branch: Annotated[str, Field(max_length=250)] | None = None

@@ -283,18 +283,24 @@ def _launch(spec: RunSpec | None) -> None:
     if spec is None:
         return
     try:
-        st.session_state["launched"] = service.current().submit(spec).id
+        st.session_state["launched"] = service.current().submit(spec, _like()).id
         st.session_state.pop("launch_notice", None)
     except Refused as refused:
         told = {"spec": spec, "field": refused.field or "target", "message": str(refused)}
         st.session_state["launch_refused"] = told
 
 
+def _like() -> str | None:
+    """The run that the form was filled in from: masked values are its own."""
+    run_id: str | None = st.session_state.get("launch_filled_from", (None, False))[0]
+    return run_id
+
+
 def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
-    """A script that is missing where the dashboard can look."""
+    """A script that is missing where the dashboard can look, a masked value that nothing is behind."""
     try:
         if spec is not None:
-            preview.check_target(spec, service.current().nodes())
+            preview.check_target(service.current().with_secrets(spec, _like()), service.current().nodes())
     except Refused as refused:
         return {refused.field or "target": str(refused)}
     return {}

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from db.masking import MASK
 from db.spec import Assignment, RunSpec
 from tests.worker.http_server import HttpServer
 from tests.worker.test_daemon import WAITING, events
 from worker import processes
-from worker.preparation import masked, training_environment
+from worker.preparation import as_shown, training_environment
 
 RUN = uuid.uuid4().hex[:10]
 
@@ -232,6 +233,8 @@ def test_the_trainings_environment_has_no_secret_and_no_launcher_of_ours():
     assert training_environment(own) == {"PATH": "/bin"}
 
 
-def test_variables_named_like_secrets_are_masked():
-    shown = masked({"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "OMP_NUM_THREADS": "1", "MONKEY": "m"})
-    assert shown == {"HF_TOKEN": "***", "AWS_SECRET_ACCESS_KEY": "***", "OMP_NUM_THREADS": "1", "MONKEY": "m"}
+def test_a_command_is_reported_without_its_secrets():
+    launch = {"argv": ["t.py", "--api-key=x", "--lr=1"], "env": {"HF_TOKEN": "x", "MONKEY": "m"}, "cwd": "/w"}
+    assert as_shown(launch) == {
+        "argv": ["t.py", f"--api-key={MASK}", "--lr=1"], "env": {"HF_TOKEN": MASK, "MONKEY": "m"}, "cwd": "/w",
+    }  # fmt: skip
