@@ -40,9 +40,9 @@ _log = component(
 )
 
 
-def run_header(run_id: str, key: str | None = None) -> None:
+def run_header(run_id: str, name: str, key: str | None = None) -> None:
     """A run's name, state, progress and figures, as they change."""
-    _header(data={"run_id": run_id}, key=key)
+    _header(data={"run_id": run_id, "name": name}, key=key)
 
 
 def live_charts(run_id: str, key: str | None = None) -> None:

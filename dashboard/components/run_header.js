@@ -17,7 +17,7 @@ class RunHeader {
   /** @param {import('./mounting.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
-    this._build();
+    this._build(component.data.name ?? '');
     component.parentElement.append(this._root);
     this._endings = [
       this._connection.on('run', () => this._show()),
@@ -42,8 +42,9 @@ class RunHeader {
     this._connection.release();
   }
 
-  _build() {
-    this._name = el('h1', { class: 'name' });
+  /** @param {string} name of the run, known before anything else is */
+  _build(name) {
+    this._name = el('h1', { class: 'name', text: name });
     this._state = el('span', { class: 'pill' });
     this._contact = el('span', { class: 'pill contact', hidden: true });
     this._live = el('span', { class: 'live', role: 'status' });
@@ -83,10 +84,7 @@ class RunHeader {
     const { run, status } = this._connection;
     setText(this._live, STATUS_TEXT[status] ?? '');
     this._root.classList.toggle('unknown', !run);
-    if (!run) {
-      setText(this._name, this._connection.runId);
-      return;
-    }
+    if (!run) return;
     const now = this._connection.now();
     setText(this._name, run.name || run.id);
     setAttribute(this._name, 'title', `${run.id} in ${run.project}`);

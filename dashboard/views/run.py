@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import streamlit as st
@@ -28,6 +28,7 @@ from db.states import Reason, State
 from db.views import CheckpointView, RunView
 
 REFRESH_S = 2
+TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 TRACEBACK_PX = 300
 NOT_THE_SCRIPTS_FAULT = frozenset(
     {
@@ -52,30 +53,45 @@ def page() -> None:
         _say_unknown(run_id)
         return
     st.set_page_config(page_title=f"{run.name} · Rankzero")
-    run_header(run.id)
+    with st.container(key="run_head"):  # whose height is kept free while the header comes
+        run_header(run.id, run.name)
     _answer(run.id)
-    live_charts(run.id)
-    st.session_state.setdefault(f"tabs_{run.id}", "Code" if "compare" in st.query_params else "Logs")
-    logs, ranks, checkpoints, history, code, commands, spec = st.tabs(
-        ["Logs", "Ranks", "Checkpoints", "History", "Code", "Commands", "Spec"],
-        key=f"tabs_{run.id}",
-        on_change="rerun",  # so that code is read and compared only for those who look at it
-    )
-    with logs:
-        log_view(run.id)
-    with ranks:
-        run_ranks.ranks(run.id)
-    with checkpoints:
-        run_checkpoints.checkpoints(run.id)
-    with history:
-        run_tabs.history(run.id)
-    with commands:
-        run_tabs.commands(run.id)
-    with spec:
-        run_tabs.specification(run.spec)
-    if code.open:
-        with code:
-            run_code.code(run)
+    _tabs(run)
+
+
+def _tabs(run: RunView) -> None:
+    """All there is of a run; only the open tab is built and kept current."""
+    build: dict[str, Callable[[], None]] = {
+        "Charts": lambda: live_charts(run.id),
+        "Logs": lambda: log_view(run.id),
+        "Ranks": lambda: run_ranks.ranks(run.id),
+        "Checkpoints": lambda: run_checkpoints.checkpoints(run.id),
+        "History": lambda: run_tabs.history(run.id),
+        "Code": lambda: run_code.code(run),
+        "Commands": lambda: run_tabs.commands(run.id),
+        "Spec": lambda: run_tabs.specification(run.spec),
+    }
+    _take_tab_from_address(run.id, list(build))
+    opened = st.tabs(list(build), key=TAB, on_change=_put_tab_into_address)
+    for name, tab in zip(build, opened, strict=True):
+        if tab.open:
+            with tab:
+                build[name]()
+
+
+def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
+    """Follow a link, a reload and the browser's way back: /run?id=abcdefghij&tab=logs."""
+    asked = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
+    if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, asked):
+        return
+    st.session_state[TAB_ASKED] = (run_id, asked)
+    st.session_state[TAB] = next((name for name in names if name.lower() == asked.lower()), names[0])
+
+
+def _put_tab_into_address() -> None:
+    asked = st.session_state[TAB].lower()
+    st.query_params["tab"] = asked
+    st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), asked)
 
 
 @st.fragment(run_every=REFRESH_S)

@@ -38,6 +38,8 @@ footer, [data-testid="stStatusWidget"] {display: none}
 [data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
 [data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
 [data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
+.st-key-run_head {min-height: 9.41rem}
+@media (max-width: 912px) {.st-key-run_head {min-height: 13.72rem}}
 .st-key-table_checkpoints [data-testid="stMarkdownContainer"] {overflow-x: auto}
 .st-key-table_checkpoints td {white-space: nowrap}
 .st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere; min-width: 14rem}

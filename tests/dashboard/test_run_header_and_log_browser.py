@@ -43,6 +43,12 @@ def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
     expect(figure(page, "Train loss")).to_have_text("0.5")
 
 
+def test_the_title_is_the_runs_name_before_anything_is_known_of_it(server: FakeServer, show: Show) -> None:
+    server.picture = []
+    page = show("run_header")
+    expect(page.locator(".run-header.unknown .name")).to_have_text("digits-resnet18")
+
+
 def test_a_run_that_waits_says_why_and_when_it_will_start(server: FakeServer, show: Show) -> None:
     why = "needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"
     start = time.time() + 1500

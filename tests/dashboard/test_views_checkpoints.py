@@ -54,7 +54,7 @@ def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, re
 
 
 def opened(pages: Pages) -> AppTest:
-    return pages.open("run", id=pages.seed.runs[RUN])
+    return pages.open("run", id=pages.seed.runs[RUN], tab="checkpoints")
 
 
 def links(page: AppTest) -> list[str]:

@@ -53,9 +53,7 @@ def keep(pages: Pages, folder: Path, origin: Origin | None) -> str:
 
 def opened(pages: Pages, run_id: str, **query: str) -> AppTest:
     """A run's page with its Code tab open."""
-    page = pages.open("run", id=run_id, **query)
-    page.session_state[f"tabs_{run_id}"] = "Code"
-    page.run()
+    page = pages.open("run", id=run_id, tab="code", **query)
     assert not page.exception
     return page
 

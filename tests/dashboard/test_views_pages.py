@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from dashboard.views import run, run_checkpoints, run_code, run_ranks, run_tabs
 from db import queries
 from db.states import State
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
+
+TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "commands", "spec"]
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_a_failed_run_shows_the_failing_ranks_own_words(full):
 
 
 def test_checkpoints_are_links_to_the_servers_own_route(full):
-    page = full.open("run", id=full.seed.runs["gpt wide, long warm-up"])
+    page = full.open("run", id=full.seed.runs["gpt wide, long warm-up"], tab="checkpoints")
     table = next(m.value for m in page.markdown if "SHA" in m.value)
     links = [f"/api/checkpoints/{i}/file" for i in range(3, 7)]
     assert all(f"[Download]({link})" in table for link in links)
@@ -90,7 +93,7 @@ def test_of_many_checkpoints_the_newest_are_shown_first(full):
     label = "gpt wide, long warm-up"
     for number in range(30):
         full.seed.checkpoint(label, 500 + number, None)
-    page = full.open("run", id=full.seed.runs[label])
+    page = full.open("run", id=full.seed.runs[label], tab="checkpoints")
     table = next(m.value for m in page.markdown if "SHA" in m.value)
     assert "step\\_000529" in table and table.count("[Download]") == 20
     page.toggle(key="all_checkpoints").set_value(True).run()
@@ -130,6 +133,23 @@ def test_delete_is_for_ended_runs_only(full):
     assert queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "opened"),
+    [({}, "Charts"), ({"tab": "history"}, "History"), ({"tab": "Spec"}, "Spec"), ({"tab": "x"}, "Charts")],
+)
+def test_the_tab_in_the_address_is_open_and_no_other_is_built(full, monkeypatch, asked, opened):
+    built = []
+    for module, name in ((run, "live_charts"), (run, "log_view"), (run_ranks, "ranks"), (run_code, "code"),
+                         (run_checkpoints, "checkpoints"), (run_tabs, "history"), (run_tabs, "commands"),
+                         (run_tabs, "specification")):  # fmt: skip
+        monkeypatch.setattr(module, name, lambda *_, name=name: built.append(name))
+    page = full.open("run", id=full.seed.runs["nan at once"], **asked)
+    assert not page.exception
+    assert [tab.label for tab in page.tabs] == [tab.capitalize() for tab in TABS]
+    assert page.session_state["run_tab"] == opened
+    assert built == [{"Charts": "live_charts", "Spec": "specification"}.get(opened, opened.lower())]
+
+
 @pytest.mark.parametrize("run_id", ["", "zzzzzzzzzz", "[x](javascript:alert(1))", "../../etc"])
 def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
     page = full.open("run", id=run_id)
@@ -137,15 +157,16 @@ def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
     assert "All runs" in [b.label for b in page.button]
 
 
-def test_a_name_that_is_markup_is_shown_as_text_everywhere(full):
-    page = full.open("run", id=full.seed.runs[HOSTILE_NAME])
+@pytest.mark.parametrize("tab", TABS)
+def test_a_name_that_is_markup_is_shown_as_text_everywhere(full, tab):
+    page = full.open("run", id=full.seed.runs[HOSTILE_NAME], tab=tab)
     button(page, "Delete").click().run()
     assert not page.exception
     assert all("](javascript" not in m.value and "<b>" not in m.value for m in page.markdown)
 
 
 def test_what_trains_is_shown_with_each_command(full):
-    page = full.open("run", id=full.seed.runs["nan at once"])
+    page = full.open("run", id=full.seed.runs["nan at once"], tab="commands")
     words = ["Python 3.11.9", "torch 2.13.0+cu126", "CUDA 12.6", "NCCL 2.27.5", "/opt/env/bin/python"]
     captions = [caption.value.replace("\\", "") for caption in page.caption]
     assert any(" · ".join(words) in caption for caption in captions), captions
