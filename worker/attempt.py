@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +13,7 @@ from typing import Any, Protocol
 
 from db.spec import Assignment
 from db.states import CheckpointFetch, PartReport, Reason
-from worker import processes
+from worker import processes, supervision
 from worker.client import Adoption, Client, Part, Refused, RequestFailed, ServerAway, Superseded
 from worker.courier import Courier
 from worker.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
@@ -34,7 +32,7 @@ from worker.orphans import Orphans
 from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, as_shown, prepare
 from worker.processes import Process
 from worker.slurm.job import at_time_limit
-from worker.supervisor import LOCK_FILE, STATE_FILE, STOP_FILE
+from worker.supervisor import STATE_FILE, STOP_FILE
 from worker.watch import HUNG_FILE, as_hung
 
 log = logging.getLogger(__name__)
@@ -140,7 +138,7 @@ class Attempt:
             self._begin(now)
         elif self._state["state"] == "ended":
             log.info("attempt %s ended (exit code %s)", self.label, self._state["exit_code"])
-        elif self._is_supervised():
+        elif supervision.is_supervised(self._state):
             self._pass_on_stop()
         else:
             self._follow_up_lost_supervisor(now)
@@ -154,6 +152,8 @@ class Attempt:
             self._state = json.loads(path.read_text())
             self._state_key = (status.st_ino, status.st_mtime_ns)
         except (OSError, ValueError):
+            if supervision.UNWRITTEN in self._state:
+                self._find_supervisor()
             return
         if self._child is None and not self._starts:
             self._starts = STARTS
@@ -162,8 +162,10 @@ class Attempt:
     def _begin(self, now: float) -> None:
         if self._child is not None and self._child.poll() is None and now - self._started_at < START_LIMIT_S:
             return  # it is about to write its first state
-        if self._stop_grace_s is not None:
-            if not self._preparing and not self._has_supervisor():
+        if self._has_supervisor() or supervision.was_started(self.folder):
+            self._take_up(now)
+        elif self._stop_grace_s is not None:
+            if not self._preparing:
                 self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
         elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
@@ -192,13 +194,20 @@ class Attempt:
         return step != "go on"
 
     def _has_supervisor(self) -> bool:
-        """One that was started a moment ago, perhaps by the worker before us, holds the lock already."""
-        with suppress(OSError), (self.folder / LOCK_FILE).open("rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return supervision.holds_lock(self.folder)
+
+    def _take_up(self, now: float) -> None:
+        """Follow what was started before and did not write it down, or see that it is ended."""
+        if self._find_supervisor() or self._has_supervisor():
+            return
+        self._read_state()  # its last word may have come a moment ago
+        if not self._state and (end := supervision.end_of_unwritten(self._orphans, now)):
+            self._conclude(end)
+
+    def _find_supervisor(self) -> bool:
+        found = supervision.state_of(self.folder, self.label)
+        self._state = found or self._state
+        return bool(found)
 
     def _prepare(self) -> None:
         """Runs in a thread of its own: a checkpoint may have to come a long way."""
@@ -224,11 +233,6 @@ class Attempt:
         with suppress(ServerAway, Refused, Superseded):  # the next one says more, and others draw conclusions
             self._client.report(self.part, PartReport(state="starting", fetching=fetch))
 
-    def _is_supervised(self) -> bool:
-        return self._state["boot_id"] == processes.boot_id() and processes.is_alive(
-            Process(self._state["pid"], self._state["start_ticks"])
-        )
-
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
             return
@@ -251,16 +255,12 @@ class Attempt:
         if self._state["state"] == "ended":
             return  # it ended between two looks
         if self._state["boot_id"] != processes.boot_id():
-            text = f"The machine {socket.gethostname()} restarted while the run was training on it."
-            self._conclude(PartReport(state="failed", reason=Reason.NODE_LOST, message=text))
-            return
-        if not self._orphans.end(now):
-            return
-        if self._state["stop_requested_at"] is not None:
-            self._conclude(PartReport(state="stopped", message=self._stop_message("")))
-            return
-        text = "The supervisor of the attempt was killed, and its processes were ended with it."
-        self._conclude(PartReport(state="failed", reason=Reason.KILLED, message=text))
+            self._conclude(supervision.end_by_restart())
+        elif self._orphans.end(now):
+            if self._state["stop_requested_at"] is not None:
+                self._conclude(PartReport(state="stopped", message=self._stop_message("")))
+            else:
+                self._conclude(supervision.end_without_supervisor(self.folder))
 
     def _stop_message(self, when: str) -> str | None:
         text = SHUTDOWN_MESSAGE if self._shutdown else ("it was stopped" if when else "")
@@ -322,7 +322,7 @@ class Attempt:
 
     def _has_data(self) -> bool:
         """Something was started, and the server takes what it wrote."""
-        return bool(self._state) and not self._data_refused
+        return bool(self._state or supervision.was_started(self.folder)) and not self._data_refused
 
     def _courier(self) -> Courier:
         with self._opening:

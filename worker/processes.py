@@ -99,6 +99,17 @@ def of_attempt(run_id: str, attempt: int) -> list[Process]:
     return found
 
 
+def with_arguments(fits: Callable[[list[str]], bool]) -> list[Process]:
+    """Every living process whose command line fits."""
+    found = []
+    for pid in _pids():
+        with suppress(OSError):
+            raw = (_PROC / str(pid) / "cmdline").read_bytes()
+            if fits([os.fsdecode(part) for part in raw.split(b"\0")[:-1]]) and (process := find(pid)):
+                found.append(process)
+    return found
+
+
 def send_signal(process: Process, number: int) -> bool:
     """Signal exactly this process; False when it is gone. Never hits a later process with its pid."""
     try:

@@ -27,9 +27,14 @@ LINGER_S = 1.0
 """What a cleanly ended launcher leaves running may still end by itself for so long."""
 LEFTOVER_GRACE_S = 5.0
 """Between SIGTERM and SIGKILL for processes that lost their launcher."""
+MODULE = "worker.supervisor"
+"""How its command line names it."""
 STATE_FILE = "supervisor.json"
 STOP_FILE = "stop"
 LOCK_FILE = "supervisor.lock"
+ORDER_FILE = "launch.json"
+MISSING_S = 1.0
+"""What somebody deleted is written again after so long: it may be the whole directory that is being deleted."""
 SPARES = 4
 LOG_ROOM_BYTES = 16 * 1024
 """Room kept in each log, so that the traceback of a full disk can still be written to it."""
@@ -46,30 +51,72 @@ def main(arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with suppress(PermissionError):  # already leads a session when the worker made one
         os.setsid()
-    lock = os.open(attempt_dir / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        home = Home(attempt_dir)
     except BlockingIOError:
         return 0
     if (attempt_dir / STATE_FILE).exists():
         return 0  # an attempt is started at most once
     processes.become_subreaper()
-    Supervisor(attempt_dir, run_id, int(attempt)).run()
+    Supervisor(home, run_id, int(attempt)).run()
     return 0
+
+
+class Home:
+    """The attempt's directory as it was found, and the lock in it that says: looked after.
+
+    Raises BlockingIOError when another supervisor holds the lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._folder_id = _identity(folder.stat())
+        self._lock = self._take_lock()
+
+    def is_gone(self) -> bool:
+        """Whether the directory was deleted, emptied or moved away, or another one stands in its place."""
+        try:
+            (self.folder / ORDER_FILE).stat()
+            return _identity(self.folder.stat()) != self._folder_id
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # a network file system that does not answer now
+            return False
+
+    def has_lock(self) -> bool:
+        """Whether the lock's file is the one that is held."""
+        with suppress(OSError):
+            return _identity((self.folder / LOCK_FILE).stat()) == _identity(os.fstat(self._lock))
+        return False
+
+    def renew_lock(self) -> None:
+        """Make the lock's file again. Raises OSError."""
+        fresh = self._take_lock()
+        os.close(self._lock)
+        self._lock = fresh
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise
+        return lock
 
 
 class Supervisor:
     """One attempt, from its first process to its last."""
 
-    def __init__(self, attempt_dir: Path, run_id: str, attempt: int) -> None:
-        self._dir = attempt_dir
+    def __init__(self, home: Home, run_id: str, attempt: int) -> None:
+        self._home, self._dir = home, home.folder
         self._run_id, self._attempt = run_id, attempt
-        self._order: dict[str, Any] = json.loads((attempt_dir / "launch.json").read_text())
+        self._order: dict[str, Any] = json.loads((self._dir / ORDER_FILE).read_text())
         self._launcher: subprocess.Popen[bytes] | None = None
         self._kill_at: float | None = None
         self._stop_text: str | None = None
         self._terminated = False
-        self._saved = False
+        self._saved = self._is_homeless = False
+        self._missing_since: float | None = None
         own = processes.find(os.getpid())
         self.state: dict[str, Any] = {
             "pid": os.getpid(), "start_ticks": own.start_ticks if own else 0, "boot_id": processes.boot_id(),
@@ -95,7 +142,7 @@ class Supervisor:
         self._link_rank_logs()
         self.state.update(state="ended", ended_at=time.time())
         self._change()
-        while not self._saved:
+        while not self._saved and not self._is_homeless:
             self._wait(1.0)
         for spare in self._dir.glob("supervisor.spare*"):
             spare.unlink(missing_ok=True)
@@ -121,10 +168,32 @@ class Supervisor:
         received = signal.sigtimedwait(_SIGNALS, seconds)
         if received is not None and received.si_signo == signal.SIGTERM:
             self._request_stop(float(self._order["grace_s"]) if self._kill_at is None else 0.0)
+        self._look_after_home()
         self._read_stop_file()
         processes.reap_orphans(keep=self._launcher.pid if self._launcher else None)
         if not self._saved:
             self._save()
+
+    def _look_after_home(self) -> None:
+        """Write again what somebody deleted. Without its directory nobody can follow the attempt: it ends."""
+        if self._is_homeless:
+            return
+        if self._home.is_gone():
+            self._is_homeless = True
+            self._request_stop(float(self._order["grace_s"]))
+            return
+        has_lock = self._home.has_lock()
+        if has_lock and (self._dir / STATE_FILE).exists():
+            self._missing_since = None
+            return
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        if now - self._missing_since < MISSING_S:
+            return
+        self._saved = False
+        with suppress(OSError):
+            if not has_lock:
+                self._home.renew_lock()
 
     def _read_stop_file(self) -> None:
         """The file holds the seconds to wait; writing a smaller number later hurries us."""
@@ -229,6 +298,8 @@ class Supervisor:
 
     def _save(self) -> None:
         """Whole or not at all, also when the power fails; a full disk is tried again at the next turn."""
+        if self._is_homeless:
+            return  # another directory may have its name by now
         text = json.dumps(self.state).encode()
         path = self._dir / STATE_FILE
         for fresh in (path.with_suffix(".tmp"), *self._dir.glob("supervisor.spare*")):
@@ -247,6 +318,10 @@ class Supervisor:
         for number in range(SPARES):
             with suppress(OSError), (self._dir / f"supervisor.spare{number}").open("wb") as spare:
                 os.posix_fallocate(spare.fileno(), 0, size)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tarfile
@@ -374,6 +375,79 @@ def test_a_machine_that_restarted_has_lost_its_attempts(node):
     node.start_worker()
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
+
+
+def test_a_training_whose_state_file_was_deleted_is_followed_by_the_next_worker(node):
+    node.wish(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    before = node.supervisor()
+    (node.dir() / "supervisor.json").unlink()
+    node.start_worker()
+    node.until(lambda: node.supervisor() == before)
+    for _ in range(10):
+        node.turn()
+    assert len(node.supervisors) == 1
+    node.let_end()
+    assert node.until_settled().state == "succeeded"
+
+
+def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(node):
+    wish = node.assignment(node.script(WAITING))
+    node.wish(wish)
+    node.until_ready()
+    (node.dir() / "supervisor.tmp").mkdir()  # opening it for writing fails as on a full disk
+    for name in ("supervisor.json", *(spare.name for spare in node.dir().glob("supervisor.spare*"))):
+        (node.dir() / name).unlink()
+    node.start_worker()
+    for _ in range(10):
+        node.turn()
+    assert len(node.supervisors) == 1 and node.supervisors[0].poll() is None
+    assert node.server.end() is None and node.daemon.attempts[0].is_over is False
+    node.wish(wish.model_copy(update={"action": "stop"}))
+    node.until(lambda: not processes.of_attempt(RUN, 1))
+    for _ in range(5):
+        node.turn()
+    assert node.server.end() is None  # its last word is not written yet
+    (node.dir() / "supervisor.tmp").rmdir()
+    assert node.until_settled().state == "stopped"
+
+
+def test_what_lives_without_supervisor_and_state_file_is_ended_before_the_end_is_told(node):
+    stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('begun', flush=True)\n"
+    node.wish(node.assignment(node.script(stubborn + WAITING)))
+    node.until_ready()
+    os.kill(node.supervisor()["pid"], signal.SIGKILL)
+    node.supervisors[0].wait()
+    (node.dir() / "supervisor.json").unlink()
+    assert processes.of_attempt(RUN, 1)
+    node.start_worker()
+    node.turn()
+    assert node.server.end() is None and processes.of_attempt(RUN, 1)
+    end = node.until_settled()
+    assert processes.of_attempt(RUN, 1) == [] and len(node.supervisors) == 1
+    assert (end.state, end.reason) == ("failed", Reason.KILLED) and "supervisor.json" in end.message
+    assert node.server.text("logs/rank0.out") == "begun\n"
+
+
+def test_what_has_run_already_is_not_started_again_without_its_state_file(node):
+    node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
+    node.until_ready()
+    node.let_end()
+    assert node.supervisors[0].wait(60) == 0  # no turn since: nobody has told of its end
+    (node.dir() / "supervisor.json").unlink()
+    node.start_worker()
+    assert node.until_settled().state == "failed"
+    assert len(node.supervisors) == 1
+    assert node.server.text("logs/rank0.out") == "once\n"
+
+
+def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
+    node.wish(node.assignment(node.script(WAITING), spec={"stop_grace_s": 1}))
+    node.until_ready()
+    shutil.rmtree(node.dir())
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.KILLED) and "directory was deleted" in end.message
+    assert node.supervisors[0].wait(60) == 0 and processes.of_attempt(RUN, 1) == []
 
 
 def test_shutting_down_stops_every_run_and_says_why(node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from worker import processes
+from worker import processes, supervision
 
 PYTHON = sys.executable
 TORCHRUN = str(Path(PYTHON).parent / "torchrun")
@@ -228,6 +229,43 @@ def test_a_log_has_room_for_last_words_on_a_full_disk(start):
     status = (attempt.dir / "logs/rank0.err").stat()
     assert status.st_size == 3
     assert status.st_blocks * 512 >= 16 * 1024
+
+
+def test_a_state_file_that_was_deleted_is_written_again(start):
+    attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done"))
+    before = attempt.reached("running")
+    (attempt.dir / "supervisor.json").unlink()
+    assert attempt.reached("running") == before
+    (attempt.work / "ready").unlink()
+    attempt.ended()
+
+
+def test_a_lock_file_that_was_deleted_is_held_again(start):
+    attempt = start(shell("touch ready; while [ -e ready ]; do sleep 0.05; done"))
+    attempt.reached("running")
+    (attempt.dir / "supervisor.lock").unlink()
+    until(lambda: supervision.holds_lock(attempt.dir))
+    (attempt.work / "ready").unlink()
+    attempt.ended()
+
+
+def test_a_supervisor_whose_directory_was_deleted_ends_its_processes_and_itself(start):
+    attempt = start(shell("trap '' TERM; touch ready; while :; do sleep 0.05; done"), grace_s=0.5)
+    attempt.reached("running")
+    shutil.rmtree(attempt.dir)
+    assert attempt.process.wait(60) == 0
+    assert processes.of_attempt(attempt.run_id, 1) == []
+    assert not attempt.dir.exists()
+
+
+def test_another_directory_in_the_place_of_its_own_is_left_alone(start):
+    attempt = start(shell("touch ready; exec sleep 600"))
+    attempt.reached("running")
+    attempt.dir.rename(attempt.dir.with_name("moved"))
+    attempt.dir.mkdir()
+    assert attempt.process.wait(60) == 0
+    assert processes.of_attempt(attempt.run_id, 1) == []
+    assert list(attempt.dir.iterdir()) == []
 
 
 TRAINING = textwrap.dedent("""
