@@ -9,6 +9,7 @@ from db.states import Finding
 
 KIND = "checkpoint not whole"
 NOT_TAKEN = "checkpoint not taken"
+LINKED = "checkpoint is a hard link"
 MOST_NAMED = 10
 
 
@@ -25,12 +26,17 @@ class Unfinished:
     """An earlier version of it was taken."""
     is_whole: bool = False
     """There was no room for a copy, or it could not be read."""
+    is_linked: bool = False
+    """It is a hard link to a file outside the run's directory."""
 
 
 def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
-    """One finding for all that were not whole, one for all that could not be copied. For an attempt's end."""
-    cut = [each for each in unfinished if not each.is_whole]
-    whole = [each for each in unfinished if each.is_whole]
+    """One finding for all that were not whole, one for all that could not be copied, one for hard links.
+
+    For an attempt's end."""
+    linked = [each for each in unfinished if each.is_linked]
+    cut = [each for each in unfinished if not each.is_whole and not each.is_linked]
+    whole = [each for each in unfinished if each.is_whole and not each.is_linked]
     found = []
     if cut:
         meaning = (
@@ -46,6 +52,13 @@ def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
         meaning = "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from."
         mend = "Free some space on the node's disk for the next attempt; this file can be fetched by hand."
         found.append(Finding(kind=NOT_TAKEN, evidence=_evidence(whole), meaning=meaning, mend=mend))
+    if linked:
+        meaning = (
+            "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
+            "listed. Links to files of the run's own directory are taken."
+        )
+        mend = "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there."
+        found.append(Finding(kind=LINKED, evidence=_evidence(linked), meaning=meaning, mend=mend))
     return found
 
 
@@ -58,5 +71,7 @@ def _evidence(unfinished: Sequence[Unfinished]) -> str:
 
 def _told(each: Unfinished) -> str:
     name = each.name if len(each.name) <= 300 else f"…{each.name[-299:]}"
+    if each.is_linked:
+        return f"{name} is a hard link to a file outside the run's directory."
     said = f"{name}: {each.size_bytes} bytes are there, and {each.missing}."
     return f"{said} An earlier version of it was taken." if each.had_whole else said

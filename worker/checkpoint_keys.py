@@ -154,7 +154,7 @@ def is_archive(whole: Region) -> bool:
     return whole.read_up_to(257, 5) == b"ustar"
 
 
-def _members(whole: Region) -> Iterator[tuple[str, Region]]:
+def archive_files(whole: Region) -> Iterator[tuple[str, Region]]:
     """The files in a folder's archive, where their bytes lie."""
     with os.fdopen(os.dup(whole.descriptor), "rb") as file:
         file.seek(whole.begins)
@@ -171,14 +171,14 @@ def _weights(whole: Region) -> Iterator[Region]:
     if not is_archive(whole):
         yield whole
         return
-    found = (region for name, region in _members(whole) if is_checkpoint_name(name.rpartition("/")[2]))
+    found = (region for name, region in archive_files(whole) if is_checkpoint_name(name.rpartition("/")[2]))
     yield from islice(found, MOST_FILES)
 
 
 def _archive_without_prefix(whole: Region, limits: Limits) -> Rewriting:
     patches: list[Patch] = []
     changed, prefix = 0, None
-    for name, region in _members(whole):
+    for name, region in archive_files(whole):
         at = region.begins - whole.begins
         if name.endswith(".index.json"):
             patches += [(at, region.size, _shorter_index(region))]

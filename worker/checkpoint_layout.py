@@ -114,9 +114,12 @@ _HAS_DESCRIPTOR, _IS_ENCRYPTED = 8, 1
 
 
 @dataclass(frozen=True)
-class _Member:
+class ZipMember:
+    """What a zip file's list says of one member."""
+
     name: str
     size: int
+    crc: int
     header_at: int
     entry_at: int
     is_stored: bool
@@ -125,12 +128,12 @@ class _Member:
 
 def _read_zip(whole: Region, limits: Limits) -> TorchFile:
     """Since torch 1.6: `<name>/data.pkl`, and `<name>/data/<key>` for each storage; nothing is compressed."""
-    members = {member.name: member for member in _members(whole, limits)}
+    members = {member.name: member for member in zip_members(whole, limits)}
     found = [name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(found) != 1:
         raise Unreadable("there is not exactly one data.pkl in it")
     pickle, top = members[found[0]], found[0].partition("/")[0]
-    region = _content(whole, pickle)
+    region = content_of(whole, pickle)
     if region.size > limits.pickle_bytes:
         raise Unreadable("its pickle is too long")
     data = region.read(0, region.size)
@@ -138,19 +141,19 @@ def _read_zip(whole: Region, limits: Limits) -> TorchFile:
     at = region.begins - whole.begins
     checksums = _checksums_at(whole, pickle, at)
     order = members.get(f"{top}/byteorder")
-    is_little = order is None or order.size != 3 or _content(whole, order).read(0, 3) != b"big"
+    is_little = order is None or order.size != 3 or content_of(whole, order).read(0, 3) != b"big"
     return TorchFile(whole, at, data, describe(data, limits), storages, checksums, is_little)
 
 
 class _Storages(Mapping[str, Region]):
     """Looked up when they are asked for: each costs a read of its own header."""
 
-    def __init__(self, whole: Region, members: Mapping[str, _Member], below: str) -> None:
+    def __init__(self, whole: Region, members: Mapping[str, ZipMember], below: str) -> None:
         self._whole, self._below = whole, below
         self._members = {name.removeprefix(below): m for name, m in members.items() if name.startswith(below)}
 
     def __getitem__(self, key: str) -> Region:
-        return _content(self._whole, self._members[key])
+        return content_of(self._whole, self._members[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
@@ -159,7 +162,7 @@ class _Storages(Mapping[str, Region]):
         return len(self._members)
 
 
-def _members(whole: Region, limits: Limits) -> Iterator[_Member]:
+def zip_members(whole: Region, limits: Limits) -> Iterator[ZipMember]:
     """The zip file's own list, read within limits; a name that is there twice is refused."""
     at, size = _directory(whole)
     if size > limits.directory_bytes:
@@ -179,7 +182,9 @@ def _members(whole: Region, limits: Limits) -> Iterator[_Member]:
         full, packed, header_at = _large([entry[11], entry[10], entry[18]], extra)
         flags, method = entry[5], entry[6]
         is_stored = method == 0 and full == packed and not flags & _IS_ENCRYPTED
-        yield _Member(name, full, header_at, at + offset, is_stored, bool(flags & _HAS_DESCRIPTOR))
+        yield ZipMember(
+            name, full, entry[9], header_at, at + offset, is_stored, bool(flags & _HAS_DESCRIPTOR)
+        )
         offset = name_at + name_bytes + extra_bytes + comment_bytes
 
 
@@ -217,7 +222,8 @@ def _large(numbers: list[int], extra: bytes) -> list[int]:
     return numbers
 
 
-def _content(whole: Region, member: _Member) -> Region:
+def content_of(whole: Region, member: ZipMember) -> Region:
+    """Where a member's own bytes lie. Raises Unreadable when they are compressed."""
     if not member.is_stored:
         raise Unreadable("it is compressed or encrypted, which torch never does")
     header = _LOCAL.unpack(whole.read(member.header_at, _LOCAL.size))
@@ -226,7 +232,7 @@ def _content(whole: Region, member: _Member) -> Region:
     return whole.part(member.header_at + _LOCAL.size + header[9] + header[10], member.size)
 
 
-def _checksums_at(whole: Region, member: _Member, content_at: int) -> tuple[int, ...]:
+def _checksums_at(whole: Region, member: ZipMember, content_at: int) -> tuple[int, ...]:
     """In the list of members, in the member's own header, and in what follows its content, if it is there."""
     found = [member.entry_at + 16, *([] if member.has_descriptor else [member.header_at + 14])]
     if member.has_descriptor and whole.read_up_to(content_at + member.size, 4) == b"PK\x07\x08":

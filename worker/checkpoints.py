@@ -19,6 +19,8 @@ from worker.checkpoint_findings import Unfinished
 from worker.checkpoint_folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoint_formats import Completeness, completeness, step_of, what_is_missing
 from worker.checkpoint_keys import prefix_of
+from worker.checkpoint_sums import WRONG_SUM, agrees_with_its_sums
+from worker.hard_links import leads_outside
 from worker.walk import FileKey, Listing, data_directory, entry_key, name_on_server
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,14 @@ class _Candidate:
             return min(unmarked_s, MARKED_QUIET_S) if may_grow_into_folder(self.path) else 0.0
         return min(unmarked_s, MARKED_QUIET_S) if self.folder.has_end_mark else unmarked_s
 
+    def leads_outside(self, roots: Sequence[Path]) -> bool:
+        """Whether a file of it is a hard link to one that lies elsewhere."""
+        files = [self.path / name for name in self.folder.members] if self.folder else [self.path]
+        try:
+            return any(leads_outside(file, roots) for file in files)
+        except OSError:  # it has just gone
+            return False
+
     def copy_to(self, part: Path) -> bool:
         """False when it changed meanwhile."""
         return copy_folder(self.folder, part) if self.folder else copy_file(self.path, part, self.key)
@@ -91,12 +101,17 @@ class CheckpointWatch:
         ignore: Listing | None = None,
         reserve_bytes: int = RESERVE_BYTES,
         free_bytes: Callable[[Path], int] | None = None,
+        is_mapped: Callable[[Path], bool] = lambda path: False,
     ) -> None:
+        """`is_mapped`: whether a process of the attempt can write to this file or folder through an open mmap."""
         self._attempt_dir = outbox.parent.resolve()
         self._outbox = self._attempt_dir / outbox.name
         self._roots = [root.resolve() for root in roots]
         self._quiet_s, self._reserve_bytes = quiet_s, reserve_bytes
         self._free_bytes = free_bytes or (lambda path: shutil.disk_usage(path).free)
+        self._is_mapped = is_mapped
+        self._differing: dict[str, FileKey] = {}
+        """What was copied, and did not agree with its own checksums."""
         self._ignored: dict[str, FileKey] = {path: _key(key) for path, key in (ignore or {}).items()}
         self.notice: str | None = None
         """One sentence while a checkpoint cannot be taken."""
@@ -150,6 +165,10 @@ class CheckpointWatch:
         if whole is Completeness.FOREIGN:
             return None
         had_whole = found.name in self._taken
+        if found.leads_outside(self._roots):
+            return Unfinished(found.name, found.key[1], "", had_whole, is_linked=True)
+        if self._differing.get(found.name) == found.key:
+            return Unfinished(found.name, found.key[1], WRONG_SUM, had_whole)
         if whole is Completeness.INCOMPLETE:
             return Unfinished(found.name, found.key[1], found.what_is_missing(), had_whole)
         has_room = self._free_bytes(self._outbox) >= found.key[1] + self._reserve_bytes
@@ -180,7 +199,9 @@ class CheckpointWatch:
     def _take(self, found: _Candidate, now: float, final: bool) -> Snapshot | None:
         if not final and not self._has_settled(found, now):
             return None
-        if not self._is_whole(found, now, final):
+        if not self._is_whole(found, now, final) or found.leads_outside(self._roots):
+            return None
+        if not final and self._is_mapped(found.path):
             return None
         if self._free_bytes(self._outbox) < found.key[1] + self._reserve_bytes:
             self.notice = (
@@ -212,7 +233,7 @@ class CheckpointWatch:
         """A copy of exactly what was looked at, or nothing."""
         part = self._outbox / f"{secrets.token_hex(8)}.part"
         try:
-            if not found.copy_to(part):
+            if not found.copy_to(part) or not self._agrees(found, part):
                 part.unlink(missing_ok=True)
                 return None
             with part.open("rb") as file:
@@ -237,6 +258,14 @@ class CheckpointWatch:
             old.path.unlink(missing_ok=True)
         log.info("checkpoint %s taken (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return snapshot
+
+    def _agrees(self, found: _Candidate, part: Path) -> bool:
+        """Whether the copy agrees with its own checksums; where it does not, the file is copied again later."""
+        if agrees_with_its_sums(part):
+            self._differing.pop(found.name, None)
+            return True
+        self._differing[found.name] = found.key
+        return False
 
     def _outdated(self, name: str) -> list[Snapshot]:
         """Earlier copies that a new one makes needless, so that a script that overwrites one file all the time

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from db.spec import RunSpec
 from db.states import PointBatch
+from worker import processes
 from worker.checkpoint_findings import incomplete_findings
 from worker.checkpoints import CheckpointWatch
 from worker.client import Adoption, Client, Part, Refused, ServerMistake
@@ -59,7 +60,7 @@ class Courier:
             self._store_points,
         )
         self.teller = Teller(folder, spec, client, part, label)
-        checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore)
+        checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self._handover = Handover(checkpoints, client, part, label)
         self._points_turn, self._mirror_turn = _Turn(POINTS_WATCHED_EVERY_S), _Turn(MIRROR_WATCHED_EVERY_S)
         self._printed_turn, self._probe_turn = _Turn(PRINTED_WATCHED_EVERY_S), _Turn(PROBE_WATCHED_EVERY_S)
@@ -166,6 +167,12 @@ def _each(*streams: Callable[[], bool | None]) -> bool:
     if mistake is not None:
         raise mistake
     return more
+
+
+def _is_mapped_by(label: str) -> Callable[[Path], bool]:
+    """Whether a process of the attempt RUN/N can write to a file through an open mmap."""
+    run_id, _, attempt = label.partition("/")
+    return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt)), path)
 
 
 def _existing(notes: Path) -> Listing:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -108,6 +108,21 @@ def with_arguments(fits: Callable[[list[str]], bool]) -> list[Process]:
             if fits([os.fsdecode(part) for part in raw.split(b"\0")[:-1]]) and (process := find(pid)):
                 found.append(process)
     return found
+
+
+def have_mapped(found: Iterable[Process], path: Path) -> bool:
+    """Whether one of these processes can write to the file (or to a file in the folder) through an open mmap.
+
+    Such writes do not change its time until the kernel carries them to the disk."""
+    name = os.fsencode(path)
+    for process in found:
+        with suppress(OSError):
+            for line in (_PROC / str(process.pid) / "maps").read_bytes().splitlines():
+                fields = line.split(maxsplit=5)
+                is_writable = len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s"
+                if is_writable and (fields[5] == name or fields[5].startswith(name + b"/")):
+                    return True
+    return False
 
 
 def send_signal(process: Process, number: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -160,7 +161,25 @@ def _item(folder: Path, name: str, path: Path) -> Item | LeftBehind | None:
         return None
     if not os.access(path, os.R_OK):
         return LeftBehind(name=_shown(name), size_bytes=status.st_size, why="unreadable")
+    if _is_foreign(folder, status):
+        return LeftBehind(name=_shown(name), size_bytes=status.st_size, why="outside")
     return Item(name, path, "file", status.st_size, bool(status.st_mode & 0o100))
+
+
+def _is_foreign(folder: Path, status: os.stat_result) -> bool:
+    """A hard link to a file elsewhere that not everybody may read: /etc/shadow is no code. Code that a backup or
+    a package manager has linked usually may be read by all."""
+    if status.st_nlink == 1 or status.st_mode & stat.S_IROTH:
+        return False
+    entries = (entry for top, *_ in os.walk(folder) for entry in _entries(top))
+    names = sum(1 for entry in entries if entry.inode() == status.st_ino)
+    return names < status.st_nlink
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
 
 
 def _link(folder: Path, name: str, path: Path) -> Item | LeftBehind | None:

@@ -80,6 +80,18 @@ def test_links_stay_links_and_those_that_leave_stay_behind(folder, tmp_path):
     assert left_out(folder) == {"data/": "outside"}
 
 
+def test_a_private_file_that_is_linked_from_elsewhere_stays_behind(folder, tmp_path):
+    secret = write(tmp_path / "elsewhere", shadow="root:x:0:", model_py="") / "shadow"
+    secret.chmod(0o640)
+    (folder / "x.txt").hardlink_to(secret)
+    (folder / "shared.py").hardlink_to(tmp_path / "elsewhere/model.py")  # as backups and package managers do
+    own = folder / "notes"
+    own.chmod(0o600)
+    (folder / "same").hardlink_to(own)
+    assert left_out(folder) == {"x.txt": "outside"}
+    assert {"notes", "same", "shared.py"} <= set(names(folder))
+
+
 def test_only_event_files_are_taken_for_event_files(tmp_path):
     code = write(
         tmp_path / "code", read_tfevents_py="", tfevents__x_py="", **{"events.out.tfevents.1.host": ""}
