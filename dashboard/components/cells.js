@@ -4,6 +4,7 @@ import { CellsFilters } from './cells_filters.js';
 import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
 import { NodeCells } from './cells_node.js';
 import { el, setAttribute, setText } from './elements.js';
+import { go, pageUrl } from './following.js';
 import { apiUrl } from './live_connection.js';
 import { mountOnce } from './mounting.js';
 import { readTheme, watchTheme } from './theme.js';
@@ -47,6 +48,7 @@ class Cells {
   destroy() {
     this._ended = true;
     clearTimeout(this._timer);
+    this._leave?.();
     for (const end of this._endings) end();
     this._root.remove();
   }
@@ -199,8 +201,9 @@ class Cells {
     const at = this._cellAt(event.target);
     const run = at && this._picture.runs[at.cell[RUN]];
     if (run) {
-      if (event.ctrlKey || event.metaKey || event.button === 1) window.open(`run?id=${run.id}`, '_blank', 'noopener');
-      else this._component.setTriggerValue('opened', run.id);
+      const url = pageUrl(`run?id=${run.id}`);
+      if (event.ctrlKey || event.metaKey || event.button === 1) window.open(url, '_blank', 'noopener');
+      else this._leave = go(url);
       return;
     }
     const node = event.target.closest('.node')?.dataset.node;

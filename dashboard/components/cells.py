@@ -11,8 +11,6 @@ from dashboard.components.live_run import loader, text_of
 _cells = component("rankzero.cells", css=text_of("dashboard.components", "cells.css"), js=loader("cells.js"))
 
 
-def cells(
-    selected: str | None, on_picked: Callable[[], None], on_opened: Callable[[], None], key: str
-) -> None:
-    """A click on a node leaves its id (or "" for none) under `key` as `picked`, one on a run its id as `opened`."""
-    _cells(data={"selected": selected}, key=key, on_picked_change=on_picked, on_opened_change=on_opened)
+def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None:
+    """A click on a node leaves its id (or "" for none) under `key` as `picked`; one on a run opens its page."""
+    _cells(data={"selected": selected}, key=key, on_picked_change=on_picked)

@@ -5,6 +5,11 @@ const ICONS = {
   image: 'M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 8.5h.01',
   table: 'M12 4v11m0 0-4-4m4 4 4-4M5 19h14',
   wide: 'M9 4H4v5M15 4h5v5M9 20H4v-5M15 20h5v-5',
+  again: 'M4 4v5h5M4.6 9A8 8 0 1 1 4 13M10 9l5 3-5 3z',
+  chart: 'M4 4v16h16M7 15l4-5 3 3 5-7',
+  heal: 'M12 4v16M4 12h16M12 3h0a9 9 0 1 0 .01 0z',
+  launch: 'M7 5l12 7-12 7z',
+  list: 'M8 6h12M8 12h12M8 18h12M4 6h.01M4 12h.01M4 18h.01',
   search: 'M11 5a6 6 0 1 0 0 12 6 6 0 0 0 0-12zm4.5 10.5L20 20',
 };
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.views import memory, navigation, style
+from dashboard.views import launch, memory, navigation, style
 
 st.set_page_config(page_title="Rankzero", page_icon=style.MARK, layout="wide")
 style.apply()
 chosen = st.navigation(list(navigation.pages().values()), position="top")
 memory.spare_what_stays()
 style.warn_of_full_disk()
+if chosen.url_path != "launch":
+    launch.fill_anew()
 chosen.run()

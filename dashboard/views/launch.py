@@ -26,6 +26,7 @@ ON_HANG = ("report", "end", "resume")
 ON_LOST_NODE = ("wait", "end")
 ON_RESIZE = ("keep", "scale")
 POOLS = ("nodes", "slurm")
+FILLED_FROM = "launch_filled_from"
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
 
@@ -34,7 +35,7 @@ LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 def page() -> None:
     """The form and its meaning; what was typed stays while one looks at other pages."""
     if (run_id := st.session_state.pop("launched", None)) is not None:
-        navigation.open_run(run_id)
+        navigation.go("run", id=run_id)
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
     script = _script()
@@ -69,11 +70,16 @@ def _prepare(recipes: Collection[str]) -> None:
     """An empty form at first; a run's own settings where the address asks for them."""
     like_run = st.query_params.get("from")
     with_remedy = "remedy" in st.query_params
-    if like_run and (like_run, with_remedy) != st.session_state.get("launch_filled_from"):
-        st.session_state["launch_filled_from"] = (like_run, with_remedy)
+    if like_run and (like_run, with_remedy) != st.session_state.get(FILLED_FROM):
+        st.session_state[FILLED_FROM] = (like_run, with_remedy)
         _fill_from(like_run, recipes, with_remedy)
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
         st.session_state.setdefault(PREFIX + name, value)
+
+
+def fill_anew() -> None:
+    """Fill the form from its address again when it is next opened; called while another page is shown."""
+    st.session_state.pop(FILLED_FROM, None)
 
 
 def _clear() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from urllib.parse import urlencode
 
 import streamlit as st
+
+from dashboard.components.page_links import Kind, go_to, page_link
 
 
 def pages() -> dict[str, st.Page]:
@@ -22,23 +24,42 @@ def pages() -> dict[str, st.Page]:
     }
 
 
-def open_run(run_id: str) -> NoReturn:
-    """Go to a run's own page."""
-    st.switch_page(pages()["run"], query_params={"id": run_id})
+def address(page: str, **query: str) -> str:
+    """A page's address as links name it: `run?id=…`, and `./` for the table of runs."""
+    path = "./" if page == "runs" else page
+    return f"{path}?{urlencode(query)}" if query else path
 
 
-def open_runs() -> NoReturn:
-    """Go to the table of runs."""
-    st.switch_page(pages()["runs"])
+def link(
+    page: str,
+    label: str,
+    key: str,
+    icon: str | None = None,
+    kind: Kind = "secondary",
+    help: str | None = None,
+    **query: str,
+) -> None:
+    """A real link to a page that looks like a button; a plain click follows it without leaving the session."""
+    page_link(label, address(page, **query), key, icon, kind, help)
 
 
-def open_launch(like_run: str | None = None, with_remedy: bool = False) -> NoReturn:
-    """Go to the form, as it was left or filled with a run's specification, if asked for with what mends it."""
-    st.session_state.pop("launch_filled_from", None)  # also when it was filled from this run before
+def launch_again(
+    run_id: str,
+    label: str,
+    key: str,
+    icon: str,
+    kind: Kind = "secondary",
+    help: str | None = None,
+    with_remedy: bool = False,
+) -> None:
+    """A link to the form filled with a run's specification, if asked for with what mends it."""
     remedy = {"remedy": "1"} if with_remedy else {}
-    st.switch_page(pages()["launch"], query_params={"from": like_run} | remedy if like_run else None)
+    link("launch", label, key, icon, kind, help, **{"from": run_id}, **remedy)
 
 
-def link(page: str, label: str, icon: str | None = None, **query: str) -> None:
-    """A real link to a page, without leaving the session."""
-    st.page_link(pages()[page], label=label, icon=icon, query_params=query or None)
+def go(page: str, **query: str) -> None:
+    """Have the browser open a page.
+
+    `st.switch_page` is no way out of a fragment: where one refreshes itself, its next rerun can come in between
+    and the page stays blank."""
+    go_to(address(page, **query), key="go")

@@ -117,9 +117,10 @@ def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
             held.setdefault(device.run_id, []).append(device)
     for run_id, devices in held.items():
         run = runs.get(run_id)
-        name = f"{as_text(run.name)} · {run.state}" if run else run_id
+        name = f"{run.name} · {run.state}" if run else run_id
         noun = plural(len(devices), cluster.noun(node))
-        navigation.link("run", f"{name} · {noun}, {ranks(devices)}", ":material/show_chart:", id=run_id)
+        label = f"{name} · {noun}, {ranks(devices)}"
+        navigation.link("run", label, f"node_run_{run_id}", "chart", "tertiary", id=run_id)
 
 
 def ranks(devices: Sequence[DeviceView]) -> str:

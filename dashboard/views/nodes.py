@@ -8,12 +8,11 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.components.cells import cells
-from dashboard.views import navigation, node_details, node_joining, node_preflight, style
+from dashboard.views import node_details, node_joining, node_preflight, style
 from db.views import NodeView
 
 CELLS = "nodes_cells"
 PICKED = "nodes_picked"
-OPENED = "nodes_opened"
 TAB = "nodes_tab"
 DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
@@ -38,10 +37,8 @@ def page() -> None:
 @st.fragment
 def _cluster() -> None:
     """Cells keep themselves current; this runs again only when something was clicked."""
-    if (run_id := st.session_state.pop(OPENED, None)) is not None:
-        navigation.open_run(run_id)
     picked = st.session_state.get(PICKED)
-    cells(picked, _pick, _open, key=CELLS)
+    cells(picked, _pick, key=CELLS)
     if picked:
         node_details.panel(picked, _let_go)
 
@@ -50,10 +47,6 @@ def _pick() -> None:
     node_id = getattr(st.session_state[CELLS], "picked", None)
     if node_id is not None:
         st.session_state[PICKED] = node_id or None
-
-
-def _open() -> None:
-    st.session_state[OPENED] = getattr(st.session_state[CELLS], "opened", None)
 
 
 def _let_go() -> None:

@@ -131,8 +131,7 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
         "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
         help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
     )  # fmt: skip
-    if st.button("Launch again with changes", icon=":material/replay:", key="again"):
-        navigation.open_launch(like_run=run.id)
+    navigation.launch_again(run.id, "Launch again with changes", "again", "again")
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         run_dialogs.delete(run, found)
 
@@ -147,10 +146,9 @@ def _remedy(run: RunView) -> bool:
     remedy = remedy_of(run)
     if remedy is None or remedy.spec is None:
         return False
-    if st.button(
-        remedy.label, icon=":material/healing:", type="primary", key="remedy", help=as_text(remedy.sentence)
-    ):
-        navigation.open_launch(like_run=run.id, with_remedy=True)
+    navigation.launch_again(
+        run.id, remedy.label, "remedy", "heal", "primary", remedy.sentence, with_remedy=True
+    )
     return True
 
 
@@ -173,6 +171,5 @@ def _say_unknown(run_id: str) -> None:
         st.subheader("There is no such run", anchor=False, text_alignment="center")
         known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
         st.markdown(f"{known}; it may have been deleted.", text_alignment="center")
-        if st.button("All runs", icon=":material/list:", key="all_runs"):
-            navigation.open_runs()
+        navigation.link("runs", "All runs", "all_runs", "list")
         st.space("medium")

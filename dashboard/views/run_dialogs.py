@@ -53,7 +53,7 @@ def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
         "for good. What lies on the nodes stays there."
     )
     if confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
-        navigation.open_runs()
+        navigation.go("runs")
 
 
 def describe(checkpoint: CheckpointView) -> str:

@@ -31,7 +31,7 @@ ROW_PX = 36
 def page() -> None:
     """The table of all runs, or what to do when there is none."""
     if (chosen := st.session_state.pop("runs_opened", None)) is not None:
-        navigation.open_run(chosen)
+        navigation.go("run", id=chosen)
     store, now = service.current().store, service.current().now_for_contact()
     everything = queries.runs(store, now, limit=MOST_ROWS)
     if not everything:
@@ -194,8 +194,7 @@ def _say_what_to_do_first() -> None:
             "and its loss appears here from the first step on.",
             text_alignment="center",
         )
-        if st.button("Launch the first run", type="primary", icon=":material/play_arrow:"):
-            navigation.open_launch()
+        navigation.link("launch", "Launch the first run", "first_run", "launch", "primary")
         st.space("medium")
 
 

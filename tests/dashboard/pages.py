@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,13 @@ def texts(page: AppTest) -> str:
     """Everything a page says, in one string."""
     said = [*page.markdown, *page.caption, *page.code, *page.error, *page.info, *page.warning, *page.metric]
     return "\n".join(str(element.value) for element in said)
+
+
+def links(page: AppTest) -> dict[str, str]:
+    """The links to our own pages by their labels."""
+    drawn = [json.loads(part.proto.json) for part in page.get("bidi_component")
+             if part.proto.component_name == "rankzero.page_link"]  # fmt: skip
+    return {link["label"]: link["address"] for link in drawn}
 
 
 def button(page: AppTest, label: str):

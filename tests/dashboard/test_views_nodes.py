@@ -13,7 +13,7 @@ from dashboard.views.node_details import ranks
 from dashboard.views.node_facts import clock_words
 from db import nodes
 from db.views import DeviceView
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import seed
 from tests.db.cluster import facts
 
@@ -38,8 +38,7 @@ def test_a_node_in_the_address_is_shown_in_detail(full):
     page = full.open("nodes", node="gpu-1")
     assert not page.exception
     assert [heading.value for heading in page.subheader] == ["gpu\\-1"]
-    links = [link.proto.label.replace("\\", "") for link in page.get("page_link")]
-    assert "nan at once · running · 2 GPUs, ranks 0-1" in links
+    assert "nan at once · running · 2 GPUs, ranks 0-1" in links(page)
     shown = said(page)
     assert "Python 3.11.9, torch 2.13.0+cu126, CUDA 12.6, NCCL 2.27.5" in shown
     assert "/opt/env/bin/python" in shown and "rack=b2" in shown and "1.37 TiB" not in shown

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from dashboard.views import run, run_checkpoints, run_code, run_ranks, run_tabs
 from db import queries
 from db.states import State
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
 
 TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "commands", "spec"]
@@ -38,7 +38,7 @@ def state_of(pages: Pages, label: str) -> State:
 def test_an_empty_table_of_runs_says_what_to_do_next(empty):
     page = empty.open()
     assert not page.exception
-    assert [b.label for b in page.button] == ["Launch the first run"]
+    assert links(page) == {"Launch the first run": "launch"}
 
 
 def test_all_runs_are_listed_newest_first(full):
@@ -154,7 +154,7 @@ def test_the_tab_in_the_address_is_open_and_no_other_is_built(full, monkeypatch,
 def test_an_unknown_run_is_a_calm_message_with_a_way_back(full, run_id):
     page = full.open("run", id=run_id)
     assert not page.exception
-    assert "All runs" in [b.label for b in page.button]
+    assert links(page) == {"All runs": "./"}
 
 
 @pytest.mark.parametrize("tab", TABS)

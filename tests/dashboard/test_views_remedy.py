@@ -9,7 +9,7 @@ import pytest
 
 from db import queries
 from db.states import Reason
-from tests.dashboard.pages import Pages, button, served, texts
+from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.running import Running
 
 CUDA = "rank 1 on here: CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41"
@@ -42,7 +42,8 @@ def test_the_next_step_has_the_runs_own_figures_and_keeps_what_else_its_node_sai
 def test_the_button_opens_the_form_with_the_change_and_launches_it(pages, run_id):
     page = pages.open("run", id=run_id)
     assert not page.exception
-    assert {LABEL, "Resume"} <= {one.label for one in page.button}
+    assert "Resume" in {one.label for one in page.button}
+    assert links(page)[LABEL] == f"launch?from={run_id}&remedy=1"
     form = pages.open("launch", **{"from": run_id, "remedy": "1"})
     assert not form.exception
     assert form.text_input(key="launch_batch_size").value == "16"
@@ -65,7 +66,7 @@ def test_a_run_that_failed_otherwise_offers_no_such_button(pages):
         "broken", "failed", 800, reason=Reason.SCRIPT_ERROR, message="rank 0 on here: ValueError"
     )
     page = pages.open("run", id=pages.seed.runs["broken"])
-    assert not any(one.label.startswith("Launch with") for one in page.button)
+    assert not any(label.startswith("Launch with") for label in links(page))
 
 
 def test_the_api_says_what_can_be_launched_and_where(dashboard: Running, node):

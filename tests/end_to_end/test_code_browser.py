@@ -38,7 +38,7 @@ def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tm
         page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()
         page.wait_for_url("**/run?id=*")
         first = page.url.partition("id=")[2][:10]
-        page.get_by_role("button", name="Launch again with changes").click()
+        page.get_by_role("link", name="Launch again with changes").click()
         page.wait_for_url("**/launch*")
         expect(page.get_by_text("From project.zip: 2 files")).to_be_visible()
         page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()
