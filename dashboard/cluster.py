@@ -28,7 +28,7 @@ class Cell(StrEnum):
     FOREIGN = "foreign"
     """Processes that are not ours compute there: it is not given out."""
     DRAINING = "draining"
-    """Free, but nothing new starts on its node: it drains, or belongs to a job of another scheduler."""
+    """Free, but nothing new starts on its node: it drains, must be upgraded, or belongs to a job of Slurm."""
     SILENT = "no contact"
     LOST = "lost"
 
@@ -43,7 +43,7 @@ def cell(node: NodeView, device: DeviceView) -> Cell:
         return Cell.OURS
     if device.foreign:
         return Cell.FOREIGN
-    return Cell.DRAINING if node.draining or node.pool else Cell.FREE
+    return Cell.DRAINING if node.draining or node.upgrade or node.pool else Cell.FREE
 
 
 def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
@@ -102,7 +102,11 @@ def notices(node: NodeView) -> list[str]:
         held = len({device.run_id for device in node.devices if device.run_id})
         there = f" {plural(held, 'run')} {'has' if held == 1 else 'have'} devices there." if held else ""
         return [_silence(node.state, node.silent_s) + there]
-    told = [(node.load or {}).get("notice"), (node.info.get("interpreter") or {}).get("problem")]
+    told = [
+        node.upgrade,
+        (node.load or {}).get("notice"),
+        (node.info.get("interpreter") or {}).get("problem"),
+    ]
     off_s = clock_off_s(node)
     if off_s is not None:
         told.append(

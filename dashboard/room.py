@@ -37,6 +37,7 @@ def _hosts(nodes: Sequence[NodeView]) -> list[Host]:
             contact=_CONTACT.get(node.state, "lost"),
             draining=node.draining,
             pool=node.pool,
+            protocol=node.protocol,
         )
         for node in nodes
     ]

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Part
+from db.protocol import FIRST
 from db.states import LIVE_STATES
 from db.wants import Contact, Hold, Host
 
@@ -36,12 +37,12 @@ def hosts(
         holds.setdefault(node_id, []).append(Hold(run_id, tuple(devices), ends.get(fence)))
     known = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
-        Node.foreign_devices, Node.pool,
+        Node.foreign_devices, Node.pool, Node.protocol,
     ).where(Node.removed_at.is_(None))  # fmt: skip
     known = known.where(~Node.pool.startswith("slurm:") | (Node.last_seen >= now - alive_within_s))
     found = []
     for row in session.execute(known):
-        node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool = row
+        node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol = row
         silent_s = now - last_seen
         contact: Contact = "alive" if silent_s <= alive_within_s else "no contact"
         on_it = tuple(holds.get(node_id, ()))
@@ -60,6 +61,7 @@ def hosts(
                 contact="lost" if silent_s >= lost_after_s else contact,
                 draining=drain_requested_at is not None,
                 pool=pool,
+                protocol=protocol or FIRST,
             )
         )
     return found

@@ -11,9 +11,11 @@ from db import slurm
 from db.engine import Store
 from db.models import Attempt, Job, Node, Part, Run
 from db.outcome import combine
+from db.placement_words import listed
 from db.policies import carry_on
 from db.pools import matches
 from db.progress import Superseded
+from db.protocol import is_spoken
 from db.requests import note
 from db.spec import JobWish, RunSpec
 from db.states import TERMINAL_STATES, JobReport, State
@@ -45,6 +47,7 @@ def give_out(store: Store, now: float, alive_within_s: float) -> bool:
             node
             for node in gateways
             if now - node.last_seen <= alive_within_s and not node.drain_requested_at
+            if is_spoken(node.protocol)
         ]
         found = False
         for fence, spec in _without_gateway(session, now).items():
@@ -107,7 +110,7 @@ def waits(session: Session, queue: list[Want], now: float, alive_within_s: float
     said = {}
     for fence in fences:
         if fence not in found:
-            said[fence] = Waits("Slurm: no gateway to the cluster is at work; start `rankzero gateway` there")
+            said[fence] = Waits(_no_gateway(session))
             continue
         job, gateway = found[fence]
         is_away = now - gateway.last_seen > alive_within_s
@@ -115,6 +118,14 @@ def waits(session: Session, queue: list[Want], now: float, alive_within_s: float
         told = _said(job)
         said[fence] = Waits(away + slurm.waits(told), told.starts_at if told else None)
     return said
+
+
+def _no_gateway(session: Session) -> str:
+    mute = select(Node.name, Node.protocol).where(Node.pool == GATEWAY, Node.removed_at.is_(None))
+    names = [name for name, protocol in session.execute(mute) if not is_spoken(protocol)]
+    if names:
+        return f"Slurm: the gateway {listed(names)} must be upgraded first; `rankzero nodes` says how"
+    return "Slurm: no gateway to the cluster is at work; start `rankzero gateway` there"
 
 
 def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:

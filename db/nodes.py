@@ -84,7 +84,7 @@ def register_node(
         node.name, node.instance_id, node.hostname = facts.name, facts.instance_id, facts.hostname
         node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
         node.devices = [device.model_dump() for device in facts.devices]
-        node.info = facts.info
+        node.info, node.protocol = facts.info, facts.protocol
         node.token_hash, node.last_seen = hash_token(token), now
         session.flush()
         return Registration(node.id, token)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from db.protocol import is_older, is_spoken
 from db.wants import Host, Kind, Want
 
 MOST_NAMED = 3
@@ -144,12 +145,17 @@ def _out_of_reach(hosts: Sequence[Host], unit: str) -> list[str]:
     lost = [host.name for host in hosts if host.contact == "lost"]
     draining = [host.name for host in hosts if host.draining and host.contact == "alive"]
     others = [host for host in hosts if host.foreign and host.is_usable]
+    mute = [host for host in hosts if not is_spoken(host.protocol) and host.contact == "alive"]
+    old = [host.name for host in mute if is_older(host.protocol)]
+    new = [host.name for host in mute if not is_older(host.protocol)]
     said = [f"no contact with {listed(silent)}"] if silent else []
     said += [
         f"{listed(names)} {_be(names)} {state}"
-        for names, state in ((lost, "lost"), (draining, "draining"))
+        for names, state in ((lost, "lost"), (draining, "draining"), (new, "newer than this dashboard"))
         if names
     ]
+    if old:
+        said.append(f"the {'worker' if len(old) == 1 else 'workers'} of {listed(old)} must be upgraded first")
     if others:
         used = sum(host.foreign for host in others)
         on = listed(host.name for host in others)

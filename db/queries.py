@@ -10,32 +10,28 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from db import points, resizing, starting
-from db.contact import SILENT_AFTER_S, awaited
+from db.contact import awaited
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names
 from db.engine import Store
 from db.findings import first_findings
 from db.grace import part_grace_s
-from db.hosts import has_devices
 from db.masking import masked_args, masked_env
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
-from db.spec import Assignment, ResumeFrom, RunSpec, rank_at
+from db.node_views import nodes
+from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, State
 from db.summary import PROBED_TAGS, run_view
 from db.takeovers import takeovers
 from db.views import (
     AttemptView,
     CheckpointView,
-    DeviceView,
     FileView,
     HistoryView,
     LiveAttempt,
-    NodeView,
     PartView,
     RunView,
 )
 
-SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
-"""They come with the load, because they may change while a worker runs."""
 __all__ = [
     "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
     "series", "series_names",
@@ -140,26 +136,6 @@ def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileVie
             FileView(f.id, number, f.node_rank, f.path, f.generation, f.size_bytes)
             for f, number in session.execute(query)
         ]
-
-
-def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
-    """Every node ever seen, by name, with what runs on each device."""
-    taken = (
-        select(Part, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
-        .join(Attempt, Attempt.fence == Part.fence)
-        .join(Run, Run.id == Attempt.run_id)
-        .where(has_devices())
-    )
-    with store.read() as session:
-        users = {
-            (part.node_id, device): (run_id, number, rank_at(part.node_rank, len(part.devices), at, strategy))
-            for part, run_id, number, strategy in session.execute(taken)
-            for at, device in enumerate(part.devices)
-        }
-        of_a_job = Node.pool.startswith("slurm:")  # shown while it is there; the parts keep its name
-        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
-        known = session.scalars(select(Node).where(shown).order_by(Node.name))
-        return [_node_view(node, users, now, lost_after_s) for node in known]
 
 
 def assignments(store: Store, node_id: str) -> list[Assignment]:
@@ -321,36 +297,6 @@ def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
     validated = [view for view in known if view.loss_name in VALIDATION_LOSS]
     best = min(validated or known, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]
-
-
-def _node_view(
-    node: Node, users: dict[tuple[str, str], tuple[str, int, int]], now: float, lost_after_s: float
-) -> NodeView:
-    silent_s, load = max(0.0, now - node.last_seen), node.load or {}
-    devices = []
-    for device in node.devices:
-        run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
-        foreign = run_id is None and device["id"] in (node.foreign_devices or ())
-        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
-    draining = node.drain_requested_at is not None
-    state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
-    return NodeView(
-        id=node.id,
-        name=node.name,
-        state=state,
-        draining=draining,
-        hostname=node.hostname,
-        address=load.get("address") or node.address,
-        slots=len(devices),
-        free=0 if draining else sum(device.run_id is None and not device.foreign for device in devices),
-        devices=devices,
-        labels=dict(node.labels),
-        info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
-        load=node.load,
-        last_seen=node.last_seen,
-        silent_s=silent_s,
-        pool=node.pool,
-    )
 
 
 def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from db.protocol import PROTOCOL
+
 
 class State(StrEnum):
     """Where an attempt is in its life; a run's state is its latest attempt's."""
@@ -264,6 +266,7 @@ class NodeFacts(BaseModel):
     labels: dict[str, str] = {}
     pool: Annotated[str, Field(max_length=32)] = ""
     """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: of a job, for that attempt."""
+    protocol: int = PROTOCOL
     info: dict[str, Any] = {}
     """python (path), versions, cores, memory_bytes, platform."""
 

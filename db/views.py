@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from db.protocol import PROTOCOL
 from db.spec import RunSpec
 from db.states import Point, StackFrame, State
 
@@ -282,6 +283,10 @@ class NodeView:
     load: dict[str, Any] | None
     last_seen: float
     silent_s: float
+    protocol: int = PROTOCOL
+    """The version of the messages that its worker speaks."""
+    upgrade: str | None = None
+    """What is to be upgraded, and how, before it gets runs; None where nothing is."""
     pool: str = ""
     """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from db.protocol import PROTOCOL, is_spoken
+
 Kind = Literal["cuda", "cpu"]
 Contact = Literal["alive", "no contact", "lost"]
 
@@ -64,6 +66,7 @@ class Host:
     contact: Contact = "alive"
     draining: bool = False
     pool: str = ""
+    protocol: int = PROTOCOL
 
     @property
     def size(self) -> int:
@@ -73,7 +76,7 @@ class Host:
     @property
     def is_usable(self) -> bool:
         """May it be given work now?"""
-        return self.contact == "alive" and not self.draining
+        return self.contact == "alive" and not self.draining and is_spoken(self.protocol)
 
 
 @dataclass(frozen=True, slots=True)

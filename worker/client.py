@@ -8,13 +8,14 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from db.spec import Assignment, CheckWish, JobWish, ResumeFrom
+from db.spec import ResumeFrom
 from db.states import (
     CheckAnswer,
     CheckpointOffer,
@@ -27,6 +28,10 @@ from db.states import (
     Stacks,
 )
 from worker import elsewhere
+from worker.answers import Adoption as Adoption
+from worker.answers import Registration as Registration
+from worker.answers import Wishes as Wishes
+from worker.answers import read_wishes
 from worker.mirror import OffsetMismatch as OffsetMismatch
 
 log = logging.getLogger(__name__)
@@ -77,38 +82,6 @@ class Refused(Exception):
 
 class ChecksumMismatch(Refused):
     """What arrived is not what was offered: the transfer starts again."""
-
-
-class Adoption(BaseModel):
-    """How a worker proves that it sees the server's disk, and where it may leave snapshots then."""
-
-    directory: str
-    proof_file: str
-    proof: str
-
-
-class Registration(BaseModel):
-    """What the server says to a node that joins."""
-
-    node_id: str
-    token: str
-    poll_wait_s: float = 20.0
-    heartbeat_s: float = 5.0
-    adopt: Adoption | None = None
-
-
-class Wishes(BaseModel):
-    """The complete list of what this node should be running, and is to find out."""
-
-    version: str
-    watched: bool = False
-    assignments: list[Assignment]
-    checks: list[CheckWish] = []
-    """The preflights it takes part in."""
-    jobs: list[JobWish] = []
-    """Of a gateway: the jobs that it should have submitted, or should end."""
-    leave: bool = False
-    """Of a node of a Slurm job: its attempt has ended."""
 
 
 class FileOffsets(BaseModel):
@@ -197,7 +170,7 @@ class Client:
         """What this node should run; answered at once when it differs from `version`, else after a while."""
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
-        return _read(Wishes, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout))
+        return _checked(read_wishes, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout))
 
     def load(self, sample: NodeLoad) -> None:
         """A sample of the node's load; also says that the node is alive."""
@@ -404,8 +377,12 @@ def _have(response: httpx.Response) -> int:
 
 
 def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:
+    return _checked(partial(kind.model_validate, extra="ignore"), answer)
+
+
+def _checked(read: Callable[[dict[str, Any]], Answer], answer: dict[str, Any]) -> Answer:
     try:
-        return kind.model_validate(answer)
+        return read(answer)
     except ValidationError as error:
         raise RequestFailed(f"the answer cannot be read: {error}") from error
 

@@ -28,6 +28,7 @@ SHUTDOWN_GRACE_S = 15.0
 LONGEST_PAUSE_S = 5.0
 LONGEST_ROUND_S = 1.0
 """Once something failed, sending takes no longer before processes are looked after again."""
+OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
 
 
 class Backoff:
@@ -71,6 +72,8 @@ class Daemon:
         self._shutdown_grace_s: float | None = None
         self._shutdown_why: Shutdown = "worker"
         self.watched = False
+        self.starts_new = True
+        """False while the server speaks another protocol: what trains goes on, nothing else is begun."""
 
     def find_attempts(self) -> None:
         """Take up again what an earlier worker on this data started and did not finish reporting."""
@@ -78,7 +81,7 @@ class Daemon:
             if is_settled(path.parent):
                 continue
             try:
-                assignment = Assignment.model_validate_json(path.read_bytes())
+                assignment = Assignment.model_validate_json(path.read_bytes(), extra="ignore")
             except (OSError, ValueError) as error:
                 log.error("%s cannot be read: %s", path, error)
                 continue
@@ -149,10 +152,15 @@ class Daemon:
             if not (folder / ASSIGNMENT_FILE).exists():
                 if assignment.is_known and not self._is_gone(assignment, folder):
                     return None
+                if not (assignment.is_known or self.starts_new):
+                    self._refuse(assignment, f"Not started: {OTHER_VERSION}")
+                    return None
                 write_whole(folder / ASSIGNMENT_FILE, assignment.model_dump_json())
         except (OSError, ValueError) as error:
             self._tell(assignment.run_id, f"the directory of run {assignment.run_id} cannot be made: {error}")
-            self._refuse(assignment, error)
+            self._refuse(
+                assignment, f"The run's directory could not be made on node {self._node.name}: {error}", error
+            )
             return None
         attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
         self._attempts[attempt.key] = attempt
@@ -173,13 +181,11 @@ class Daemon:
         del self._strays[key]
         return True
 
-    def _refuse(self, assignment: Assignment, error: Exception) -> None:
-        """Where not even its directory can be made, nobody else will report the attempt's end."""
+    def _refuse(self, assignment: Assignment, text: str, error: Exception | None = None) -> None:
+        """Where not even its directory is made, nobody else will report the attempt's end."""
         is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        text = f"The run's directory could not be made on node {self._node.name}: {error}"
-        end = PartReport(
-            state="failed", reason=Reason.DISK_FULL if is_full else Reason.LAUNCH_FAILED, message=text
-        )
+        reason = Reason.DISK_FULL if is_full else Reason.LAUNCH_FAILED
+        end = PartReport(state="failed", reason=reason, message=text)
         with suppress(ServerAway, Superseded, Refused):  # the next list brings it here again
             self._client.report(Part(assignment.fence, assignment.node_rank), end)
 

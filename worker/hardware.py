@@ -182,6 +182,7 @@ def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
 def node_info(gpus: GpuReader = GPUS) -> dict[str, Any]:
     """What does not change while the worker runs; torch is looked up, not imported."""
     return {
+        "rankzero_version": _installed_version("rankzero"),
         "python": sys.executable,
         "python_version": platform.python_version(),
         "torch_version": _installed_version("torch"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from db import protocol
 from db.states import Device, NodeFacts
 from worker import hardware, processes
 from worker.checks import Checks
@@ -27,6 +28,7 @@ from worker.ending import Shutdown
 from worker.handover import sees_server_disk
 from worker.interpreter import describe
 from worker.notes import read_object, write_whole
+from worker.notices import Notices
 from worker.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.preparation import Node, training_environment
 from worker.slurm.job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
@@ -98,6 +100,7 @@ class Worker:
         self._node = node = _node(self._name, self._data, self._client, self._devices, options)
         self._python = node.python
         self._whereabouts = Whereabouts(node, self._client)
+        self._notices = Notices()
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
@@ -219,6 +222,7 @@ class Worker:
             else:
                 backoff.worked()
                 version = wishes.version
+                self._notices.tell("unreadable", wishes.unreadable)
                 self._daemon.take(wishes)
                 self._checks.take(wishes.checks)
                 self._may_leave = self._job is not None and wishes.leave
@@ -243,12 +247,19 @@ class Worker:
             raise ServerAway(str(error)) from error
         self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
         write_whole(self._identity_file, json.dumps(self._identity))
+        self._agree_on(answer.protocol)
         self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
         self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
         self._registered.set()
         self._was_registered, self._ended_since = True, None
         way = "shares the server's disk" if self._adoption else "sends its checkpoints"
         log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+
+    def _agree_on(self, server_protocol: int) -> None:
+        """Where the dashboard is of another version, what trains goes on and nothing new begins."""
+        warning = protocol.warning(server_protocol)
+        self._daemon.starts_new = warning is None
+        self._notices.tell("protocol", [warning] if warning else [])
 
     def _enter(self, facts: NodeFacts) -> Registration:
         """By the node's own token; where the server does not know that any more, by the join token."""
@@ -283,7 +294,8 @@ class Worker:
             self._registered.wait(1.0)
             if self._registered.is_set():
                 try:
-                    self._client.load(self._whereabouts.add_to(hardware.sample_load(self._data)))
+                    sample = self._whereabouts.add_to(hardware.sample_load(self._data))
+                    self._client.load(self._notices.add_to(sample))
                     self._contact_file.touch()
                 except Ended as error:
                     self._registered.clear()

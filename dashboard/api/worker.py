@@ -16,7 +16,7 @@ from dashboard.api.context import TheAsking, TheNode, TheService, TheThreads, Th
 from dashboard.deltas import series_message
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
-from db import findings, progress, ranks
+from db import findings, progress, protocol, ranks
 from db.models import Series
 from db.nodes import Claim
 from db.progress import Arrival
@@ -35,6 +35,8 @@ def _body_of(model: type[BaseModel]) -> dict[str, Any]:
 class Registering(NodeFacts):
     """A node's facts, and the identity it had before."""
 
+    protocol: int = protocol.FIRST
+    """Workers of the first one name none."""
     node_id: str | None = None
     again: bool = False
     """This very process was that node before."""
@@ -55,6 +57,7 @@ async def register(
         {
             "node_id": registration.node_id,
             "token": registration.token,
+            "protocol": protocol.PROTOCOL,
             "poll_wait_s": settings.poll_wait_s,
             "heartbeat_s": settings.heartbeat_s,
             "adopt": service.files.adoption() if service.places.takes_adopted else None,

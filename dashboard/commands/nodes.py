@@ -87,7 +87,9 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
         kinds[device["name"]] = kinds.get(device["name"], 0) + 1
     return (
         node["name"],
-        node["state"] + (", draining" if node.get("draining") else ""),
+        node["state"]
+        + (", draining" if node.get("draining") else "")
+        + (", to upgrade" if node.get("upgrade") else ""),
         node["address"],
         node["slots"],
         node["free"],
@@ -116,6 +118,10 @@ def remarks(node: dict[str, Any]) -> Iterator[str]:
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
     if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:
         yield f"its clock is {abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the dashboard's."
-    for text in ((node.get("load") or {}).get("notice"), (info.get("interpreter") or {}).get("problem")):
+    for text in (
+        node.get("upgrade"),
+        (node.get("load") or {}).get("notice"),
+        (info.get("interpreter") or {}).get("problem"),
+    ):
         if text:
             yield text

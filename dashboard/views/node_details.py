@@ -67,6 +67,8 @@ def _badges(node: NodeView) -> None:
         st.badge(node.state, color=colour, icon=icon)
         if node.draining:
             st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
+        if node.upgrade:
+            st.badge("to upgrade", color="orange", icon=":material/upgrade:")
         st.caption(as_text(f"{node.free} of {plural(node.slots, cluster.noun(node))} free"))
 
 

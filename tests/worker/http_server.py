@@ -10,6 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
+from db.protocol import PROTOCOL
 from db.states import CheckpointOffer, Findings, PartReport, PointBatch
 from tests.worker.fake_server import FakeServer
 from worker.client import ChecksumMismatch, Ended, Part, ServerAway, Superseded, Unauthorized
@@ -28,6 +29,8 @@ class HttpServer:
         self.refuses_nodes = self.has_removed_node = False
         self.knows_nodes = True
         """False as after a store of yesterday was put back."""
+        self.protocol: int | None = PROTOCOL
+        """None: as dashboards that name none."""
         self.loads = 0
         self.last_load: dict = {}
         self.is_behind_s = 0.0
@@ -48,11 +51,16 @@ class HttpServer:
         """Answers when the list differs from the version, or the time is up."""
         deadline = time.monotonic() + min(wait_s, 2.0)
         while True:
-            content = {"watched": self.watched, "assignments": [one.model_dump() for one in self.wished]}
+            content = {"watched": self.watched, "assignments": [as_json(one) for one in self.wished]}
             current = json.dumps(content, sort_keys=True)
             if current != version or time.monotonic() > deadline:
                 return {"version": current, **content}
             time.sleep(0.01)
+
+
+def as_json(wish) -> dict:
+    """An assignment as it is sent; what a test has as JSON already is sent as it is."""
+    return wish if isinstance(wish, dict) else wish.model_dump()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -110,7 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if bearer != "join-token" and not (bearer == "node-token" and server.knows_nodes):
                     raise Unauthorized("This join token expired.")
                 server.registered.append(json.loads(body) | {"bearer": bearer})
-                return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2}
+                named = {} if server.protocol is None else {"protocol": server.protocol}
+                return {"node_id": "n1", "token": "node-token", "heartbeat_s": 0.5, "poll_wait_s": 2} | named
             if path == "/api/worker/load":
                 server.loads += 1
                 server.last_load = json.loads(body)

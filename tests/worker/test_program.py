@@ -238,3 +238,38 @@ def test_a_command_is_reported_without_its_secrets():
     assert as_shown(launch) == {
         "argv": ["t.py", f"--api-key={MASK}", "--lr=1"], "env": {"HF_TOKEN": MASK, "MONKEY": "m"}, "cwd": "/w",
     }  # fmt: skip
+
+
+def test_a_worker_skips_what_it_cannot_read_and_its_node_says_so(program, server):
+    program.start()
+    readable = wish(program, WAITING)
+    strange = readable.model_dump() | {"run_id": "abcdefghij", "action": "pause", "fence": 99}
+    server.wished = [strange, readable]
+    until(lambda: "running" in server.store.states())
+    until(lambda: "cannot read the assignment of run abcdefghij" in (server.last_load.get("notice") or ""))
+    assert "cannot read the assignment of run abcdefghij" in program.log.read_text()
+
+
+@pytest.mark.parametrize("protocol", [None, 1, 3])
+def test_beside_a_dashboard_of_another_version_trainings_go_on_and_nothing_new_begins(
+    program, server, protocol
+):
+    worker = training(program, server)
+    worker.terminate()
+    worker.wait()
+    server.protocol = protocol
+    again = program.start()
+    until(lambda: len(server.registered) == 2)
+    known = server.wished[0]
+    fresh = known.model_copy(update={"run_id": "zzzzzzzzzz", "fence": 2})
+    server.wished = [known, fresh]
+    until(lambda: server.store.end(2) is not None)
+    assert "different versions" in server.store.end(2).message
+    which = "this worker" if protocol == 3 else "the dashboard"
+    assert f"upgrade {which}: the dashboard is" in program.log.read_text()
+    until(lambda: f"upgrade {which}" in (server.last_load.get("notice") or ""))
+    assert server.store.end(1) is None and program.supervisor()["state"] == "running"
+    server.wished = [known.model_copy(update={"action": "stop"}), fresh]
+    until(lambda: server.store.end(1) is not None)
+    assert server.store.end(1).state == "stopped"
+    again.terminate()

@@ -62,6 +62,8 @@ class Gateway:
         self._over: set[int] = set()
         """Of these the server has heard the end; its list may be a moment old."""
         self._trouble = ""
+        self.starts_new = True
+        """False while the server speaks another protocol: jobs go on, none is submitted."""
 
     def take(self, wishes: list[JobWish]) -> None:
         """The newest complete list; may be called from another thread."""
@@ -96,7 +98,8 @@ class Gateway:
         unknown = [wish for fence, wish in (wishes or {}).items() if self._has_no_job(fence)]
         for wish in unknown:
             if wish.action == "run":
-                self._submit(wish)
+                if self.starts_new:
+                    self._submit(wish)
             else:
                 self._report(wish.fence, JobReport(state="CANCELLED", reason="it was never submitted"))
                 self._forget(wish.fence)

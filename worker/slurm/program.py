@@ -16,11 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from db import protocol
 from db.states import NodeFacts
 from worker import hardware, processes
 from worker.client import Client, Ended, Refused, Registration, ServerAway, Unauthorized
 from worker.daemon import Backoff
 from worker.notes import read_object, write_whole
+from worker.notices import Notices
 from worker.options import CannotRun, join_token, parser_with
 from worker.program import lock_data, start_thread
 from worker.slurm.commands import Slurm, SlurmAway
@@ -67,6 +69,7 @@ class GatewayProgram:
         self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
         self._ends, self._wake, self._registered = threading.Event(), threading.Event(), threading.Event()
         self._was_registered = False
+        self._notices = Notices()
         self._fatal: str | None = None
 
     def run(self) -> int:
@@ -115,6 +118,7 @@ class GatewayProgram:
             else:
                 backoff.worked()
                 version = wishes.version
+                self._notices.tell("unreadable", wishes.unreadable)
                 self._gateway.take(wishes.jobs)
                 self._wake.set()
 
@@ -137,6 +141,9 @@ class GatewayProgram:
         self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
         write_whole(self._identity_file, json.dumps(self._identity))
         self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
+        warning = protocol.warning(answer.protocol)
+        self._gateway.starts_new = warning is None
+        self._notices.tell("protocol", [warning] if warning else [])
         self._was_registered = True
         self._registered.set()
         names = ", ".join(each["name"] for each in self._cluster["partitions"])
@@ -158,7 +165,7 @@ class GatewayProgram:
             self._registered.wait(1.0)
             if self._registered.is_set():
                 try:
-                    self._client.load(hardware.sample_load(self._data))
+                    self._client.load(self._notices.add_to(hardware.sample_load(self._data)))
                 except (ServerAway, Refused) as error:
                     log.debug("the load was not taken: %s", error)
                 time.sleep(self._heartbeat_s)

@@ -1,0 +1,36 @@
+"""What all tables have in common: how Python's types are stored."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from sqlalchemy import JSON, Float, LargeBinary
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.types import TypeDecorator
+
+
+class ExactFloat(TypeDecorator[float]):
+    """A double as its eight bytes: SQLite would store NaN as NULL and lose it."""
+
+    impl = LargeBinary(8)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> bytes | None:
+        """Pack for the store."""
+        return None if value is None else struct.pack("<d", value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> float | None:
+        """Unpack from the store."""
+        return None if value is None else float(struct.unpack("<d", value)[0])
+
+
+class Base(DeclarativeBase):
+    """All tables; times are seconds since the epoch by the server's clock."""
+
+    type_annotation_map = {  # noqa: RUF012
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        float: Float(53),
+    }

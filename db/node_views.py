@@ -1,0 +1,74 @@
+"""Nodes as people see them."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from sqlalchemy import select
+
+from db import protocol
+from db.contact import SILENT_AFTER_S
+from db.engine import Store
+from db.hosts import has_devices
+from db.models import Attempt, Node, Part, Run
+from db.spec import rank_at
+from db.views import DeviceView, NodeView
+
+OWN_VERSION = version("rankzero")
+SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
+"""They come with the load, because they may change while a worker runs."""
+
+
+def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
+    """Every node ever seen, by name, with what runs on each device."""
+    taken = (
+        select(Part, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
+        .join(Attempt, Attempt.fence == Part.fence)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(has_devices())
+    )
+    with store.read() as session:
+        users = {
+            (part.node_id, device): (run_id, number, rank_at(part.node_rank, len(part.devices), at, strategy))
+            for part, run_id, number, strategy in session.execute(taken)
+            for at, device in enumerate(part.devices)
+        }
+        of_a_job = Node.pool.startswith("slurm:")  # shown while it is there; the parts keep its name
+        shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
+        known = session.scalars(select(Node).where(shown).order_by(Node.name))
+        return [_node_view(node, users, now, lost_after_s) for node in known]
+
+
+def _node_view(
+    node: Node, users: dict[tuple[str, str], tuple[str, int, int]], now: float, lost_after_s: float
+) -> NodeView:
+    silent_s, load = max(0.0, now - node.last_seen), node.load or {}
+    devices = []
+    for device in node.devices:
+        run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
+        foreign = run_id is None and device["id"] in (node.foreign_devices or ())
+        devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
+    draining = node.drain_requested_at is not None
+    upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
+    state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        state=state,
+        draining=draining,
+        hostname=node.hostname,
+        address=load.get("address") or node.address,
+        slots=len(devices),
+        free=0
+        if draining or upgrade
+        else sum(device.run_id is None and not device.foreign for device in devices),
+        devices=devices,
+        labels=dict(node.labels),
+        info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
+        load=node.load,
+        last_seen=node.last_seen,
+        silent_s=silent_s,
+        protocol=node.protocol or protocol.FIRST,
+        upgrade=upgrade,
+        pool=node.pool,
+    )
