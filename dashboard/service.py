@@ -34,6 +34,7 @@ from db.masking import NothingBehind, has_mask, masked_text, unmasked_spec
 from db.nodes import Claim, Registration
 from db.requests import Refused
 from db.spec import Assignment, CheckWish, RunSpec
+from db.spec_size import check_size
 from db.states import CheckAnswer, NodeFacts
 from db.views import CheckView, LiveAttempt, NodeView, RunView, StacksView
 
@@ -98,6 +99,7 @@ class Service(Membership):
         """Queue a run; masked values are those of the run it is like. Raises db.requests.Refused."""
         known = self.nodes()
         spec = self.with_secrets(spec, like)
+        check_size(spec)
         check_target(spec, known)
         spec = interpreters.with_project_python(spec, known)
         with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:

@@ -29,8 +29,9 @@ from worker.notes import (
     write_whole,
 )
 from worker.orphans import Orphans
-from worker.preparation import INTERPRETER_FILE, LAUNCH_FILE, CannotStart, Node, as_shown, prepare
+from worker.preparation import LAUNCH_FILE, CannotStart, Node, prepare
 from worker.processes import Process
+from worker.reports import report_of_life, send_report
 from worker.slurm.job import at_time_limit
 from worker.supervisor import STATE_FILE, STOP_FILE
 from worker.watch import HUNG_FILE, as_hung
@@ -346,12 +347,7 @@ class Attempt:
                 self._remember(state)
 
     def _report(self, state: str) -> None:
-        report = PartReport.model_validate({"state": state, "pid": self._state.get("pid")})
-        if state == "starting":
-            launch = read_object(self.folder / LAUNCH_FILE)
-            report = report.model_copy(update=as_shown(launch))
-            report.interpreter = read_object(self.folder / INTERPRETER_FILE) or None
-        self._client.report(self.part, report)
+        send_report(self._client, self.part, report_of_life(self.folder, state, self._state.get("pid")))
 
     def _reported_life(self) -> str:
         return self._reported if self._reported in LIFE else ""
@@ -365,7 +361,7 @@ class Attempt:
             end = as_hung(end, self.folder)
         if self.is_superseded:
             with suppress(Superseded):  # a server that had given this node up waits for the proof
-                self._client.report(self.part, end)
+                send_report(self._client, self.part, end)
             self._remember(SUPERSEDED)
             return
         if self.assignment.action == "run" and self._shutdown == "slurm" and end.state != "succeeded":
@@ -373,7 +369,7 @@ class Attempt:
             return
         if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
             end = at_time_limit(end)
-        self._client.report(self.part, end)
+        send_report(self._client, self.part, end)
         self._remember(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 

@@ -43,6 +43,8 @@ def _not_started(facts: EndFacts) -> Verdict:
     next_step = "Name another Python with --python." if missing else None
     if "Argument list too long" in error:
         next_step = "Shorten the arguments or the environment: put long lists into a file."
+        sentence = "its arguments and environment are larger than Linux passes to a program (E2BIG)"
+        return _verdict(facts, reason, f"could not be started on {facts.node}: {sentence}", next_step)
     return _verdict(facts, reason, f"could not be started on {facts.node}: {shorten(error)}", next_step)
 
 

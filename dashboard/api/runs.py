@@ -16,6 +16,7 @@ from db import findings as db_findings
 from db import queries
 from db import ranks as db_ranks
 from db.spec import RunSpec
+from db.spec_size import check_size
 from db.states import State
 
 router = APIRouter(prefix="/api", tags=["runs"])
@@ -55,6 +56,7 @@ def preview(
     brought: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
 ) -> Response:
     """What a run would be: its figures and the command of every node. Nothing is cloned or packed."""
+    check_size(spec)
     return answer(previews.preview(spec, service.nodes(), brought))
 
 

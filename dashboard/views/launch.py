@@ -18,6 +18,7 @@ from dashboard.views.tables import table
 from db import queries
 from db.requests import Refused
 from db.spec import RUN_ID, RunSpec
+from db.spec_size import check_size
 
 SCALINGS = ("none", "linear", "sqrt")
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -303,10 +304,13 @@ def _like() -> str | None:
 
 
 def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
-    """A script that is missing where the dashboard can look, a masked value that nothing is behind."""
+    """A script that is missing where the dashboard can look, a masked value that nothing is behind, more text than
+    a program can be given."""
     try:
         if spec is not None:
-            preview.check_target(service.current().with_secrets(spec, _like()), service.current().nodes())
+            whole = service.current().with_secrets(spec, _like())
+            check_size(whole)
+            preview.check_target(whole, service.current().nodes())
     except Refused as refused:
         return {refused.field or "target": str(refused)}
     return {}

@@ -62,6 +62,19 @@ def test_a_spec_that_cannot_be_right_is_refused_in_a_sentence(
     assert shared.http.get("/api/runs").json() == []
 
 
+@pytest.mark.parametrize("path", ["/api/runs", "/api/preview"])
+def test_more_environment_than_a_program_can_be_given_is_refused_with_the_limit(
+    shared: Running, path: str
+) -> None:
+    for env, words in (
+        ({"BLOB": "x" * 131_067}, "BLOB has 131,073 bytes with its name; Linux passes at most 131,072"),
+        ({f"V{n}": "x" * 120_000 for n in range(25)}, "1,048,576 bytes (1 MiB) together"),
+    ):
+        answer = shared.http.post(path, json={"target": "image_classifier", "env": env})
+        assert (answer.status_code, answer.json()["detail"]["field"]) == (422, "env")
+        assert words in answer.json()["detail"]["message"]
+
+
 @pytest.mark.parametrize("rate", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_learning_rate_must_be_finite(shared: Running, rate: str) -> None:
     body = f'{{"target": "image_classifier", "lr": {rate}}}'

@@ -41,6 +41,14 @@ def test_the_empty_form_is_a_run_that_can_be_launched(pages):
     assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
 
 
+def test_more_environment_than_a_program_can_be_given_stands_beside_its_field(pages):
+    page = pages.open("launch")
+    page.text_area(key="launch_env").set_value(f"BLOB={'x' * 131_067}").run()
+    assert not page.exception
+    assert "BLOB has 131,073 bytes with its name" in texts(page).replace("\\", "")
+    assert button(page, "Launch").disabled
+
+
 def test_a_plan_for_four_times_two_is_explained_on_a_laptop(pages):
     page = pages.open("launch")
     page.segmented_control(key="launch_lr_scaling").set_value("linear")

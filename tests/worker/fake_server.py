@@ -20,6 +20,7 @@ class FakeServer:
         self.superseded: set[int] = set()
         self.given_up: set[int] = set()
         """Superseded as well, but the proof of their end is awaited."""
+        self.longest_report_bytes: int | None = None
         self.reports: list[tuple[int, object]] = []
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}
@@ -60,6 +61,9 @@ class FakeServer:
 
     def report(self, part, report) -> str:
         self._arrive()
+        size_bytes = len(report.model_dump_json(exclude_none=True))
+        if self.longest_report_bytes is not None and size_bytes > self.longest_report_bytes:
+            raise Refused(f"The body must be at most {self.longest_report_bytes} bytes here.")
         is_end = report.state in TERMINAL_STATES
         if part.fence in self.superseded or (part.fence in self.given_up and not is_end):
             raise Superseded(f"attempt {part.fence} was replaced")

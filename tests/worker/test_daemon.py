@@ -110,16 +110,19 @@ class NodeUnderTest:
     def let_end(self, attempt=1):
         (self.dir(attempt) / "work/ready").unlink()
 
+    def clean_up(self):
+        for supervisor in self.supervisors:
+            supervisor.kill()
+            supervisor.wait()
+        for attempt in (1, 2):
+            processes.kill_all(lambda number=attempt: processes.of_attempt(RUN, number), 10)
+
 
 @pytest.fixture
 def node(tmp_path):
     under_test = NodeUnderTest(tmp_path)
     yield under_test
-    for supervisor in under_test.supervisors:
-        supervisor.kill()
-        supervisor.wait()
-    for attempt in (1, 2):
-        processes.kill_all(lambda number=attempt: processes.of_attempt(RUN, number), 10)
+    under_test.clean_up()
 
 
 def events(steps=range(5), pause_s=0.0):

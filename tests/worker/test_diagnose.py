@@ -341,7 +341,7 @@ BAD_ARGUMENT = LAUNCHER_FRAMES.replace(
         (
             EndFacts(node="gpu-1", launch_error="[Errno 7] Argument list too long: 'python'", launcher="python"),
             Reason.LAUNCH_FAILED,
-            "the training could not be started on gpu-1: [Errno 7] Argument list too long: 'python'",
+            "the training could not be started on gpu-1: its arguments and environment are larger than Linux passes to a program (E2BIG)",
         ),
         (
             EndFacts(node="gpu-1"), Reason.NODE_LOST,
