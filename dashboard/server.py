@@ -55,7 +55,7 @@ from dashboard.storage.places import StorageUnusable
 from dashboard.streamlit_app import pages
 from dashboard.tensorboard import TensorBoards
 from db import join_tokens
-from db.engine import StoreUnusable
+from db.engine import StoreGone, StoreUnusable
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
@@ -117,13 +117,17 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     return app
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> int:
-    """Run the dashboard until it is told to end; returns the exit code."""
+def serve(
+    settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False
+) -> int:
+    """Run the dashboard until it is told to end; returns the exit code.
+
+    `new_store`: begin with an empty store where the one that was there is missing."""
     _log_to_stderr()
     os.umask(0o077)  # whatever is written from here on is its owner's alone
     try:
         with alone_on(settings.data):
-            app = create_app(settings)
+            app = create_app(settings, Service.open(settings, new_store=new_store))
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
             server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
             server.run()
@@ -215,6 +219,8 @@ async def _tick(shared: Service) -> None:
     while True:
         try:
             await run_in_threadpool(shared.tick)
+        except StoreGone:
+            pass  # said in the log when it was noticed
         except Exception:  # the store may be full or locked for a while; the next tick tries again
             log.exception("tick failed")
         await asyncio.sleep(TICK_S)

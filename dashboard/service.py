@@ -27,6 +27,7 @@ from dashboard.settings import MIB, Settings
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.places import Places
+from dashboard.store_opening import open_store
 from db import contact, elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.lost import LostNodes
@@ -74,11 +75,10 @@ class Service(Membership):
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
-    def open(cls, settings: Settings) -> Service:
-        """Open (or make) the data directory and the store in it."""
+    def open(cls, settings: Settings, *, new_store: bool = False) -> Service:
+        """Open (or, where no store ever was, make) the data directory and the store in it. Raises StoreUnusable."""
         make_private_directory(settings.data)
-        where = settings.database_url or str(settings.data / "rankzero.db")
-        return cls(settings, Store.open(where, backups=settings.data / "backups"))
+        return cls(settings, open_store(settings, new_store=new_store))
 
     def start(self) -> None:
         """Called inside the event loop that serves."""

@@ -48,6 +48,7 @@ class Plan:
     has_worker: bool = True
     demo: bool = False
     python: str | None = None
+    new_store: bool = False
 
 
 def run(plan: Plan) -> int:
@@ -109,7 +110,8 @@ class Parent:
         self.is_ending = self.is_hurried = False
         self._asked_at = 0.0
         self.processes = RunProcesses(plan.data)
-        self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port)]))
+        anew = ["--new-store"] * plan.new_store  # when it dies and is started again, there is one
+        self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port), *anew]))
         self.worker = Child(self._program("worker", self._worker_options())) if plan.has_worker else None
         self._trim_at = 0.0
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
@@ -23,14 +24,13 @@ from sqlalchemy.orm import Session
 from db import postgres, schema
 from db.exact_json import dump_json
 from db.postgres import PostgresUnusable
+from db.store_file import StoreFile, StoreMissing, make_file, newest_copy
+from db.store_file import StoreGone as StoreGone
+from db.store_file import StoreUnusable as StoreUnusable
 
 log = logging.getLogger("rankzero")
 BUSY_TIMEOUT_S = 30
 """How long a write waits for a foreign program that has locked the file."""
-
-
-class StoreUnusable(Exception):
-    """The store cannot be opened; the sentence says why and what to do."""
 
 
 class Store:
@@ -43,6 +43,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.is_sqlite = url.startswith("sqlite")
         self._write_lock = threading.RLock()
+        self._file: StoreFile | None = None
         if self.is_sqlite:
             self.url, self.name = url, url
             self._writer, self._readers = _sqlite_engine(url, writes=True), _sqlite_engine(url, writes=False)
@@ -58,18 +59,26 @@ class Store:
             self.locks = postgres.open_engine(parsed, pool_size=1)
 
     @classmethod
-    def open(cls, where: str | Path, backups: Path | None = None) -> Self:
+    def open(cls, where: str | Path, backups: Path | None = None, *, may_be_new: bool = True) -> Self:
         """Open a file or URL and bring its tables up to date; a copy is kept in `backups` before each change.
 
-        Raises StoreUnusable when it is damaged, of a newer version, or cannot be reached."""
+        Raises StoreMissing when there is none and it may not be new, StoreUnusable when it is damaged, of a newer
+        version, or cannot be reached."""
         url = str(where) if "://" in str(where) else f"sqlite:///{where}"
+        if url.startswith("sqlite"):
+            if not may_be_new and not _sqlite_file(url).exists():
+                raise StoreMissing(url)
+            make_file(_sqlite_file(url))
         try:
             store = cls(url)
         except PostgresUnusable as error:
             raise StoreUnusable(str(error)) from None
         try:
             store._check_integrity(backups)
-            store._migrate(backups)
+            store._migrate(backups, may_be_new=may_be_new)
+            if store.is_sqlite:
+                store._file = StoreFile(_sqlite_file(url))
+                store._file.backups = backups
         except PostgresUnusable as error:
             store.close()
             raise StoreUnusable(str(error)) from None
@@ -84,6 +93,7 @@ class Store:
 
         What it reads stays true until it ends. One that says what alone it is `of` (an attempt, a file) lets
         those write meanwhile that are of something else, where the store can do that."""
+        self._require_file()
         guard = self._write_lock if self.is_sqlite else nullcontext()
         with guard, Session(self._writer, expire_on_commit=False) as session, session.begin():
             if not self.is_sqlite:
@@ -96,6 +106,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """One consistent look at the store."""
+        self._require_file()
         with Session(self._readers, expire_on_commit=False) as session, session.begin():
             yield session
 
@@ -126,6 +137,22 @@ class Store:
         for engine in (self._readers, self._writer, self.locks):
             engine.dispose()
 
+    def _require_file(self) -> None:
+        if self._file is not None:
+            self._file.require(self._save)
+
+    def _save(self, target: Path) -> None:
+        """Copy what is open, whatever its name leads to now."""
+        with self._write_lock:
+            open_one = self._writer.raw_connection()
+            copy = sqlite3.connect(target)
+            try:
+                cast(sqlite3.Connection, open_one.driver_connection).backup(copy)
+            finally:
+                copy.close()
+                open_one.close()
+        target.chmod(0o600)
+
     def _check_integrity(self, backups: Path | None) -> None:
         if not self.is_sqlite:
             postgres.require_usable(self._writer)
@@ -140,12 +167,14 @@ class Store:
         if verdict != "ok":
             raise StoreUnusable(_damaged(_sqlite_file(self.url), str(verdict), backups))
 
-    def _migrate(self, backups: Path | None) -> None:
+    def _migrate(self, backups: Path | None, *, may_be_new: bool = True) -> None:
         config, scripts = _migrations()
         with self._writer.connect() as connection:
             current = MigrationContext.configure(connection).get_current_revision()
             if current == scripts.get_current_head() and not schema.missing(connection):
                 return
+        if current is None and not may_be_new:
+            raise StoreMissing(self.name)
         if current is not None and current not in {s.revision for s in scripts.walk_revisions()}:
             raise StoreUnusable(
                 f"The store {self.name} was written by a newer Rankzero (schema {current}). "
@@ -199,7 +228,11 @@ def _migrations() -> tuple[Config, ScriptDirectory]:
 def _sqlite_engine(url: str, writes: bool) -> Engine:
     pool: dict[str, Any] = {"pool_size": 1, "max_overflow": 0} if writes else {"pool_size": 8}
     connect = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
-    engine = create_engine(url, connect_args=connect, pool_timeout=60, json_serializer=dump_json, **pool)
+    existing = make_url(url).set(
+        query={"mode": "rw", "uri": "true"}
+    )  # a deleted file is not made anew, empty
+    existing = existing.set(database=f"file:{quote(make_url(url).database or '')}")
+    engine = create_engine(existing, connect_args=connect, pool_timeout=60, json_serializer=dump_json, **pool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -234,8 +267,8 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
-    copies = sorted(backups.glob("*.db"), key=lambda p: p.stat().st_mtime) if backups else []
-    advice = f"The last good copy is {copies[-1]}" if copies else "No copy of it is known"
+    copy = newest_copy(backups)
+    advice = f"The last good copy is {copy}" if copy else "No copy of it is known"
     return (
         f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
     )

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dashboard.refusals import error_body
+from db.engine import StoreGone
 from db.join_tokens import NoSuchToken
 from db.nodes import IdentityEnded, NameTaken
 from db.progress import NotYours, Superseded
@@ -23,6 +24,7 @@ STATUS: dict[type[Exception], int] = {
     NameTaken: 409,
     IdentityEnded: 410,
     NotYours: 403,
+    StoreGone: 503,
 }
 
 
@@ -38,6 +40,8 @@ def _refused(_request: Request, error: Exception) -> Response:
     return JSONResponse(error_body(getattr(error, "field", None), str(error)), status)
 
 
-def _unexpected(_request: Request, _error: Exception) -> Response:
+def _unexpected(_request: Request, error: Exception) -> Response:
+    if isinstance(error, StoreGone):  # met before any route
+        return _refused(_request, error)
     message = "The dashboard made a mistake; its log has the details. Nothing that was stored is lost."
     return JSONResponse(error_body(None, message), 500)

@@ -21,6 +21,7 @@ from dashboard.refusals import Rejection
 from dashboard.service import Service
 from db import queries
 from db.curves import to_json_points
+from db.engine import StoreGone
 from db.requests import NoSuchRun
 from db.views import SeriesView
 
@@ -63,7 +64,7 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
             await _Session(service, websocket, run, viewer).serve()
     except NoSuchRun:
         await websocket.close(UNKNOWN_RUN)
-    except DBAPIError:  # the store is away; the page connects again and goes on where it was
+    except (DBAPIError, StoreGone):  # the store is away; the page connects again and goes on where it was
         with suppress(RuntimeError):
             await websocket.close(RESTARTING)
     except (WebSocketDisconnect, RuntimeError):  # the page is gone, perhaps in the middle of a send

@@ -47,6 +47,13 @@ Python = Annotated[
     ),
 ]
 
+NewStore = Annotated[
+    bool,
+    typer.Option(
+        "--new-store", help="Begin with an empty store although the one that this directory had is missing."
+    ),
+]
+
 
 def up(
     host: Host = None,
@@ -55,6 +62,7 @@ def up(
     slots: Slots = None,
     python: Python = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard.")] = False,
+    new_store: NewStore = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process training to look at.")] = False,
 ) -> None:
     """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything."""
@@ -69,12 +77,13 @@ def up(
         slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
+        new_store=new_store,
         python=named(python),
     )
     raise typer.Exit(parent.run(plan))
 
 
-def dashboard(host: Host = None, port: Port = None, data: Data = None) -> None:
+def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store: NewStore = False) -> None:
     """Start the dashboard alone."""
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
@@ -91,7 +100,7 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None) -> None:
         raise CommandFailed(f"RANKZERO_{str(field).upper()}: {sentence}", 2) from None
     except SettingsError as error:
         raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
-    raise typer.Exit(serve(settings))
+    raise typer.Exit(serve(settings, new_store=new_store))
 
 
 def worker(

@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard import service
 from dashboard.views.formats import as_text
+from db.engine import StoreGone
 from db.states import State
 
 P = ParamSpec("P")
@@ -87,7 +88,7 @@ def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, StoreGone) as error:
             _say_store_is_away(error)
 
     return guarded
@@ -100,7 +101,7 @@ def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, StoreGone) as error:
             _say_store_is_away(error)
             st.session_state["store_asked_at"] = time.monotonic()
             _ask_again()
@@ -111,6 +112,9 @@ def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
 def _say_store_is_away(error: Exception) -> None:
     log.warning("a page could not be shown: %s", error)
     cause = str(getattr(error, "orig", None) or error)
+    if isinstance(error, StoreGone):  # it does not come back by itself
+        st.error(as_text(cause), icon=":material/cloud_off:")
+        return
     st.error(
         f"The store cannot be reached ({as_text(cause)}). Training goes on without it; "
         "this page shows everything again as soon as it answers.",

@@ -1,0 +1,45 @@
+"""Which store a dashboard opens: the one its data directory had before, never silently an empty one."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from dashboard.settings import Settings
+from db.engine import Store
+from db.postgres import parse_url, without_password
+from db.store_file import StoreMissing, StoreUnusable, missing, newest_copy
+
+log = logging.getLogger("rankzero")
+
+
+def open_store(settings: Settings, *, new_store: bool = False) -> Store:
+    """Open the store; a new one is made where none ever was, or on request. Raises StoreUnusable."""
+    backups = settings.data / "backups"
+    where = settings.database_url or str(settings.data / "rankzero.db")
+    try:
+        return Store.open(where, backups, may_be_new=not had_store(settings))
+    except StoreMissing:
+        if not new_store:
+            raise StoreUnusable(_missing(settings)) from None
+    _set_files_aside(settings)
+    return Store.open(where, backups)
+
+
+def had_store(settings: Settings) -> bool:
+    """Whether a dashboard has served from this directory: its token and files are made after the store."""
+    return (settings.data / "token").exists() and settings.files_directory.exists()
+
+
+def _missing(settings: Settings) -> str:
+    if settings.database_url is None:
+        return missing(settings.data / "rankzero.db", settings.data, newest_copy(settings.data / "backups"))
+    return missing(without_password(parse_url(settings.database_url)), settings.data, None)
+
+
+def _set_files_aside(settings: Settings) -> None:
+    """Their names are the ids of rows, which a new store gives out again."""
+    files = settings.files_directory
+    aside = files.with_name(f"{files.name}-before-{time.strftime('%Y%m%d-%H%M%S')}")
+    files.rename(aside)
+    log.warning("a new store begins; the files of the one before are in %s", aside)
