@@ -61,8 +61,8 @@ class Credentials:
         return fence if hmac.compare_digest(token, self.job_secret(fence).encode()) else None
 
     def cookie(self, now: float) -> str:
-        """The value of a session cookie issued now: signed with the token, never the token."""
-        issued = str(int(now))
+        """The value of a new session's cookie, issued now: signed with the token, never the token."""
+        issued = f"{int(now)}-{secrets.token_hex(8)}"
         return f"{issued}.{self._signature(issued)}"
 
     def is_cookie(self, value: str, now: float) -> bool:
@@ -70,7 +70,7 @@ class Credentials:
         issued, _, signature = value.partition(".")
         if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(issued).encode()):
             return False
-        return -60 <= now - int(issued) <= COOKIE_LIFETIME_S
+        return -60 <= now - int(issued.partition("-")[0]) <= COOKIE_LIFETIME_S
 
     def _signature(self, issued: str) -> str:
         message = b"rankzero session " + issued.encode(errors="replace")

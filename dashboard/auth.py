@@ -16,8 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.access import Credentials
-from dashboard.login import local_path, login_page, signed_in
+from dashboard.login import local_path, signed_in
+from dashboard.plain_pages import login_page
 from dashboard.refusals import error_body
+from dashboard.sessions import Sessions
 from dashboard.tensorboard_pass import METHODS, PREFIX, Passes
 from db.join_tokens import Admitted
 from db.nodes import TurnedAway
@@ -78,6 +80,7 @@ class Guard:
         credentials: Credentials,
         node_of_token: Callable[[bytes], str | TurnedAway | None],
         judge_join: Callable[[bytes], Admitted | TurnedAway | None],
+        sessions: Sessions,
         allowed_hosts: Collection[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -85,6 +88,7 @@ class Guard:
         self.credentials = credentials
         self.node_of_token = node_of_token
         self.judge_join = judge_join
+        self.sessions = sessions
         self.allowed_hosts = frozenset(h.lower().rstrip(".") for h in allowed_hosts)
         self.now = now
 
@@ -97,7 +101,11 @@ class Guard:
         verdict = self._judge(scope, headers)
         if isinstance(verdict, Principal):
             scope.setdefault("state", {})["principal"] = verdict
-            await self.app(scope, receive, send)
+            cookie = _cookie(headers, self.credentials.cookie_name)
+            if scope["type"] == "websocket" and verdict.via == "cookie" and cookie is not None:
+                await self.sessions.keep_open(cookie, self.app, scope, receive, send)
+            else:
+                await self.app(scope, receive, send)
         else:
             await _answer(verdict, scope, headers, receive, send)
 
@@ -147,7 +155,9 @@ class Guard:
             scheme, _, token = authorization.partition(" ")
             return self._bearer(token.strip().encode("latin-1")) if scheme.lower() == "bearer" else None
         cookie = _cookie(headers, self.credentials.cookie_name)
-        if cookie is not None and self.credentials.is_cookie(cookie, self.now()):
+        if cookie is None or self.sessions.is_ended(cookie):
+            return None
+        if self.credentials.is_cookie(cookie, self.now()):
             return Principal("user", "cookie")
         return None
 

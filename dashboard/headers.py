@@ -5,15 +5,15 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard.login import STYLE_HASH
+from dashboard.plain_pages import PLAIN_POLICY
 from dashboard.refusals import Rejection
 
 KIB, MIB = 1024, 1024 * 1024
 PAGE_POLICY = "; ".join(
     (
         "default-src 'self'",
-        # Streamlit starts with an inline script, loads component code from blob: URLs, and needs WebAssembly.
-        "script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval' blob:",
+        # Streamlit loads component code from blob: URLs, and needs WebAssembly.
+        "script-src 'self' 'wasm-unsafe-eval' blob:",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "media-src 'self' data: blob:",
@@ -26,10 +26,6 @@ PAGE_POLICY = "; ".join(
         "form-action 'self'",
         "frame-ancestors 'none'",
     )
-)
-LOGIN_POLICY = (
-    f"default-src 'none'; style-src '{STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
 )
 DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _ALWAYS = {
@@ -69,7 +65,7 @@ class SecurityHeaders:
 
 
 def _policy(path: str, status: int) -> str:
-    return LOGIN_POLICY if path == "/login" or status == 401 else PAGE_POLICY
+    return PLAIN_POLICY if path == "/login" or status == 401 else PAGE_POLICY
 
 
 class BodyLimits:

@@ -1,68 +1,35 @@
-"""The page where people without a session paste their token."""
+"""Where people without a session paste their token, and where a session ends."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from base64 import b64encode
 from collections.abc import Callable
-from html import escape
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.access import COOKIE_LIFETIME_S, Credentials
+from dashboard.plain_pages import login_page
+from dashboard.sessions import Sessions
 
 log = logging.getLogger("rankzero")
 TOLD_EVERY_S = 60.0
 
-_STYLE = """
-:root{color-scheme:light dark;--text:#1b1f24;--soft:#5b6470;--page:#f6f7f9;--card:#fff;--line:#d9dde3;--accent:#3b5bdb}
-@media(prefers-color-scheme:dark){:root{--text:#e7eaee;--soft:#9aa4b1;--page:#12151a;--card:#1a1e25;--line:#2d343f;
---accent:#7c93f5}}
-body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--page);color:var(--text);
-font:16px/1.5 system-ui,sans-serif}
-form{width:min(26rem,calc(100vw - 4rem));background:var(--card);border:1px solid var(--line);border-radius:12px;
-padding:2rem}
-h1{font-size:1.25rem;margin:0 0 .5rem}p{margin:0 0 1.25rem;color:var(--soft);font-size:.925rem}
-label{display:block;font-size:.875rem;margin-bottom:.25rem}
-input{box-sizing:border-box;width:100%;font:inherit;padding:.6rem .75rem;border:1px solid var(--line);border-radius:8px;
-background:var(--page);color:inherit}
-button{margin-top:1rem;width:100%;font:inherit;font-weight:600;padding:.6rem;border:0;border-radius:8px;
-background:var(--accent);color:var(--card);cursor:pointer}
-code{font-size:.875em;color:var(--text)}.wrong{color:#d6336c}
-"""
-STYLE_HASH = "sha256-" + b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-"""Lets the content security policy allow this style and no other."""
-
-
-def login_page(next_path: str, wrong: bool = False) -> str:
-    """The page as HTML; it needs nothing else from the server."""
-    note = '<p class="wrong" role="alert">That token is not right.</p>' if wrong else ""
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>Sign in · Rankzero</title><style>{_STYLE}</style></head>
-<body><form method="post" action="/login"><h1>Rankzero</h1>
-<p>Open the address printed when the dashboard started, or paste the token that
-<code>rankzero token</code> prints on the server.</p>{note}
-<input type="hidden" name="next" value="{escape(next_path, quote=True)}">
-<label for="token">Token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" autofocus required>
-<button type="submit">Sign in</button></form></body></html>"""
-
 
 class Login:
-    """GET and POST /login."""
+    """GET and POST /login, POST /logout."""
 
-    def __init__(self, credentials: Credentials, now: Callable[[], float]) -> None:
+    def __init__(self, credentials: Credentials, sessions: Sessions, now: Callable[[], float]) -> None:
         self._credentials = credentials
+        self._sessions = sessions
         self._now = now
         self._failures = Failures()
 
     async def show(self, request: Request) -> Response:
         """The form."""
-        return HTMLResponse(login_page("/"), headers={"Cache-Control": "no-store"})
+        content = login_page("/", signed_out="signed-out" in request.query_params)
+        return HTMLResponse(content, headers={"Cache-Control": "no-store"})
 
     async def sign_in(self, request: Request) -> Response:
         """Exchange a token for a session."""
@@ -74,6 +41,15 @@ class Login:
             self._failures.count(self._now())
             return HTMLResponse(login_page(target, wrong=True), 401, headers={"Cache-Control": "no-store"})
         return signed_in(self._credentials, target, self._now(), secure=request.url.scheme == "https")
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session of the cookie that came along, in this browser and wherever else it was copied to."""
+        name = self._credentials.cookie_name
+        if (cookie := request.cookies.get(name)) is not None:
+            self._sessions.end(cookie, self._now())
+        response = Response(status_code=204, headers={"Cache-Control": "no-store"})
+        response.delete_cookie(name, httponly=True, samesite="lax", secure=request.url.scheme == "https")
+        return response
 
 
 class Failures:

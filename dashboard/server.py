@@ -48,8 +48,11 @@ from dashboard.api import (
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.assets import Assets
 from dashboard.auth import Guard
+from dashboard.entry_page import EntryPage
+from dashboard.front import Front
 from dashboard.login import Login
 from dashboard.service import Service
+from dashboard.sessions import Sessions
 from dashboard.settings import Settings
 from dashboard.storage.places import StorageUnusable
 from dashboard.streamlit_app import pages
@@ -110,10 +113,11 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.add_route("/api/worker/load", worker.load, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
         app.include_router(module.router)
-    app.add_route("/assets/{name}", Assets().serve, methods=["GET", "HEAD"], include_in_schema=False)
+    assets = Assets()
+    app.add_route("/assets/{name}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     _protect(app, shared)
     if ui is not None:
-        app.mount("/", ui)
+        Front(EntryPage(assets), ui).install(app)
     return app
 
 
@@ -227,14 +231,17 @@ async def _tick(shared: Service) -> None:
 
 
 def _protect(app: FastAPI, shared: Service) -> None:
-    login = Login(shared.credentials, shared.clock)
+    sessions = Sessions(shared.settings.data / "signed-out", shared.clock())
+    login = Login(shared.credentials, sessions, shared.clock)
     app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
+    app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
     app.add_middleware(headers.BodyLimits)
     app.add_middleware(
         Guard,
         credentials=shared.credentials,
         node_of_token=shared.registry.node_of_token,
+        sessions=sessions,
         judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,

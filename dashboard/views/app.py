@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dashboard.marks import MARK
 from dashboard.views import launch, memory, navigation, style
 
-st.set_page_config(page_title="Rankzero", page_icon=style.MARK, layout="wide")
+chosen = st.navigation(list(navigation.pages().values()), position="hidden")
+st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
 style.apply()
-chosen = st.navigation(list(navigation.pages().values()), position="top")
+navigation.bar()
+if chosen.title in navigation.HEADED_BY_BAR:
+    style.hidden_title(chosen.title)
 memory.spare_what_stays()
 style.warn_of_full_disk()
 if chosen.url_path != "launch":

@@ -7,6 +7,11 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from dashboard.components.page_links import Kind, go_to, page_link
+from dashboard.marks import LOGO
+
+IN_BAR = ("runs", "launch", "nodes")
+HEADED_BY_BAR = frozenset({"Runs", "Launch", "Nodes"})
+"""Pages whose title is the marked link in the bar; the page of a run has its own."""
 
 
 def pages() -> dict[str, st.Page]:
@@ -22,6 +27,16 @@ def pages() -> dict[str, st.Page]:
             run.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"
         ),
     }
+
+
+def bar() -> None:
+    """The bar over every page: its links stay where they are on a telephone too."""
+    known = pages()
+    with st.container(key="bar", horizontal=True, vertical_alignment="center", gap="xxsmall"):
+        st.html(f'<span class="logo">{LOGO}</span>', width="content")
+        for name in IN_BAR:
+            st.page_link(known[name], width="content")
+        st.html('<button type="button" class="sign-out">Sign out</button>', width="content")
 
 
 def address(page: str, **query: str) -> str:

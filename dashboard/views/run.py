@@ -168,7 +168,7 @@ def _failure(run: RunView) -> None:
 def _say_unknown(run_id: str) -> None:
     with st.container(border=True, horizontal_alignment="center"):
         st.space("medium")
-        st.subheader("There is no such run", anchor=False, text_alignment="center")
+        st.title("There is no such run", anchor=False, text_alignment="center")
         known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
         st.markdown(f"{known}; it may have been deleted.", text_alignment="center")
         navigation.link("runs", "All runs", "all_runs", "list")

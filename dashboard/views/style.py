@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import logging
 import time
 from collections.abc import Callable
@@ -35,7 +36,25 @@ STATE_PILLS = {
 _STYLE = """<style>
 footer, [data-testid="stStatusWidget"] {display: none}
 .stApp [data-stale="true"] {opacity: 1}
-[data-testid="stMainBlockContainer"] {padding-left: 1.75rem; padding-right: 1.75rem}
+[data-testid="stHeader"] {display: none}
+[data-testid="stElementContainer"]:has(h1.hidden) {position: absolute}
+h1.hidden {position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%)}
+[data-testid="stMainBlockContainer"] {padding: 4.5rem 1.75rem 3rem}
+[data-testid="stLayoutWrapper"]:has(> .st-key-bar) {position: absolute}
+.st-key-bar {position: fixed; inset: 0 0 auto 0; height: 3.25rem; padding: 0 1.75rem; z-index: 95; flex-wrap: nowrap;
+ background: var(--page); border-bottom: 1px solid var(--line)}
+.st-key-bar .logo {display: flex; align-items: center; gap: .4rem; margin-right: .5rem; font-size: 1.1rem;
+ font-weight: 650; color: var(--accent)}
+.st-key-bar [data-testid="stElementContainer"]:last-child {margin-left: auto}
+.st-key-bar .sign-out {padding: .25rem .6rem; border: 1px solid transparent; border-radius: .45rem; background: none;
+ color: inherit; font: inherit; font-size: .93rem; white-space: nowrap; cursor: pointer}
+.st-key-bar .sign-out:is(:hover, :focus-visible) {border-color: var(--line); background: var(--card)}
+@media (max-width: 640px) {
+ [data-testid="stMainBlockContainer"] {padding-left: .75rem; padding-right: .75rem}
+ .st-key-bar {padding: 0 .75rem}
+ .st-key-bar .logo {margin-right: 0}
+ .st-key-bar :is(.logo span, [data-testid="stIconMaterial"]) {display: none}
+}
 [data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
 [data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
 [data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
@@ -55,19 +74,16 @@ footer, [data-testid="stStatusWidget"] {display: none}
 .st-key-launch_room p, .st-key-launch_guess p {font-size: .88rem}
 [class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.25; margin-top: -.6rem}
 </style>"""
-_DRAWING = """<g fill="none" stroke="#666df0" stroke-width="2"><circle cx="12" cy="12" r="4" fill="#666df0"/>
-<path d="M12 8V3M12 16v5M8 12H3M16 12h5"/><circle cx="12" cy="12" r="10.5" opacity=".45"/></g>"""
-MARK = f'<svg xmlns="http://www.w3.org/2000/svg" width="24" height="24" viewBox="0 0 24 24">{_DRAWING}</svg>'
-"""The icon of the browser's tab. A Material icon here would be fetched from the internet."""
-_LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="124" height="24" viewBox="0 0 124 24">{_DRAWING}
-<text x="30" y="17.5" font-family="'Source Sans 3','Source Sans Pro',system-ui,sans-serif" font-size="17"
- font-weight="650" fill="#666df0">Rankzero</text></svg>"""
 
 
 def apply() -> None:
     """Constant rules only; nothing a person wrote ever reaches them."""
     st.html(_STYLE)
-    st.logo(_LOGO, size="medium")
+
+
+def hidden_title(title: str) -> None:
+    """A heading for those who listen to the page; who looks at it reads it in the bar."""
+    st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
 def warn_of_full_disk() -> None:

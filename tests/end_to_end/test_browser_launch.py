@@ -78,7 +78,7 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
 
 def launch_from_the_form(page: Page) -> str:
     """Fill the form, see it follow, be refused, and launch."""
-    page.get_by_test_id("stTopNav").get_by_role("link", name="Launch").click()
+    page.get_by_test_id("stPageLink").get_by_role("link", name="Launch").click()
     launch = page.get_by_role("button", name="Launch", exact=True)
     expect(launch).to_be_enabled()
     page.get_by_label("Processes per node", exact=True).fill("2")

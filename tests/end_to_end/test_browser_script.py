@@ -44,7 +44,7 @@ def test_a_foreign_script_gets_what_the_form_says(product: Product, browser_page
     (tmp_path / "train.py").write_text(SCRIPT)
     page = browser_page
     page.set_viewport_size({"width": 1280, "height": 1800})  # a list closes when the page scrolls under it
-    page.get_by_test_id("stTopNav").get_by_role("link", name="Launch").click()
+    page.get_by_test_id("stPageLink").get_by_role("link", name="Launch").click()
     page.get_by_role("radio", name="Script", exact=True).click()
     field(page, "Script or folder").fill(str(tmp_path / "train.py"))
     expect(

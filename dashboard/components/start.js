@@ -1,0 +1,46 @@
+/** Runs before Streamlit: tells it where the server is and our colours, and signs out, here and in other tabs. */
+
+const themes = JSON.parse(document.getElementById('themes').textContent);
+window.__streamlit = {
+  BACKEND_BASE_URL: `${location.origin}/`,
+  // With this Streamlit connects at once, not after two questions.
+  HOST_CONFIG: { allowedOrigins: [location.origin], useExternalAuthToken: false },
+  LIGHT_THEME: themes.light,
+  DARK_THEME: themes.dark,
+};
+
+const tabs = new BroadcastChannel('rankzero sessions');
+tabs.addEventListener('message', () => location.assign('/login?signed-out'));
+
+document.addEventListener('click', (event) => {
+  const button = event.target instanceof Element ? event.target.closest('button.sign-out') : null;
+  if (button) signOut(button);
+});
+
+// Streamlit leaves the address of its first page empty, which elsewhere is the page one is on; and takes every click
+// for its own, also one that asks for a new tab.
+const PAGE_LINK = 'a[data-testid="stPageLink-NavLink"]';
+for (const kind of ['pointerover', 'focusin']) {
+  document.addEventListener(kind, (event) => {
+    const link = event.target instanceof Element ? event.target.closest(PAGE_LINK) : null;
+    if (link?.getAttribute('href') === '') link.setAttribute('href', '/');
+  });
+}
+document.addEventListener('click', (event) => {
+  const asksForTab = event.ctrlKey || event.metaKey || event.shiftKey;
+  if (asksForTab && event.target instanceof Element && event.target.closest(PAGE_LINK)) event.stopPropagation();
+}, true);
+
+/** End the session on the server; says on the button when nobody answered. */
+async function signOut(button) {
+  button.disabled = true;
+  try {
+    const answer = await fetch('/logout', { method: 'POST' });
+    if (!answer.ok && answer.status !== 401) throw new Error(`answered ${answer.status}`);
+    tabs.postMessage('signed out');
+    location.assign('/login?signed-out');
+  } catch {
+    button.disabled = false;
+    button.textContent = 'No answer: try again';
+  }
+}

@@ -1,0 +1,170 @@
+"""Every page in Chromium, light and dark: its first paint, its console, and what axe-core finds wrong with it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+
+from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.seeded_store import seed
+from tests.end_to_end.browsers import CHROMIUM, chromium
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
+LIMIT_MS = 60_000
+BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
+PAGES = {
+    "runs": "/",
+    "launch": "/launch",
+    "nodes": "/nodes",
+    "run": "/run?id={run}",
+    "no such run": "/run?id=0000000000",
+    "login": "/login",
+    "no such page": "/nonsense",
+}
+
+
+@dataclass
+class Seen:
+    """What a page complained of."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    def listen(self) -> None:
+        """From now on."""
+        self.page.on("console", lambda said: self._note(said.type, said.text, said.location.get("url", "")))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+        self.page.on("requestfailed", lambda lost: self.complaints.append(f"{lost.url}: {lost.failure}"))
+        self.page.on("response", self._answered)
+
+    def _note(self, kind: str, text: str, url: str) -> None:
+        if kind == "error" and url != self.page.url:  # the page's own status: a 404 page is one
+            self.complaints.append(f"console: {text} ({url})")
+
+    def _answered(self, answer: Response) -> None:
+        if answer.status >= 400 and not answer.request.is_navigation_request():
+            self.complaints.append(f"{answer.status}: {answer.url}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=LIMIT_MS)
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    service = opened(tmp_path_factory.mktemp("pages") / "data")
+    made = seed(service.store, service.clock(), service.settings.files_directory)
+    PAGES["run"] = f"/run?id={made.runs['gpt wide, long warm-up']}"
+    with browsed(service) as it:
+        yield it
+
+
+@contextmanager
+def signed_in(
+    browser: Browser, dashboard: Browsed, scheme: str = "light", width: int = 1280
+) -> Iterator[BrowserContext]:
+    """A browser with a session."""
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
+    context.set_default_timeout(LIMIT_MS)
+    credentials = dashboard.service.credentials
+    cookie = credentials.cookie(dashboard.service.clock())
+    context.add_cookies([{"name": credentials.cookie_name, "value": cookie, "url": dashboard.url}])
+    yield context
+    context.close()
+
+
+def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
+    """Open a page and wait until nothing more is asked for."""
+    seen = Seen(context.new_page())
+    seen.listen()
+    seen.page.goto(dashboard.url + PAGES[name])
+    if name not in ("login", "no such page"):
+        expect(seen.page.locator(".st-key-bar")).to_be_visible()
+    expect(seen.page.locator("h1:visible").first).to_be_attached()
+    seen.page.wait_for_load_state("networkidle")
+    return seen
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_has_an_error(browser: Browser, dashboard: Browsed, name: str, scheme: str) -> None:
+    with signed_in(browser, dashboard, scheme) as context:
+        seen = visit(context, dashboard, name)
+        assert seen.complaints == []
+        assert seen.page.title().endswith("Rankzero")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_title_and_frame_are_there_before_any_script(
+    browser: Browser, dashboard: Browsed, scheme: str
+) -> None:
+    with signed_in(browser, dashboard, scheme) as context:
+        context.route("**/*.js*", lambda route: route.abort())
+        page = context.new_page()
+        page.goto(f"{dashboard.url}/launch")
+        assert page.title() == "Launch · Rankzero"
+        assert background(page, "#frame") == BACKGROUND[scheme]
+        expect(page.get_by_role("link", name="Nodes")).to_be_visible()
+        expect(page.locator("[aria-current=page]")).to_have_text("Launch")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_streamlit_begins_with_our_colours(browser: Browser, dashboard: Browsed, scheme: str) -> None:
+    with signed_in(browser, dashboard, scheme) as context:
+        page = context.new_page()
+        page.route_web_socket("**/_stcore/stream", lambda socket: None)  # opens, and says nothing
+        page.goto(f"{dashboard.url}/launch")
+        expect(page.locator(".stApp")).to_be_attached()
+        assert background(page, ".stApp") == BACKGROUND[scheme]
+
+
+def background(page: Page, selector: str) -> str:
+    return str(page.locator(selector).evaluate("element => getComputedStyle(element).backgroundColor"))
+
+
+def test_old_and_unknown_addresses(browser: Browser, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard) as context:
+        page = context.new_page()
+        page.goto(f"{dashboard.url}/runs?state=failed")
+        expect(page).to_have_url(f"{dashboard.url}/?state=failed")
+        page.goto(f"{dashboard.url}/launch/")
+        expect(page).to_have_url(f"{dashboard.url}/launch")
+        for path in ("/nonsense", "/launch/nonsense", "/<b>x</b>"):
+            answer = page.goto(dashboard.url + path)
+            assert answer is not None and answer.status == 404
+            expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+            expect(page.locator("main code")).to_have_text(path)
+        page.get_by_role("link", name="Launch").click()
+        runs = page.locator(".st-key-bar").get_by_role("link", name="Runs")
+        with context.expect_page() as tab:
+            runs.click(modifiers=["ControlOrMeta"])
+        expect(tab.value).to_have_url(f"{dashboard.url}/")
+        runs.click()
+        expect(page).to_have_url(f"{dashboard.url}/")
+
+
+def test_signing_out_leads_every_tab_to_the_login(browser: Browser, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard) as context:
+        here, there = visit(context, dashboard, "launch"), visit(context, dashboard, "nodes")
+        here.page.get_by_role("button", name="Sign out").click()
+        for seen in (here, there):
+            expect(seen.page).to_have_url(f"{dashboard.url}/login?signed-out")
+            expect(seen.page.get_by_role("status")).to_contain_text("You are signed out")
+        answer = here.page.goto(f"{dashboard.url}/nodes")
+        assert answer is not None and answer.status == 401
+        here.page.get_by_label("Token").fill(dashboard.service.credentials.user)
+        here.page.get_by_role("button", name="Sign in").click()
+        expect(here.page).to_have_url(re.compile(r"/nodes$"))
