@@ -69,6 +69,7 @@ class Service(Membership):
         self._schedule_from = 0.0
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
+        self._live_changes = 0
         self._silent: set[tuple[str, int]] = set()
         self._lost_nodes = LostNodes()
         self.jobs = SlurmJobs(self)
@@ -278,7 +279,10 @@ class Service(Membership):
         """A run as JSON text, at most a quarter of a second old: shared by all who watch it."""
         now, (at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
         if now - at >= LIVE_RUN_AGE_S:
+            changes = self._live_changes
             text = json_text(document(self.run(run_id)))
+            if changes != self._live_changes:  # what was read may be old already: not for the next who asks
+                return text
             self._live_runs = {r: kept for r, kept in self._live_runs.items() if now - kept[0] < 60}
             self._live_runs[run_id] = (now, text)
         return text
@@ -350,6 +354,7 @@ class Service(Membership):
         return peers
 
     def _forget_live_run(self, run_id: str) -> None:
+        self._live_changes += 1
         self._live_runs.pop(run_id, None)
 
     def _token_ended(self, node_id: str) -> None:

@@ -233,7 +233,7 @@ class Series(Base):
     finite_sum: Mapped[float]
     finite_count: Mapped[int] = mapped_column(BigInteger)
     not_finite_since: Mapped[int | None] = mapped_column(BigInteger)
-    """Step of the first of the NaNs or infinities the series now ends with."""
+    """First step of the equal values, all NaN or all the same infinity, that the series ends with."""
 
 
 class Chunk(Base):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from db import fetching, points, starting
+from db import fetching, not_finite, points, starting
 from db.engine import Store
 from db.models import Attempt, File, Node, Part, Series
 from db.outcome import combine
@@ -239,9 +239,10 @@ def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Poin
 
 def _summed_up(series: Series, pts: Sequence[Point]) -> dict[str, object]:
     finite = [p[1] for p in pts if math.isfinite(p[1])]
-    since = series.not_finite_since
+    before, since = series.last_value, series.not_finite_since
     for step, value, _ in pts:
-        since = None if math.isfinite(value) else (step if since is None else since)
+        since = not_finite.since(value, step, before, since)
+        before = value
     last = pts[-1]
     return {
         "id": series.id,

@@ -167,14 +167,14 @@ def last_word(store: Store) -> float | None:
 
 def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
     fences = [attempt.fence for _, attempt in found]
-    summaries = _latest_summaries(session, [run.id for run, _ in found])
+    summaries = _summaries(session, fences)
     nodes = awaited(session, fences, now)
     wrong, probed = first_findings(session, fences), _probed(session, fences)
     return [
         run_view(
             run,
             attempt,
-            summaries.get(run.id, []),
+            summaries.get(attempt.fence, []),
             probed.get(attempt.fence, []),
             nodes.get(attempt.fence, []),
             wrong.get(attempt.fence),
@@ -183,23 +183,20 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
     ]
 
 
-def _latest_summaries(session: Session, run_ids: Sequence[str]) -> dict[str, list[Series]]:
-    """Rank 0's series of the newest attempt that has any: a resumed run keeps its last figures.
-
-    What a script logs comes before what was read from its output."""
+def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
+    """Rank 0's series of each attempt; what a script logs comes before what was read from its output."""
     query = (
-        select(Attempt.run_id, Series)
-        .join(Attempt, Attempt.fence == Series.fence)
-        .where(Attempt.run_id.in_(run_ids), Series.source.in_(("events", "printed")), Series.node_rank == 0)
-        .order_by(Series.source.desc(), Series.fence)
+        select(Series)
+        .where(Series.fence.in_(fences), Series.source.in_(("events", "printed")), Series.node_rank == 0)
+        .order_by(Series.fence, Series.source.desc())
     )
-    newest: dict[str, list[Series]] = {}
-    for run_id, row in session.execute(query):
-        rows = newest.setdefault(run_id, [])
-        if rows and (rows[0].fence, rows[0].source) != (row.fence, row.source):
+    found: dict[int, list[Series]] = {}
+    for row in session.scalars(query):
+        rows = found.setdefault(row.fence, [])
+        if rows and rows[0].source != row.source:
             rows.clear()
         rows.append(row)
-    return newest
+    return found
 
 
 def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
@@ -290,12 +287,12 @@ def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None
 
 
 def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
-    """Mark the latest, and the best: of one kind of loss only, the validation loss where any has it."""
+    """Mark the latest, and the best by its validation loss: a training loss is that of one batch, and says nothing."""
     complete = [view for view in views if view.complete]
     latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
     known = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
     validated = [view for view in known if view.loss_name in VALIDATION_LOSS]
-    best = min(validated or known, key=lambda view: view.loss or 0.0, default=None)
+    best = min(validated, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]
 
 

@@ -69,6 +69,7 @@ def run_view(
         total_steps=total_steps,
         epoch=epoch.last_value if epoch else None,
         last_loss=loss.last_value if loss else None,
+        loss_not_finite_since=loss.not_finite_since if loss else None,
         throughput=speed.last_value if speed else None,
         throughput_mean=speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
         progress=_progress(state, step, total_steps),

@@ -44,6 +44,8 @@ class RunView:
     total_steps: int | None
     epoch: float | None
     last_loss: float | None
+    loss_not_finite_since: int | None
+    """Where the loss is NaN or infinite: the first step at which it was what it is now."""
     throughput: float | None
     """Samples per second over all ranks, as last logged."""
     throughput_mean: float | None

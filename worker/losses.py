@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from db import not_finite
 from db.states import Finding, Point
 
 ENDS_KEPT = 50
@@ -39,7 +40,7 @@ class Loss(BaseModel):
     last_number: Number | None = None
     last_number_step: int = 0
     broken_since: int | None = None
-    """Step of the first of the NaNs or infinities it now ends with."""
+    """First step of the equal values, all NaN or all the same infinity, that it now ends with."""
     broken_value: Number = math.nan
     broken_points: int = 0
 
@@ -58,8 +59,8 @@ class Loss(BaseModel):
             self.last_number, self.last_number_step = value, step
             self.broken_since, self.broken_points = None, 0
             return
-        if self.broken_since is None:
-            self.broken_since, self.broken_value = step, value
+        self.broken_since = not_finite.since(value, step, self.broken_value, self.broken_since)
+        self.broken_value = value
         self.broken_points += 1
 
 
@@ -120,7 +121,7 @@ def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
 
 def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
     name, loss = min(broken, key=lambda each: each[1].broken_since or 0)
-    what = "NaN" if math.isnan(loss.broken_value) else "infinite"
+    what = not_finite.told(loss.broken_value, loss.broken_since)
     before = (
         f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
         if loss.last_number is not None
@@ -129,7 +130,7 @@ def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
     others = f" Others too: {', '.join(tag for tag, _ in broken if tag != name)}." if len(broken) > 1 else ""
     return Finding(
         kind="loss is not a number",
-        evidence=f"{name} is {what} since step {loss.broken_since}.{before}{others}",
+        evidence=f"{name} is {what}.{before}{others}",
         meaning="Every step since then has most likely spoiled the parameters: the model learns nothing more, "
         "and checkpoints saved since then are worthless.",
         mend="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "

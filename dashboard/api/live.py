@@ -162,6 +162,7 @@ class _Session:
                     "attempt": segment.attempt,
                     "points": to_json_points(points),
                     "reset": not goes_on,
+                    "not_finite_since": view.not_finite_since if segment is view.segments[-1] else None,
                 }
         return [json_text({"type": "series", "series": series}) for _, series in sorted(by_attempt.items())]
 

@@ -5,7 +5,8 @@ import { csvUrl, savePicture } from './chart_export.js';
 import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
 import { createPlot } from './chart_plot.js';
 import { el, icon, setAttribute, setText } from './elements.js';
-import { count, exact, timeSpan } from './numbers.js';
+import { count, exact, notFinite, number, timeSpan } from './numbers.js';
+import { Columns } from './series_store.js';
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /**
@@ -22,6 +23,8 @@ const MOST_VALUES = 5;
 /** The lowest and the highest of every other pixel or so look like all points, and cost less to paint. */
 const PIXELS_A_BUCKET = 1.25;
 const FEW_POINTS = 40;
+/** An average over fewer points than this draws what is not there. */
+const FEWEST_SMOOTHED = 100;
 
 export class ChartCard {
   /** @param {ChartSpec} spec @param {Shared} shared */
@@ -162,7 +165,7 @@ export class ChartCard {
       const parts = stretches((this._detail.get(line.name) ?? series).attempts);
       const how = {
         buckets: this._width / PIXELS_A_BUCKET,
-        weight: line.smooth ? settings.smoothing : 0,
+        weight: line.smooth && countOf(series) >= FEWEST_SMOOTHED ? settings.smoothing : 0,
         onlyPositive: settings.logY,
       };
       const colour = theme.palette[line.role % theme.palette.length];
@@ -223,18 +226,20 @@ export class ChartCard {
       const { x, y, count: points } = line.flat;
       if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
       let first = points - 1;
-      while (first > 0 && !Number.isFinite(y[first - 1])) first -= 1;
-      markers.push({ at: x[first], text: this.spec.format(y[points - 1]), warns: true });
+      while (first > 0 && Object.is(y[first - 1], y[points - 1])) first -= 1;
+      const { notFiniteSince } = this._last(line);
+      const at = this.shared.settings.xAxis === 'step' ? notFiniteSince ?? x[first] : x[first];
+      markers.push({ at, text: notFinite(y[points - 1], notFiniteSince), short: number(y[points - 1]), warns: true });
     }
     return markers;
   }
 
   _showValues() {
-    const { settings, connection } = this.shared;
+    const { settings } = this.shared;
     const at = this._pointedAt;
     const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
-    let warning = '';
+    let [warning, position] = ['', ''];
     const values = [];
     for (const line of main) {
       const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
@@ -242,18 +247,25 @@ export class ChartCard {
       const chip = this._chips[line.position];
       const spec = this.spec.lines[line.position];
       const hasValue = main.length > 1 && main.length <= MOST_VALUES;
-      setText(chip.value, value === null || !hasValue ? '' : format(value));
-      setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}`);
+      const where = at === null || index < 0 ? '' : placeOf(line.flat.x[index], settings.xAxis);
+      position ||= where;
+      // Lines that log at different steps have their nearest points at different steps.
+      const elsewhere = where === position ? '' : ` (${where})`;
+      setText(chip.value, value === null || !hasValue ? '' : format(value) + elsewhere);
+      setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}${where && `, ${where}`}`);
       values.push({ name: spec.name, value });
-      const last = lastColumns(connection.store.series.get(spec.name));
-      if (last?.notFiniteSince !== null && last?.notFiniteSince !== undefined) {
-        warning ||= `${format(/** @type {number} */ (last.lastValue))} since step ${count(last.notFiniteSince)}`;
-      }
+      const { lastValue, notFiniteSince, lastNumber } = this._last(line);
+      warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
     }
     this._showMain(values);
-    const position = at === null ? '' : settings.xAxis === 'time' ? timeSpan(at) : `step ${count(Math.round(at))}`;
     setText(this._note, position || warning);
     this._note.classList.toggle('warns', !position && warning !== '');
+  }
+
+  /** The newest points of a line's series. */
+  _last(line) {
+    const series = this.shared.connection.store.series.get(this.spec.lines[line.position].name);
+    return series?.attempts.get(Math.max(...series.attempts.keys())) ?? new Columns();
   }
 
   /** The first line's value; of many alike, ranks for instance, the span from the least to the most. */
@@ -330,7 +342,11 @@ function nearest(flat, at) {
   return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
 }
 
-function lastColumns(series) {
-  if (!series) return null;
-  return series.attempts.get(Math.max(...series.attempts.keys())) ?? null;
+/** The place of a point that was logged, in words. */
+function placeOf(x, xAxis) {
+  return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
+}
+
+function countOf(series) {
+  return [...series.attempts.values()].reduce((sum, columns) => sum + columns.count, 0);
 }

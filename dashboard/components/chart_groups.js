@@ -81,7 +81,7 @@ function taken({ name, source }) {
     base,
     label,
     role: rank ? Number(rank[1]) : isTime ? Number(/wait|data/.test(base)) : (split ?? 0),
-    smooth: entry?.smooth !== false && split !== 1 && split !== 2,
+    smooth: entry?.smooth !== false && section !== 'probe' && rank === null && split !== 1 && split !== 2,
     id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
     chart: {
       id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,

@@ -3,6 +3,7 @@
  * what was seen last, and ends with the last component.
  */
 
+import { fromJson } from './numbers.js';
 import { SeriesStore } from './series_store.js';
 
 /** Pages and programs live below this address, wherever a proxy has put it. */
@@ -11,6 +12,8 @@ const LONGEST_WAIT_MS = 5000;
 const SILENT_BEFORE_SHOWN_MS = 600;
 const UNKNOWN_RUN = 4404;
 const FAILURES_BEFORE_ASKING = 2;
+/** Figures of a run that may be NaN or infinite, which travel as words. */
+const FIGURES = ['epoch', 'last_loss', 'throughput', 'throughput_mean'];
 const SHARED = Symbol.for('rankzero.live');
 
 /**
@@ -115,6 +118,7 @@ export class LiveConnection {
     this._setStatus('live');
     if (message.type === 'run') {
       this.run = message.run;
+      for (const name of FIGURES) this.run[name] = fromJson(this.run[name]);
       if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
       this._tell('run', this.run);
     } else if (message.type === 'series') {

@@ -18,6 +18,19 @@ export function number(value, digits = 3) {
   return significant(value, Math.max(digits, String(Math.trunc(size)).length));
 }
 
+/**
+ * NaN since step 812, last number 0.41: what is said of a value that is no number, wherever it is shown; '' for a number.
+ * @param {number|null|undefined} value
+ * @param {number|null} since first step at which it was what it is now
+ * @param {number|null} [lastNumber] before that, where there is room for it
+ * @param {(value: number) => string} [format] of the last number
+ */
+export function notFinite(value, since, lastNumber = null, format = number) {
+  if (value === null || value === undefined || Number.isFinite(value)) return '';
+  const said = since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
+  return lastNumber === null ? said : `${said}, last number ${format(lastNumber)}`;
+}
+
 /** Every digit, for hovering. */
 export function exact(value) {
   return value === null || value === undefined ? UNKNOWN : String(value);
@@ -67,9 +80,9 @@ export function size(bytes) {
   return `${significant(value, 3)} TiB`;
 }
 
-/** @param {string|number} value a number, or the strings that stand for those JSON does not have */
+/** @param {string|number|null|undefined} value a number, or the words that stand for those JSON does not have */
 export function fromJson(value) {
-  if (typeof value === 'number') return value;
+  if (typeof value === 'number' || value === null || value === undefined) return value;
   if (value === 'Infinity') return Infinity;
   return value === '-Infinity' ? -Infinity : NaN;
 }

@@ -4,7 +4,7 @@ import { el, setAttribute, setText } from './elements.js';
 import { connect } from './live_connection.js';
 import { mountOnce } from './mounting.js';
 import { STATUS_TEXT } from './waiting.js';
-import { count, duration, exact, learningRate, number, UNKNOWN } from './numbers.js';
+import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from './numbers.js';
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const SILENT_AFTER_S = 10;
@@ -139,7 +139,9 @@ class RunHeader {
 
   _showFigures(run, now) {
     const step = this._step(run);
-    const loss = this._pushed('train/loss')?.lastValue ?? run.last_loss;
+    const losses = this._pushed('train/loss');
+    const loss = losses?.lastValue ?? run.last_loss;
+    const since = losses?.count ? losses.notFiniteSince : run.loss_not_finite_since;
     const rate = this._pushed('train/lr')?.lastValue ?? run.lr;
     const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? this._pushed('probe/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
     const begun = run.started_at ?? null;
@@ -147,7 +149,11 @@ class RunHeader {
     const epoch = run.epoch ?? null;
     this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
     this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch));
-    this._figure('Train loss', number(loss, 4), '', exact(loss));
+    const broken = notFinite(loss, since);
+    this._figure(
+      'Train loss', number(loss, 4), broken.replace(`${number(loss)} `, ''),
+      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss),
+    );
     this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`);
     this._figure('Learning rate', learningRate(rate), '', exact(rate));
     this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));

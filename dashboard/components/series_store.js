@@ -13,8 +13,10 @@ export class Columns {
     this.wall = new Float64Array(64);
     /** Whether steps never went back, as they should. */
     this.sorted = true;
-    /** @type {number|null} first step of the values that are not finite and reach to the end */
+    /** @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the end */
     this.notFiniteSince = null;
+    /** @type {number|null} the last value that was a number */
+    this.lastNumber = null;
     /** Points of the server's first picture: from many on, it may be a selection. */
     this.firstCount = 0;
   }
@@ -27,12 +29,15 @@ export class Columns {
   push(step, value, wall) {
     if (this.count === this.step.length) this._grow();
     if (this.count && step < this.step[this.count - 1]) this.sorted = false;
+    const isAsBefore = this.notFiniteSince !== null && Object.is(value, this.lastValue);
     this.step[this.count] = step;
     this.value[this.count] = value;
     this.wall[this.count] = wall;
     this.count += 1;
-    if (Number.isFinite(value)) this.notFiniteSince = null;
-    else if (this.notFiniteSince === null) this.notFiniteSince = step;
+    if (Number.isFinite(value)) {
+      this.notFiniteSince = null;
+      this.lastNumber = value;
+    } else if (!isAsBefore) this.notFiniteSince = step;
   }
 
   /** Forget every second pair of the older half: a page left open for days must not grow without end. */
@@ -84,7 +89,7 @@ export class SeriesStore {
   /**
    * Take in one message of the live channel.
    * @param {Record<string, {source?: string, attempt?: number, points: [number, number|string, number][],
-   *         reset?: boolean}>} message
+   *         reset?: boolean, not_finite_since?: number|null}>} message
    * @returns {Set<string>} the names that changed
    */
   apply(message) {
@@ -96,6 +101,8 @@ export class SeriesStore {
       const known = this._resumed.delete(`${attempt}:${name}`) && !change.reset ? columns : null;
       for (const [step, value, wall] of afterKnown(change.points, known)) columns.push(step, fromJson(value), wall);
       if (change.reset) columns.firstCount = columns.count;
+      // A first picture is a selection of the points; the server knows them all.
+      if (columns.notFiniteSince !== null) columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
       series.version += 1;
     }
     return new Set(Object.keys(message));

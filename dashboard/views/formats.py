@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 
+from db.not_finite import told
+
 UNKNOWN = "–"
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
@@ -39,6 +41,13 @@ def number(value: float | None, digits: int = 3) -> str:
         if abs(value) >= factor * 10 or (abs(value) >= factor and factor > 1e3):
             return _significant(value / factor, digits) + unit
     return _significant(value, max(digits, len(str(int(abs(value))))))
+
+
+def not_finite(value: float | None, since: int | None) -> str | None:
+    """NaN since step 812; None for a number, and where nothing is known."""
+    if value is None or math.isfinite(value):
+        return None
+    return told(value, since)
 
 
 def count(value: int | None) -> str:

@@ -12,7 +12,7 @@ import streamlit as st
 
 from dashboard import service
 from dashboard.views import navigation, style
-from dashboard.views.formats import UNKNOWN
+from dashboard.views.formats import UNKNOWN, not_finite
 from db import queries
 from db.curves import main_loss
 from db.engine import Store
@@ -151,8 +151,8 @@ def note(run: RunView) -> str:
     odd = ["lost contact"] if run.lost_contact else []
     if run.finding:
         odd.append(run.finding)
-    elif run.last_loss is not None and not math.isfinite(run.last_loss):
-        odd.append("the loss is not finite")
+    elif wrong := not_finite(run.last_loss, run.loss_not_finite_since):
+        odd.append(f"the loss is {wrong}")
     return ", ".join(odd)
 
 

@@ -179,8 +179,55 @@ def test_values_that_are_not_finite_are_gaps_and_said(server: FakeServer, show: 
     points = [[s, value, WALL + s] for s, value in enumerate([2.0, "NaN", 1.0, "NaN", "Infinity"])]
     server.picture.append(series("train/loss", points))
     page = show()
-    expect(card(page, "train/loss").locator(".note")).to_have_text("∞ since step 3")
+    expect(card(page, "train/loss").locator(".note")).to_have_text("∞ since step 4, last number 1")
     expect(card(page, "train/loss").locator(".value")).to_have_text("∞")
+
+
+def test_nan_is_told_the_same_in_header_and_chart_and_by_the_server_since_when(
+    server: FakeServer, show: Show
+) -> None:
+    told = series("train/loss", [[1, 2.5, WALL], [300, "NaN", WALL + 3], [999, "NaN", WALL + 4]])
+    told["series"]["train/loss"]["not_finite_since"] = 812  # the picture is a selection of the points
+    server.picture = [run_view(last_loss="-Infinity", loss_not_finite_since=7)]
+    page = show("run_header,charts")
+    figure = page.locator(".figure", has_text="Train loss")
+    expect(figure).to_contain_text("−∞since step 7")
+    server.send(told)
+    expect(figure).to_contain_text("NaNsince step 812")
+    expect(figure).to_have_attribute("title", "NaN since step 812, last number 2.5")
+    expect(card(page, "train/loss").locator(".note")).to_have_text("NaN since step 812, last number 2.5")
+    record_words(page)
+    server.send(series("train/loss", [[1000, "NaN", WALL + 5]], reset=False))
+    page.wait_for_function("window.written.includes('NaN since step 812')")
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "lines"),
+    [("train/loss", 99, 1), ("train/loss", 100, 2), ("probe/rank0/step_time_s", 500, 1)],
+)
+def test_only_long_series_of_the_whole_run_are_smoothed(
+    server: FakeServer, show: Show, name: str, points: int, lines: int
+) -> None:
+    server.picture.append(series(name, falling(points)))
+    page = show()
+    expect(card(page, name).locator("canvas")).to_be_visible()
+    assert card(page, name).locator(".u-cursor-pt").count() == lines
+
+
+def test_the_crosshair_names_the_step_of_the_value_it_shows(server: FakeServer, show: Show) -> None:
+    server.picture += [
+        series("train/loss", [[step, 5.0 - step / 10, WALL + step] for step in (0, 10, 20)]),
+        series("val/loss", [[step, 1.0, WALL + step] for step in (0, 20)]),
+    ]
+    page = show()
+    chart = card(page, "train/loss")
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.42, box["y"] + 50)
+    expect(chart.locator(".note")).to_have_text("step 10")
+    expect(chart.locator(".value")).to_have_text("4")
+    expect(chart.locator(".chip").nth(0)).to_have_text("train4")
+    expect(chart.locator(".chip").nth(1)).to_have_text("val1 (step 0)")
 
 
 def test_a_resumed_run_shows_the_newer_points_and_the_replaced_ones_on_request(
@@ -210,10 +257,7 @@ def test_where_another_attempt_takes_over_is_marked_with_what_it_does_differentl
     ]
     page = show("charts")
     expect(page.locator(".card canvas")).to_have_count(1)
-    record = """canvas => { const own = canvas.getContext('2d'); window.written = [];
-        const before = own.fillText; own.fillText = function (text, ...at) {
-            window.written.push(text); return before.call(this, text, ...at); }; }"""
-    page.locator(".card canvas").first.evaluate(record)
+    record_words(page)
     takeovers.append({"attempt": 3, "text": "attempt 3: 2 nodes, accumulation 1"})
     server.send(
         run_view(attempt=3, takeovers=takeovers),
@@ -308,6 +352,14 @@ def test_pure_functions_of_the_charts(show: Show) -> None:
     assert (result["peak"], result["gap"], result["few"]) == (True, True, True)
     assert result["origins"] == [[1, 100], [2, 940]]
     assert result["words"] == ["12.4 k", "0.00042", "12.3 M", "NaN", "00:12:31", "1 d 03:00:00"]
+
+
+def record_words(page: Page) -> None:
+    """Keep in `window.written` what is written on the first chart's canvas."""
+    record = """canvas => { const own = canvas.getContext('2d'); window.written = [];
+        const before = own.fillText; own.fillText = function (text, ...at) {
+            window.written.push(text); return before.call(this, text, ...at); }; }"""
+    page.locator(".card canvas").first.evaluate(record)
 
 
 def drag(page: Page, over: Locator, start: float, end: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dashboard.views import formats
@@ -65,3 +67,10 @@ def test_a_name_written_as_a_directive_is_broken(name):
 
 def test_a_name_stays_on_one_line():
     assert formats.as_text("a\n\n# b") == "a \\# b"
+
+
+def test_what_is_no_number_is_told_in_one_way():
+    assert formats.not_finite(math.nan, 812) == "NaN since step 812"
+    assert formats.not_finite(math.inf, 2) == "∞ since step 2"
+    assert formats.not_finite(-math.inf, None) == "−∞"
+    assert formats.not_finite(0.5, None) is None and formats.not_finite(None, None) is None

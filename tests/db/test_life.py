@@ -122,8 +122,9 @@ def test_points_are_stored_once_whatever_is_repeated(cluster):
     curve = queries.series(cluster.store, run_id)["train/loss"]
     assert [p[0] for p in curve.points] == [1, 2, 3]
     assert math.isnan(curve.points[1][1])
-    assert curve.not_finite_since == 2
+    assert curve.not_finite_since == 3  # NaN before, infinite since
     assert view(cluster, run_id).last_loss == math.inf
+    assert view(cluster, run_id).loss_not_finite_since == 3
 
 
 def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(cluster):
@@ -145,6 +146,19 @@ def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(clus
     assert [s.attempt for s in whole.segments] == [1, 2]
     alone = queries.series(cluster.store, run_id, attempt=2)["train/loss"]
     assert [p[0] for p in alone.points] == [6, 7]
+
+
+def test_a_new_attempt_has_figures_of_its_own_from_the_first_moment(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 9, {"train/loss": [(7, math.nan, 7.0)], "train/total_steps": [(1, 20.0, 1.0)]})
+    cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
+    cluster.report(fence, "failed", message="killed")
+    requests.resume(cluster.store, run_id, 200.0)
+    found = view(cluster, run_id)
+    assert (found.attempt, found.state, found.message) == (2, "queued", None)
+    assert (found.step, found.last_loss, found.throughput, found.loss_not_finite_since) == (None,) * 4
+    assert not found.progress
 
 
 def test_resume_takes_the_latest_complete_checkpoint(cluster):
@@ -298,6 +312,18 @@ def test_checkpoints_carry_the_loss_of_their_step_and_the_best_is_marked(cluster
     by_name = {c.name: c for c in queries.checkpoints(cluster.store, run_id)}
     assert (by_name["a"].loss, by_name["a"].best, by_name["a"].latest) == (0.5, True, False)
     assert (by_name["b"].loss, by_name["b"].best, by_name["b"].latest) == (0.7, False, True)
+
+
+def test_without_a_validation_loss_no_checkpoint_is_the_best(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    cluster.points(fence, 0, 5, {"train/loss": [(10, 0.5, 0.0), (20, 0.7, 0.0)]})
+    store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
+    store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
+    assert [(c.loss, c.best) for c in queries.checkpoints(cluster.store, run_id)] == [
+        (0.7, False),
+        (0.5, False),
+    ]
 
 
 def test_a_checkpoint_is_offered_once_and_completed_once(cluster):

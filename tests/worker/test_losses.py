@@ -37,7 +37,10 @@ def test_nan_is_told_with_its_first_step_and_the_last_number():
 
 
 def test_infinity_is_called_by_its_name_and_a_loss_that_never_was_a_number():
-    assert "infinite since step 2" in watch([2.0, INF, INF]).findings()[0].evidence
+    assert "train/loss is ∞ since step 2." in watch([2.0, INF, INF]).findings()[0].evidence
+    assert "train/loss is −∞ since step 2." in watch([2.0, -INF, -INF]).findings()[0].evidence
+    overflowed = watch([2.0, INF, NAN, NAN]).findings()[0].evidence
+    assert overflowed == "train/loss is NaN since step 3. The last number was 2 at step 1."
     assert "It never was a number." in watch([NAN, NAN]).findings()[0].evidence
 
 
