@@ -24,6 +24,12 @@ def series_names(store: Store, run_id: str, source: str = "events") -> list[str]
         return sorted({public_name(row) for row, _ in _rows(session, run_id, source)})
 
 
+def series_sources(store: Store, run_id: str) -> dict[str, str]:
+    """All series of a run by name, with where each comes from: events, printed or probe."""
+    with store.read() as session:
+        return {public_name(row): row.source for row, _ in _rows(session, run_id, "all")}
+
+
 def series(
     store: Store,
     run_id: str,

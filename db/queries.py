@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from db import points, resizing, starting
 from db.contact import awaited
-from db.curves import VALIDATION_LOSS, main_loss, series, series_names
+from db.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
 from db.engine import Store
 from db.findings import first_findings
 from db.grace import part_grace_s
@@ -34,7 +34,7 @@ from db.views import (
 
 __all__ = [
     "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
-    "series", "series_names",
+    "series", "series_names", "series_sources",
 ]  # fmt: skip
 
 

@@ -46,11 +46,13 @@ class LogChoice(BaseModel):
 
 
 class Subscription(BaseModel):
-    """What a page asks for; it may ask again at any time."""
+    """What a page asks for; it may ask again at any time: by `want` for other series alone."""
 
     type: str
     since: dict[str, float] | None = None
     logs: LogChoice | None = None
+    series: list[str] | None = None
+    """Names of the series whose points it shows; without it all of them, whose names are then not told before."""
 
 
 @router.websocket("/live")
@@ -76,6 +78,8 @@ class _Session:
         self._service, self._websocket = service, websocket
         self._run_id, self._viewer = run_id, viewer
         self._has_picture = False
+        self._wanted: set[str] | None = None
+        self._named: set[str] = set()
         self._shown_until: dict[tuple[str, int], float] = {}
         self._log: _FollowedLog | None = None
         self._run_sent: tuple[float, str] = (float("-inf"), "")
@@ -110,6 +114,7 @@ class _Session:
     async def _pass_on(self, messages: list[Message]) -> None:
         if self._viewer.needs_resync():
             self._has_picture = False
+            self._wanted = None
             await self._send({"type": "resync"})
         kinds = {message["type"] for message in messages}
         for message in messages:
@@ -127,8 +132,9 @@ class _Session:
                 await self._send(piece)
 
     async def _answer(self, asked: Subscription) -> None:
-        if not self._has_picture:
-            await self._send_picture(asked.since or {})
+        await self._show_series(asked)
+        if asked.type == "want":
+            return
         self._log = None
         if asked.logs is not None:
             run = self._service.run
@@ -138,11 +144,29 @@ class _Session:
                 return
             self._log = _FollowedLog(self._service, self._run_id, asked.logs)
 
-    async def _send_picture(self, since: dict[str, float]) -> None:
-        found = await run_in_threadpool(
-            queries.series, self._service.store, self._run_id, source="all", max_points=FIRST_PICTURE_POINTS
-        )
+    async def _show_series(self, asked: Subscription) -> None:
+        """What the page has no picture of yet; all names first, where it chooses among them."""
+        shown = self._wanted or set()
+        self._wanted = None if asked.series is None else set(asked.series)
+        if self._wanted is None:
+            if not self._has_picture:
+                await self._send_picture(asked.since or {}, None)
+        else:
+            if not self._has_picture:
+                store, run_id = self._service.store, self._run_id
+                await self._tell_names(await run_in_threadpool(queries.series_sources, store, run_id))
+            if self._wanted - shown:
+                await self._send_picture(asked.since or {}, self._wanted - shown)
         self._has_picture = True
+
+    async def _tell_names(self, sources: dict[str, str]) -> None:
+        self._named |= set(sources)
+        await self._send({"type": "names", "series": sources})
+
+    async def _send_picture(self, since: dict[str, float], names: set[str] | None) -> None:
+        found = await run_in_threadpool(
+            queries.series, self._service.store, self._run_id, names, "all", max_points=FIRST_PICTURE_POINTS
+        )
         for text in await run_in_threadpool(self._picture, found, since):
             await self._websocket.send_text(text)
 
@@ -169,11 +193,17 @@ class _Session:
     async def _send_delta(self, message: Message) -> None:
         if not self._has_picture:
             return
-        if not any((name, c["attempt"]) in self._shown_until for name, c in message["series"].items()):
+        changes = message["series"]
+        if self._wanted is not None:
+            if new := {name: change["source"] for name, change in changes.items() if name not in self._named}:
+                await self._tell_names(new)
+            changes = {name: change for name, change in changes.items() if name in self._wanted}
+        is_known = any((name, change["attempt"]) in self._shown_until for name, change in changes.items())
+        if not is_known and len(changes) == len(message["series"]):
             await self._websocket.send_text(message["text"])
             return
         # What the first picture already had may still have been on its way to this queue.
-        fresh = {name: self._not_shown(name, change) for name, change in message["series"].items()}
+        fresh = {name: self._not_shown(name, change) for name, change in changes.items()}
         fresh = {name: change for name, change in fresh.items() if change["points"]}
         if fresh:
             await self._send({"type": "series", "series": fresh})

@@ -33,7 +33,7 @@ export class ChartCard {
     this.shared = shared;
     this.isVisible = false;
     /** @type {{from: number, to: number}|null} */
-    this._zoom = null;
+    this._zoom = shared.connection.kept.get(`zoom ${spec.id}`) ?? null;
     /** @type {Map<string, import('./series_store.js').Series>} */
     this._detail = new Map();
     this._plot = null;
@@ -98,6 +98,7 @@ export class ChartCard {
 
   resetZoom() {
     this._zoom = null;
+    this.shared.connection.kept.delete(`zoom ${this.spec.id}`);
     this._detail.clear();
     this._reset.style.visibility = 'hidden';
     this.shared.changed(this);
@@ -120,7 +121,7 @@ export class ChartCard {
     this._legend = el('div', { class: 'legend' });
     this._note = el('span', { class: 'note' });
     this._reset = button('reset', 'Show everything again (double-click)', () => this.resetZoom());
-    this._reset.style.visibility = 'hidden';
+    this._reset.style.visibility = this._zoom ? '' : 'hidden';
     this._csv = el(
       'a',
       { class: 'action', download: '', title: 'Download the points as CSV', 'aria-label': 'Download the points as CSV' },
@@ -285,6 +286,7 @@ export class ChartCard {
 
   async _zoomTo(from, to) {
     this._zoom = { from, to };
+    this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
     this._reset.style.visibility = '';
     this.shared.changed(this);
     const { connection, settings } = this.shared;

@@ -4,7 +4,7 @@ import { learningRate, number, size, timeSpan } from './numbers.js';
 
 /**
  * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
- * @typedef {{id: string, title: string, section: string, rank: number, isSpan: boolean, lines: LineSpec[],
+ * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, lines: LineSpec[],
  *            format: (value: number, digits?: number) => string}} ChartSpec
  */
 
@@ -27,14 +27,18 @@ const TITLES = {
   throughput: 'Throughput', peak_memory_bytes: 'Peak memory',
   accuracy: 'Accuracy', acc: 'Accuracy', perplexity: 'Perplexity', ppl: 'Perplexity', f1: 'F1',
 };
-const SECTIONS = [
-  ['', ''],
-  ['printed', 'Read from the output'],
-  ['probe', 'Ranks, as the probe sees them'],
-];
+const GROUP_TITLES = {
+  train: 'Training', val: 'Validation', test: 'Test', printed: 'Read from the output',
+  probe: 'Ranks, as the probe sees them',
+};
+/** What the script logs comes before what was seen of it; other prefixes stand between, by name. */
+const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe'];
 
-/** Title of a section, by its key. */
-export const sectionTitle = (key) => Object.fromEntries(SECTIONS)[key] ?? key;
+/** Title of a group of charts. */
+export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
+
+/** What is seen of a script from outside stands in for what it logs itself, until it does. */
+export const isStandIn = (group) => group === 'printed' || group === 'probe';
 
 /**
  * @param {{name: string, source: string}[]} series
@@ -48,6 +52,7 @@ export function chartsFor(series) {
     if (BOOKKEEPING.has(part.base)) continue;
     let chart = charts.get(part.id);
     if (!chart) charts.set(part.id, (chart = part.chart));
+    if (groupOrder(part.chart.group) < groupOrder(chart.group)) chart.group = part.chart.group;
     chart.lines.push({ name: one.name, label: part.label, role: part.role, smooth: part.smooth });
   }
   for (const chart of charts.values()) arrangeLines(chart);
@@ -86,13 +91,19 @@ function taken({ name, source }) {
     chart: {
       id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
       title: (isTime && isSpan ? timeTitle(base) : entry?.title) ?? TITLES[base] ?? (isShared ? base : bare),
-      section,
+      group: section || (split === null ? prefixOf(bare) : SPLIT_NAMES[split]),
       isSpan,
       rank: known < 0 ? KNOWN.length : known,
       lines: [],
       format: isTime ? (unit ? (ms, digits) => timeSpan(ms / 1000, digits) : timeSpan) : (entry?.format ?? number),
     },
   };
+}
+
+/** The part before the first slash; what has none belongs to the training. */
+function prefixOf(bare) {
+  const at = bare.indexOf('/');
+  return at > 0 ? bare.slice(0, at) : 'train';
 }
 
 /** train/loss, loss/train, train_loss and loss_train are all the training part of `loss`. */
@@ -137,8 +148,11 @@ function arrangeLines(chart) {
 }
 
 function byOrder(a, b) {
-  const section = (chart) => SECTIONS.findIndex(([key]) => key === chart.section);
-  return section(a) - section(b) || a.rank - b.rank || byName(a.title, b.title) || byName(a.id, b.id);
+  return groupOrder(a.group) - groupOrder(b.group) || byName(a.group, b.group) || a.rank - b.rank || byName(a.title, b.title) || byName(a.id, b.id);
+}
+
+function groupOrder(group) {
+  return GROUPS.indexOf(GROUPS.includes(group) ? group : null);
 }
 
 function byName(a, b) {

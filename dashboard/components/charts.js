@@ -2,11 +2,12 @@
 
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
-import { chartsFor, matches, sectionTitle } from './chart_groups.js';
+import { chartsFor, matches } from './chart_groups.js';
+import { Folds } from './chart_folds.js';
 import { timeOrigins } from './chart_lines.js';
 import { loadPlotLibrary } from './chart_plot.js';
 import { createToolbar, loadSettings } from './chart_toolbar.js';
-import { el, setText } from './elements.js';
+import { el, keepChildren, setText } from './elements.js';
 import { connect } from './live_connection.js';
 import { mountOnce } from './mounting.js';
 import { readTheme, watchTheme } from './theme.js';
@@ -32,6 +33,7 @@ class Charts {
     this._query = '';
     this._notBefore = 0;
     this.settings = loadSettings();
+    this._folds = new Folds(this._connection.kept, () => this._want());
     this._buildPage(component.parentElement);
     /** @type {import('./chart_card.js').Shared} */
     this._shared = {
@@ -59,6 +61,7 @@ class Charts {
     clearTimeout(this._timer);
     for (const card of this._cards.values()) card.destroy();
     this._root.remove();
+    this._connection.forget(this);
     this._connection.release();
   }
 
@@ -88,6 +91,7 @@ class Charts {
     };
     document.addEventListener('visibilitychange', shown);
     this._endings = [
+      connection.on('names', () => this._arrange()),
       connection.on('series', (names) => this._seriesChanged(names)),
       connection.on('run', () => this._runChanged()),
       connection.on('status', () => this._showStatus()),
@@ -112,7 +116,7 @@ class Charts {
 
   /** @param {Set<string>} names */
   _seriesChanged(names) {
-    if ([...names].some((name) => !this._cardsOf.has(name)) || this._attempts !== this._countAttempts()) this._arrange();
+    if (this._attempts !== this._countAttempts()) this._arrange();
     for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
   }
 
@@ -126,11 +130,11 @@ class Charts {
 
   /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
   _arrange() {
-    const specs = chartsFor([...this._connection.store.series.values()]);
+    const specs = chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
     this._attempts = this._countAttempts();
     this._toolbar.showOlder(this._attempts > 1);
     this._cardsOf.clear();
-    for (const { name } of this._connection.store.series.values()) this._cardsOf.set(name, []);
+    for (const name of this._connection.sources.keys()) this._cardsOf.set(name, []);
     const gone = new Set(this._cards.keys());
     for (const spec of specs) {
       gone.delete(spec.id);
@@ -157,36 +161,21 @@ class Charts {
   }
 
   _place(specs) {
+    this._folds.begin(specs.length, this._query !== '');
     const wanted = [];
-    const isMain = specs.some((spec) => !spec.section);
-    for (const section of new Set(specs.map((spec) => spec.section))) {
-      const grid = this._grid(section);
-      const cards = specs.filter((spec) => spec.section === section);
-      keepChildren(grid, cards.map((spec) => /** @type {ChartCard} */ (this._cards.get(spec.id)).element));
-      const isOpen = section !== 'printed' || !isMain || this._query !== '';
-      wanted.push(section ? this._fold(section, grid, isOpen) : grid);
+    for (const group of new Set(specs.map((spec) => spec.group))) {
+      const cards = specs.filter((spec) => spec.group === group).map((spec) => this._cards.get(spec.id));
+      wanted.push(this._folds.place(group, cards.map((card) => /** @type {ChartCard} */ (card).element)));
     }
     keepChildren(this._sections, wanted);
+    this._placed = specs;
+    this._want();
   }
 
-  /** What was read from the output is folded away where the script logs properly as well. */
-  _fold(section, grid, isOpen) {
-    this._folds ??= new Map();
-    let fold = this._folds.get(section);
-    if (!fold) {
-      const summary = el('summary', { text: sectionTitle(section) });
-      fold = el('details', {}, summary, grid);
-      summary.addEventListener('click', () => (fold.dataset.chosen = 'yes'));
-      this._folds.set(section, fold);
-    }
-    if (!fold.dataset.chosen) fold.open = isOpen;
-    return fold;
-  }
-
-  _grid(section) {
-    this._grids ??= new Map();
-    if (!this._grids.has(section)) this._grids.set(section, el('div', { class: 'grid' }));
-    return this._grids.get(section);
+  /** Points are loaded only for charts that are not folded away. */
+  _want() {
+    const open = (this._placed ?? []).filter((spec) => this._folds.isOpen(spec.group));
+    this._connection.want(this, open.flatMap((spec) => spec.lines.map((line) => line.name)));
   }
 
   _remove(id) {
@@ -307,15 +296,7 @@ class Charts {
       : emptySentence(this._connection));
     this._empty.hidden = sentence === '';
     setText(this._empty, sentence);
-    this._toolbar.element.hidden = this._cards.size === 0;
+    // Its place is kept: what comes below must not move when it appears.
+    this._toolbar.element.style.visibility = this._cards.size === 0 ? 'hidden' : '';
   }
-}
-
-/** Make the children exactly these without taking out those that stay: their plots would lose the pointer. */
-function keepChildren(parent, wanted) {
-  const keep = new Set(wanted);
-  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
-  wanted.forEach((child, position) => {
-    if (parent.children[position] !== child) parent.insertBefore(child, parent.children[position] ?? null);
-  });
 }

@@ -101,3 +101,12 @@ export function toggle(text, title, pressed, onChange) {
   });
   return button;
 }
+
+/** Make the children exactly these without taking out those that stay: what is inside would lose the pointer. */
+export function keepChildren(parent, wanted) {
+  const keep = new Set(wanted);
+  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  wanted.forEach((child, position) => {
+    if (parent.children[position] !== child) parent.insertBefore(child, parent.children[position] ?? null);
+  });
+}

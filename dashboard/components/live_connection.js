@@ -45,6 +45,12 @@ export class LiveConnection {
     this.runId = runId;
     this.users = 0;
     this.store = new SeriesStore();
+    /** @type {Map<string, string>} where each series of the run comes from, by its name, loaded or not */
+    this.sources = new Map();
+    /** What a part of the page wants to find again when it comes back: zooms, folds. @type {Map<string, any>} */
+    this.kept = new Map();
+    /** @type {Map<object, Iterable<string>>} */
+    this._wants = new Map();
     /** @type {any} the run as GET /api/runs/{id} has it */
     this.run = null;
     /** @type {Status} */
@@ -68,7 +74,7 @@ export class LiveConnection {
   }
 
   /**
-   * @param {'run'|'series'|'log'|'checkpoints'|'history'|'deleted'|'status'} kind
+   * @param {'run'|'names'|'series'|'log'|'checkpoints'|'history'|'deleted'|'status'} kind
    * @param {(message: any) => void} listener
    * @returns {() => void} ends it
    */
@@ -82,6 +88,22 @@ export class LiveConnection {
   followLog(choice) {
     this._logs = choice;
     this._subscribe(null);
+  }
+
+  /**
+   * Choose the series whose points a part of the page shows; no others are loaded.
+   * @param {object} part
+   * @param {Iterable<string>} names
+   */
+  want(part, names) {
+    this._wants.set(part, [...names]);
+    this._wantSoon ??= Promise.resolve().then(() => this._wantNow());
+  }
+
+  /** The part has gone. @param {object} part */
+  forget(part) {
+    this._wants.delete(part);
+    this._wantSoon ??= Promise.resolve().then(() => this._wantNow());
   }
 
   release() {
@@ -109,8 +131,26 @@ export class LiveConnection {
 
   /** @param {Record<string, number>|null} since only a connection's first subscription says it */
   _subscribe(since) {
-    if (this._socket?.readyState !== WebSocket.OPEN) return;
-    this._socket.send(JSON.stringify({ type: 'subscribe', since, logs: this._logs }));
+    this._asked = this._wanted();
+    this._send({ type: 'subscribe', since, logs: this._logs, series: this._asked });
+  }
+
+  _wanted() {
+    return [...new Set([...this._wants.values()].flatMap((names) => [...names]))].sort();
+  }
+
+  /** Of what is wanted again, only what has come meanwhile. */
+  _wantNow() {
+    this._wantSoon = undefined;
+    const wanted = this._wanted();
+    if (!this._asked || JSON.stringify(wanted) === JSON.stringify(this._asked)) return;
+    const fresh = wanted.filter((name) => !this._asked.includes(name));
+    this._asked = wanted;
+    this._send({ type: 'want', since: this.store.seen(fresh), series: wanted });
+  }
+
+  _send(message) {
+    if (this._socket?.readyState === WebSocket.OPEN) this._socket.send(JSON.stringify(message));
   }
 
   _received(message) {
@@ -121,7 +161,10 @@ export class LiveConnection {
       for (const name of FIGURES) this.run[name] = fromJson(this.run[name]);
       if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
       this._tell('run', this.run);
+    } else if (message.type === 'names') {
+      this._name(Object.entries(message.series));
     } else if (message.type === 'series') {
+      this._name(Object.entries(message.series).map(([name, { source }]) => [name, source ?? 'events']));
       this._tell('series', this.store.apply(message.series));
     } else if (message.type === 'resync') {
       // The server dropped messages for us: what we have may have holes, so everything comes anew.
@@ -129,6 +172,12 @@ export class LiveConnection {
     } else {
       this._tell(message.type, message);
     }
+  }
+
+  _name(sources) {
+    const before = this.sources.size;
+    for (const [name, source] of sources) this.sources.set(name, source);
+    if (this.sources.size > before) this._tell('names', null);
   }
 
   _closed(code) {

@@ -6,6 +6,8 @@ import { mountOnce } from './mounting.js';
 import { STATUS_TEXT } from './waiting.js';
 import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from './numbers.js';
 
+/** Series whose newest values the figures show. */
+const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const SILENT_AFTER_S = 10;
 const SHOWN_EVERY_MS = 100;
@@ -17,6 +19,7 @@ class RunHeader {
   /** @param {import('./mounting.js').Component} component */
   constructor(component) {
     this._connection = connect(component.data.run_id);
+    this._connection.want(this, SHOWN);
     this._build(component.data.name ?? '');
     component.parentElement.append(this._root);
     this._endings = [
@@ -39,6 +42,7 @@ class RunHeader {
     for (const end of this._endings) end();
     clearTimeout(this._timer);
     this._root.remove();
+    this._connection.forget(this);
     this._connection.release();
   }
 

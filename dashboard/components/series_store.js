@@ -108,12 +108,16 @@ export class SeriesStore {
     return new Set(Object.keys(message));
   }
 
-  /** What was seen last, for the server to go on from: wall times by attempt, source and tag; null for nothing. */
-  seen() {
+  /**
+   * What was seen last, for the server to go on from: wall times by attempt, source and tag; null for nothing.
+   * @param {string[]|null} [names] of these series only
+   */
+  seen(names = null) {
     if (!this.series.size) return null;
     /** @type {Record<string, number>} */
     const seen = {};
     for (const { name, source, attempts } of this.series.values()) {
+      if (names && !names.includes(name)) continue;
       for (const [attempt, columns] of attempts) {
         if (columns.lastWall !== null) seen[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
         this._resumed.add(`${attempt}:${name}`);

@@ -93,13 +93,41 @@ def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServe
     )  # fmt: skip
     server.picture += [series(name, falling(5)) for name in names]
     page = show()
-    expect(card(page, "probe/rank1/step_time_s")).to_be_visible()
-    titles = ["Loss", "Samples/s", "Learning rate", "Accuracy", "Gradient norm", "Step time", "aardvark",
-              "zebra", "bits", "Step time"]  # fmt: skip
+    expect(card(page, "train/loss")).to_be_visible()
+    titles = ["Loss", "Samples/s", "Learning rate", "Gradient norm", "Step time", "aardvark", "zebra", "Accuracy",
+              "bits", "Step time"]  # fmt: skip
     expect(page.locator(".card .title")).to_have_text(titles)
     expect(card(page, "train/loss").locator(".chip")).to_contain_text(["train", "val"])
-    expect(page.locator("summary")).to_have_text(["Read from the output", "Ranks, as the probe sees them"])
-    expect(page.locator("details[open] summary")).to_have_text("Ranks, as the probe sees them")
+    groups = ["Training7", "Validation1", "Read from the output1", "Ranks, as the probe sees them1"]
+    expect(page.locator("summary")).to_have_text(groups)
+
+
+def test_of_many_charts_only_the_first_group_is_open_until_a_person_opens_another(
+    server: FakeServer, show: Show
+) -> None:
+    names = {f"{prefix}/{i}": "events" for prefix in ("train", "debug") for i in range(5)}
+    server.picture.append({"type": "names", "series": names})
+    page = show()
+    opened = page.locator("details[open] summary")
+    expect(opened).to_have_text(["Training5"])
+    asked = server.wait_said(lambda message: len(message.get("series") or ()) == 5)
+    assert {name.partition("/")[0] for name in asked["series"]} == {"train"}
+    page.get_by_text("debug/", exact=True).click()
+    server.wait_said(lambda message: len(message.get("series") or ()) == 10)
+    server.send(series("val/accuracy", falling(5)))
+    expect(page.locator("summary")).to_have_text(["Training5", "Validation1", "debug/5"])
+    expect(opened).to_have_text(["Training5", "debug/5"])
+
+
+def test_few_charts_stand_open_and_what_the_probe_saw_gives_way_to_what_is_logged(
+    server: FakeServer, show: Show
+) -> None:
+    server.picture.append(series("probe/rank0/step_time_s", falling(5)))
+    page = show()
+    opened = page.locator("details[open] summary")
+    expect(opened).to_have_text(["Ranks, as the probe sees them1"])
+    server.send(series("train/loss", falling(5)), series("debug/x", falling(5)))
+    expect(opened).to_have_text(["Training1", "debug/1"])
 
 
 def test_a_zoom_survives_new_points_and_is_undone_by_a_double_click(server: FakeServer, show: Show) -> None:
@@ -144,7 +172,7 @@ def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: Fak
     expect(page.locator(".live")).to_have_text("Reconnecting…")
     expect(card(page, "train/loss").locator("canvas")).to_be_visible()
     server.is_down = False
-    said = server.wait_said(lambda message: message["since"] is not None)
+    said = server.wait_said(lambda message: message["type"] == "subscribe" and message["since"] is not None)
     assert said["since"]["1:events:train/loss"] == falling(100)[-1][2]
     # The server may repeat what is known; it is drawn once.
     server.send(run_view(), series("train/loss", [*falling(100)[-2:], [100, 0.5, WALL + 99]], reset=False))

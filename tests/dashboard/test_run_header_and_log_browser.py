@@ -191,5 +191,5 @@ def test_another_rank_and_stream_are_asked_for_and_lines_searched(server: FakeSe
 def test_a_failed_run_opens_at_the_failing_ranks_own_words(server: FakeServer, show: Show) -> None:
     server.picture = [run_view(state="failed", message="Rank 2 raised ValueError.", error={"rank": 2})]
     show("log_view")
-    said = server.wait_said(lambda message: (message["logs"] or {}).get("rank") == 2)
+    said = server.wait_said(lambda message: (message.get("logs") or {}).get("rank") == 2)
     assert said["logs"]["stream"] == "err"

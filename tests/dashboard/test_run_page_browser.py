@@ -9,6 +9,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from dashboard.deltas import series_message
+from db import progress, queries
+from db.models import Series
+from db.states import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.end_to_end.browsers import CHROMIUM, chromium
@@ -27,6 +31,15 @@ new PerformanceObserver((list) => {
     }
 }).observe({type: 'layout-shift', buffered: true});
 """
+NAMES = [
+    "train/loss",
+    "train/samples_per_s",
+    "train/lr",
+    "train/grad_norm",
+    "val/loss",
+    "val/accuracy",
+    "debug/a",
+]
 MOST_SHIFT = 0.05
 """Of the cumulative layout shift: a page that is steadier than this looks steady."""
 
@@ -103,3 +116,69 @@ def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(context, dashb
     expect(page.get_by_text("running: all ranks exist")).to_be_visible()
     page.go_back()
     expect(page.locator(".log-view")).to_be_visible()
+
+
+def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(context, dashboard) -> None:
+    _, seeded = dashboard
+    log(seeded, "gpt wide, long warm-up", {f"debug/{i}": [(1, 0.5, 1.0), (2, 0.25, 2.0)] for i in range(20)})
+    page = shown(context, dashboard, "gpt wide, long warm-up")
+    expect(page.locator('.card[data-series="train/lr"] canvas')).to_be_visible()
+    assert not any(name.startswith("debug/") for name in loaded(page))
+    page.get_by_text("debug/", exact=True).click()
+    card = page.locator('.card[data-series="debug/7"]')
+    card.scroll_into_view_if_needed()  # what is not seen is not drawn
+    expect(card.locator(".value")).to_have_text("0.25")
+    page.get_by_role("tab", name="Spec").click()
+    expect(page.get_by_text("Everything else as the recipe")).to_be_visible()
+    log(seeded, "gpt wide, long warm-up", {"debug/7": [(3, 0.125, 3.0)]})
+    page.get_by_role("tab", name="Charts").click()
+    card.scroll_into_view_if_needed()
+    expect(card.locator(".value")).to_have_text("0.125")
+
+
+def test_a_page_stays_where_it_is_while_its_run_trains(context, dashboard) -> None:
+    served, seeded = dashboard
+    page = shown(context, dashboard, "just launched")
+    expect(page.locator(".charts .empty")).to_be_visible()
+    seeded.start("just launched", 2)
+    log(
+        seeded,
+        "just launched",
+        {"rank0/step_time_s": [(1, 0.5, 1.0)], "samples_per_s": [(1, 5.0, 1.0)]},
+        "probe",
+    )
+    served.service.run_changed(seeded.runs["just launched"])
+    page.reload()
+    expect(page.locator(".card").first).to_be_visible()
+    for step in range(1, 9):
+        points = {name: [(step, 1.0 / step, float(step))] for name in NAMES[: 3 + step // 2]}
+        log(seeded, "just launched", points, start=step - 1, served=served)
+        expect(page.locator(".figure").first).to_contain_text(str(step))
+    expect(page.locator('.card[data-series~="train/lr"] canvas')).to_be_visible()
+    assert shift(page) < MOST_SHIFT
+
+
+def log(
+    seeded: Seed,
+    label: str,
+    series: dict[str, list[Point]],
+    source: str = "events",
+    start: int = 0,
+    served: Browsed | None = None,
+) -> None:
+    """New points of a run, told to those who look at it."""
+    attempt = queries.attempts(seeded.store, seeded.runs[label])[-1]
+    node_id = seeded._node_of(label)
+    path = f"{source} {','.join(series)}"[:200] if served is None else source
+    batch = PointBatch(path=path, generation=0, start=start, end=start + 1, source=source, series=series)
+    arrival = progress.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
+    if served is not None:
+        rows = [(Series(tag=t, source=source, node_rank=0), p) for t, p in arrival.series.items()]
+        served.service.hub.publish(arrival.run_id, series_message(arrival.attempt, rows))
+
+
+def loaded(page: Page) -> list[str]:
+    """The series of which the browser has points."""
+    return list(
+        page.evaluate("[...[...window[Symbol.for('rankzero.live')].values()][0].store.series.keys()]")
+    )
