@@ -84,6 +84,22 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except typer.TyperException as error:
         return tell_wrong_usage(error)
+    except UnicodeEncodeError:
+        return tell_not_text(arguments)
+
+
+def tell_not_text(arguments: Sequence[str]) -> int:
+    """Name the argument that is not UTF-8; raises again what no argument is to blame for."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(argument)[:60]
+            warn(
+                f"The argument {shown!r} is not UTF-8 text, and a dashboard takes no other: write it in UTF-8."
+            )
+            return 2
+    raise
 
 
 def tell_wrong_usage(error: typer.TyperException) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.plain_pages import PLAIN_POLICY
 from dashboard.refusals import Rejection
 
+log = logging.getLogger("rankzero")
 KIB, MIB = 1024, 1024 * 1024
 PAGE_POLICY = "; ".join(
     (
@@ -66,6 +70,28 @@ class SecurityHeaders:
 
 def _policy(path: str, status: int) -> str:
     return PLAIN_POLICY if path == "/login" or status == 401 else PAGE_POLICY
+
+
+class Departures:
+    """Ends quietly what was done for somebody who has gone in the midst of a request: it is no mistake of ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        try:
+            await self.app(scope, receive, send)
+        except Exception as error:
+            if not _has_gone(error):
+                raise
+            log.debug("%s %s: its sender has gone", scope.get("method"), scope["path"])
+
+
+def _has_gone(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ClientDisconnect):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 class BodyLimits:

@@ -42,6 +42,11 @@ _RULES = {
     "literal_error": "must be one of {expected}",
 }
 
+_OF_STATUS = {
+    "Not Found": "There is no such address; /api/docs lists those of the API.",
+    "Method Not Allowed": "This address does not take that method; /api/docs lists what each takes.",
+}
+
 
 class Rejection(HTTPException):
     """An answer with a status, the field it is about, and one sentence."""
@@ -99,6 +104,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DBAPIError, _store)
     app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(OSError, _disk)
+    app.add_exception_handler(OverflowError, _too_large)
 
 
 def _invalid(_request: Request, error: Exception) -> Response:
@@ -108,7 +114,8 @@ def _invalid(_request: Request, error: Exception) -> Response:
 
 def _http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    content = {**error_body(getattr(error, "field", None), str(error.detail)), **getattr(error, "extra", {})}
+    message = _OF_STATUS.get(str(error.detail), str(error.detail))
+    content = {**error_body(getattr(error, "field", None), message), **getattr(error, "extra", {})}
     return JSONResponse(content, error.status_code, headers=error.headers)
 
 
@@ -122,6 +129,13 @@ def _store(_request: Request, error: Exception) -> Response:
     if isinstance(error, DataError):
         return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
     raise error
+
+
+def _too_large(_request: Request, error: Exception) -> Response:
+    """A number of an address; those of bodies are looked at when they are read."""
+    if "SQLite" not in str(error):
+        raise error
+    return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
 
 
 def _busy(_request: Request, _error: Exception) -> Response:

@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import Router
 
 from dashboard import headers, refusals, service
 from dashboard.access import TokenUnusable, write_private
@@ -54,11 +55,13 @@ from dashboard.login import Login
 from dashboard.service import Service
 from dashboard.sessions import Sessions
 from dashboard.settings import Settings
+from dashboard.slow_connections import ImpatientProtocol
 from dashboard.storage.places import StorageUnusable
-from dashboard.streamlit_app import pages
+from dashboard.streamlit_app import WithoutApi, pages
 from dashboard.tensorboard import TensorBoards
 from db import join_tokens
 from db.engine import StoreGone, StoreUnusable
+from db.log_lines import log_to_stderr
 
 log = logging.getLogger("rankzero")
 TICK_S = 1.0
@@ -117,7 +120,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.add_route("/assets/{name}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     _protect(app, shared)
     if ui is not None:
-        Front(EntryPage(assets), ui).install(app)
+        Front(EntryPage(assets), WithoutApi(ui, Router(list(app.router.routes)))).install(app)
     return app
 
 
@@ -246,7 +249,8 @@ def _protect(app: FastAPI, shared: Service) -> None:
         allowed_hosts=shared.settings.allowed_hosts,
         now=shared.clock,
     )
-    app.add_middleware(headers.SecurityHeaders)  # added last: outermost
+    app.add_middleware(headers.SecurityHeaders)
+    app.add_middleware(headers.Departures)  # added last: outermost
 
 
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -255,6 +259,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
+        http=ImpatientProtocol,
         workers=1,
         log_config=None,
         log_level="warning",
@@ -290,9 +295,7 @@ def most_connections() -> int:
 
 
 def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    log_to_stderr(logging.WARNING, "%(asctime)s %(levelname)s %(message)s")
     log.setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 

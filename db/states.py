@@ -5,7 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+"""What the store can keep."""
+Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 from db.protocol import PROTOCOL
 
@@ -226,7 +230,7 @@ class Stacks(BaseModel):
     """Innermost frame first; empty where a rank could not be asked."""
 
 
-Point = tuple[int, Annotated[float, Field(allow_inf_nan=True)], float]
+Point = tuple[Integer, Annotated[float, Field(allow_inf_nan=True)], float]
 """(step, value, wall time in seconds since the epoch)."""
 
 
@@ -237,11 +241,18 @@ class PointBatch(BaseModel):
 
     path: str
     """Relative to the attempt's directory on the node."""
-    generation: int = Field(ge=0)
-    start: int = Field(ge=0)
-    end: int = Field(ge=0)
+    generation: Size
+    start: Size
+    end: Size
     source: Literal["events", "printed", "probe"] = "events"
     series: dict[str, list[Point]]
+
+    @field_validator("end")
+    @classmethod
+    def _ends_behind_its_start(cls, end: int, given: ValidationInfo) -> int:
+        if end < given.data.get("start", 0):
+            raise ValueError(f"must be at least start, {given.data['start']}, got {end}")
+        return end
 
 
 class Device(BaseModel):
@@ -275,10 +286,10 @@ class NodeLoad(BaseModel):
     """A sample of a node's load, sent every few seconds."""
 
     cpu_percent: float = 0.0
-    memory_used_bytes: int = 0
-    memory_total_bytes: int = 0
-    disk_free_bytes: int = 0
-    disk_total_bytes: int = 0
+    memory_used_bytes: Integer = 0
+    memory_total_bytes: Integer = 0
+    disk_free_bytes: Integer = 0
+    disk_total_bytes: Integer = 0
     gpus: list[dict[str, Any]] = []
     """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
     that is not ours compute there? Empty on a CPU node."""

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from db import protocol
+from db.log_lines import log_to_stderr, one_line
 from db.states import Device, NodeFacts
 from worker import hardware, processes
 from worker.checks import Checks
@@ -47,13 +48,13 @@ ENDED_AFTER_S = 20.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`rankzero worker`: serve the server until SIGTERM; the exit code."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    log_to_stderr(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options = parser().parse_args(argv)
     try:
         return Worker(options).run()
     except CannotRun as error:
-        print(f"rankzero worker: {error}", file=sys.stderr)
+        print(f"rankzero worker: {one_line(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.checkpoint_form import Form
 from dashboard.documents import answer
 from dashboard.downloads import CheckpointResponse
@@ -22,7 +23,7 @@ from dashboard.storage.place import Via
 from db import queries
 from db.models import Checkpoint
 
-router = APIRouter(prefix="/api", tags=["checkpoints"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
 """A rewrite that takes longer is asked for again: no proxy must break the connection meanwhile."""
 LONGEST_NOTE = 4000

@@ -10,12 +10,13 @@ import time
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from dashboard.api.reading import JsonRoute
 from dashboard.cluster import picture
 from dashboard.documents import document, json_text
 from dashboard.service import Service
 from db.occupants import occupants
 
-router = APIRouter(prefix="/api", tags=["nodes"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 KEPT_S = 1.0
 SHARE = 0.05
 """Of one core, for drawing: the picture of thousands of nodes is kept longer."""

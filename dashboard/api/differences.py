@@ -13,11 +13,12 @@ from starlette.responses import Response
 
 from dashboard import comparing
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.service import Service
 from dashboard.snapshots.differences import FileChange
 
-router = APIRouter(prefix="/api", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 
 
 @router.get("/runs/{run_id}/diff")

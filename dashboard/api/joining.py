@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer, document
 from dashboard.joining import how_to_join
 
-router = APIRouter(prefix="/api/join-tokens", tags=["nodes"])
+router = APIRouter(route_class=JsonRoute, prefix="/api/join-tokens", tags=["nodes"])
 
 
 class Making(BaseModel):

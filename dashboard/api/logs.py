@@ -10,11 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.logs import LogFile, Stream, check_rank, find_log
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 
-router = APIRouter(prefix="/api", tags=["logs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
 NEWS = {"log", "run", "deleted"}
 

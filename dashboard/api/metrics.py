@@ -11,15 +11,18 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import json_text
 from db import queries
 from db.curves import to_json_number, to_json_points
 from db.views import SeriesView
 
-router = APIRouter(prefix="/api", tags=["metrics"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
 Source = Literal["events", "printed", "probe", "all"]
 Names = Annotated[list[str] | None, Query(description="Only these series.")]
 POINTS_A_PIECE = 5000
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a cell begins with that a spreadsheet would carry out (OWASP, CSV injection)."""
 """Long answers are made piece by piece, so that neither memory nor other requests suffer."""
 
 
@@ -68,9 +71,11 @@ def _csv(found: dict[str, SeriesView]) -> Iterator[str]:
                 text = io.StringIO()
                 writer = csv.writer(text)
                 for step, value, wall in segment.points[start : start + POINTS_A_PIECE]:
-                    writer.writerow((_encodable(name), segment.attempt, step, to_json_number(value), wall))
+                    writer.writerow((_cell(name), segment.attempt, step, to_json_number(value), wall))
                 yield text.getvalue()
 
 
-def _encodable(name: str) -> str:
-    return name.encode(errors="replace").decode()
+def _cell(name: str) -> str:
+    """A text that no spreadsheet takes for a formula, whoever named the series."""
+    text = name.encode(errors="replace").decode()
+    return f"'{text}" if text.startswith(FORMULAS) else text

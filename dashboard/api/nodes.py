@@ -6,9 +6,10 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 
-router = APIRouter(prefix="/api", tags=["nodes"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 
 
 @router.get("/nodes")

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 
-router = APIRouter(prefix="/api", tags=["nodes"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["nodes"])
 Nodes = Annotated[
     list[Annotated[str, Body(max_length=200)]] | None,
     Body(max_length=4096, description="Names or ids; by default all nodes that are alive."),

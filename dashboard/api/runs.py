@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dashboard import preview as previews
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer, document
 from dashboard.remedies import launch_path, remedy_of, with_next_step
 from db import findings as db_findings
@@ -19,7 +20,7 @@ from db.spec import RunSpec
 from db.spec_size import check_size
 from db.states import State
 
-router = APIRouter(prefix="/api", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 States = Annotated[list[State] | None, Query(description="Only runs in these states.")]
 Like = Annotated[
     str | None,

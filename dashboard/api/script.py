@@ -9,12 +9,13 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from dashboard import cautions
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.refusals import Rejection, describe
 from dashboard.scripts.source import Unreadable
 from db.spec import RunSpec
 
-router = APIRouter(prefix="/api", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 
 
 @router.get("/script")

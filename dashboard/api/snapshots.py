@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService, TheThreads, Threads
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.downloads import SnapshotResponse
 from dashboard.refusals import Rejection
@@ -20,7 +21,7 @@ from dashboard.snapshots.packing import MOST_FILES
 from dashboard.snapshots.refusal import CodeRefused
 from db.snapshots import SnapshotView
 
-router = APIRouter(prefix="/api", tags=["snapshots"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
 PIECE_BYTES = 1024 * 1024
 OVERHEAD_BYTES = 2 * MOST_FILES * 2048
 """What an archive may be larger than the files in it."""

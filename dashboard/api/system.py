@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from dashboard import preview
 from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.refusals import Rejection
 
-router = APIRouter(prefix="/api", tags=["system"])
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["system"])
 
 
 @router.get("/health", include_in_schema=True)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheAsking, TheNode, TheService, TheThreads, Threads, node_of
+from dashboard.api.reading import JsonRoute
 from dashboard.deltas import series_message
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
@@ -22,7 +23,7 @@ from db.nodes import Claim
 from db.progress import Arrival
 from db.states import CheckAnswer, Findings, JobReport, NodeFacts, NodeLoad, PartReport, PointBatch, Stacks
 
-router = APIRouter(prefix="/api/worker", tags=["workers"])
+router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 PART = "/attempts/{fence}/parts/{node_rank}"
 LONGEST_WAIT_S = 60.0
 

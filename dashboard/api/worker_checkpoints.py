@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dashboard.api.context import CheckpointThreads, TheNode, TheService, Threads
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.refusals import Rejection
 from dashboard.service import Service
@@ -24,7 +25,7 @@ from db.models import Checkpoint
 from db.states import CheckpointOffer
 
 log = logging.getLogger("rankzero")
-router = APIRouter(prefix="/api/worker", tags=["workers"])
+router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 MOST_PARTS = 10_000
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Offset = Annotated[int, Query(ge=0, le=2**62)]

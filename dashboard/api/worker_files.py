@@ -9,13 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheNode, TheService, TheThreads
+from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.downloads import SnapshotResponse
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 from db import progress, queries
 
-router = APIRouter(prefix="/api/worker", tags=["workers"])
+router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 FILES = "/attempts/{fence}/parts/{node_rank}/files"
 Path_ = Annotated[str, Query(min_length=1, max_length=4096)]
 Generation = Annotated[int, Query(ge=0, le=2**31)]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
 
 from dashboard.client import CommandFailed, Server, ServerAway
 from dashboard.commands.options import Data, Json, RunId, run_path, server_at
-from dashboard.commands.printing import print_json, print_table, say, warn
+from dashboard.commands.printing import print_json, print_table, printable, say, warn
 from dashboard.commands.runs import figure
+from dashboard.commands.terminal import RESET, TerminalText
 from dashboard.views import formats
 
 RETRY_S = 1.0
@@ -59,7 +61,7 @@ def print_points(series: dict[str, Any]) -> None:
     for tag, points in series.items():
         say(f"# {tag}: step, value, seconds since the epoch")
         for step, value, wall in points:
-            print(step, value, wall, sep="\t")
+            print(printable(step), printable(value), printable(wall), sep="\t")
 
 
 def logs(
@@ -68,21 +70,50 @@ def logs(
     stream: Annotated[Literal["out", "err"], typer.Option(help="Standard output or error.")] = "out",
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default="latest")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Every byte also to a terminal, whatever it does to it.")
+    ] = False,
     data: Data = None,
 ) -> None:
-    """Print a rank's log, byte for byte."""
+    """Print a rank's log: to a terminal its text and colours, to a file or program byte for byte."""
     if rank != "launcher" and not rank.isdecimal():
         raise CommandFailed(f"--rank must be a number from 0 or `launcher`, got {rank!r}.", 2)
-    reader = LogReader(server_at(data), run_path(run, "logs"), rank, stream, attempt)
-    while not reader.read(follow):
-        time.sleep(RETRY_S)
+    write = write_bytes if raw or not sys.stdout.isatty() else TerminalWriter()
+    reader = LogReader(server_at(data), run_path(run, "logs"), rank, stream, attempt, write)
+    try:
+        while not reader.read(follow):
+            time.sleep(RETRY_S)
+    finally:
+        write(b"")
+
+
+def write_bytes(piece: bytes) -> None:
+    """To stdout as they are, at once."""
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+class TerminalWriter:
+    """Writes to a terminal what it may be shown; an empty piece is the end, where its own colours come back."""
+
+    def __init__(self) -> None:
+        self._text = TerminalText()
+
+    def __call__(self, piece: bytes) -> None:
+        """Write the next bytes."""
+        shown = self._text.feed(piece, is_last=not piece)
+        shown += RESET if not piece and self._text.is_coloured else ""
+        write_bytes(shown.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
 class LogReader:
     """Copies a log to stdout; knows how far it came, so that a broken connection costs nothing."""
 
-    def __init__(self, server: Server, path: str, rank: str, stream: str, attempt: int | None) -> None:
-        self._server, self._path = server, path
+    def __init__(
+        self, server: Server, path: str, rank: str, stream: str, attempt: int | None,
+        write: Callable[[bytes], None],
+    ) -> None:  # fmt: skip
+        self._server, self._path, self._write = server, path, write
         self._which: dict[str, Any] = {"rank": rank, "stream": stream, "attempt": attempt}
         self._offset: int | None = None
         self._told = False
@@ -110,6 +141,5 @@ class LogReader:
                 self._offset = int(answer.headers.get("X-Rankzero-Offset", 0))
             self._told = False
             for piece in answer.iter_raw():
-                sys.stdout.buffer.write(piece)
-                sys.stdout.buffer.flush()
+                self._write(piece)
                 self._offset += len(piece)

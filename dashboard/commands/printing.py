@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,8 +18,27 @@ def print_json(document: Any) -> None:
 
 
 def printable(value: object) -> str:
-    """The text with control characters, direction marks and lone surrogates written out, like \\x1b."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    """The text with control characters, direction marks and lone surrogates written out, like \\x1b.
+
+    So is what the terminal's encoding does not have, but for blanks of any width: there these are plain ones."""
+    return "".join(map(_printable, str(value)))
+
+
+def _printable(character: str) -> str:
+    if character.isascii() and character.isprintable():
+        return character
+    is_blank = unicodedata.category(character) == "Zs"
+    if (character.isprintable() or is_blank) and _has(character):
+        return character
+    return " " if is_blank else character.encode("unicode_escape").decode()
+
+
+def _has(character: str) -> bool:
+    try:
+        character.encode(sys.stdout.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def say(sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv as csv_module
 import threading
 import time
 from pathlib import Path
@@ -85,6 +86,17 @@ def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeN
         "train/loss,1,2,NaN,2.0",
         "train/loss,1,3,-Infinity,3.0",
     ]
+
+
+def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    names = ["=1+1", "+a", "-a", "@a", "\tb", 'plain, "quoted"']
+    node.log_points(node.part(), 0, **{name: [(1, -0.5, 100.0)] for name in names})
+    rows = list(csv_module.reader(dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()))[
+        1:
+    ]
+    assert {row[0] for row in rows} == {*(f"'{name}" for name in names[:-1]), names[-1]}
+    assert {row[3] for row in rows} == {"-0.5"}
 
 
 def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from db import protocol
+from db.log_lines import log_to_stderr
 from db.states import NodeFacts
 from worker import hardware, processes
 from worker.client import Client, Ended, Refused, Registration, ServerAway, Unauthorized
@@ -36,7 +37,7 @@ SHORT_PAUSE_S = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`rankzero gateway`: serve the server until SIGTERM; the exit code."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    log_to_stderr(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options = _parser().parse_args(argv)
     try:

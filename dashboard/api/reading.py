@@ -1,0 +1,62 @@
+"""Bodies in JSON, read once for all routes: text is Unicode, and whole numbers have at most 64 bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.refusals import Rejection
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+class JsonRoute(APIRoute):
+    """A route whose JSON body holds nothing that the store cannot keep."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, given requests that are read strictly."""
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        """The body. Raises JSONDecodeError, Rejection."""
+        if not hasattr(self, "_read"):
+            self._read = read(await self.body())
+        return self._read
+
+
+def read(body: bytes) -> Any:
+    """A JSON document. Raises JSONDecodeError (also for unpaired surrogates), Rejection."""
+    try:
+        document = from_json(body)
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from error
+    if (place := _beyond_64_bits(document)) is not None:
+        named = ".".join(place) or "The body"
+        raise Rejection(422, f"{named} must be a number of at most 64 bits.", place[0] if place else None)
+    return document
+
+
+def _beyond_64_bits(document: Any) -> list[str] | None:
+    """The names that lead to the first number that is too large."""
+    left: list[tuple[list[str], Any]] = [([], document)]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, int) and not LEAST <= value <= MOST:
+            return place
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            left += [([*place, str(name)], item) for name, item in items]
+    return None
