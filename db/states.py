@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from db.protocol import PROTOCOL
+
 Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """What the store can keep."""
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
-
-from db.protocol import PROTOCOL
 
 
 class State(StrEnum):
