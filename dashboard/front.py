@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.entry_page import TITLES, EntryPage
@@ -29,13 +30,16 @@ class Front:
             app.add_route(path, self._show, methods=["GET", "HEAD"], include_in_schema=False)
         for path in MOVED:
             app.add_route(path, _lead_on, methods=["GET", "HEAD"], include_in_schema=False)
+        self._api = Router(list(app.router.routes))
         app.mount("/", self._rest)
 
     async def _show(self, request: Request) -> Response:
         return HTMLResponse(self._entry.html(request.url.path), headers={"Cache-Control": "no-cache"})
 
     async def _rest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(STREAMLITS_OWN):
+        if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 where another method is known
+            await self._api(scope, receive, send)
+        elif scope["type"] != "http" or scope["path"].startswith(STREAMLITS_OWN):
             await self._streamlit(scope, receive, send)
         else:
             await _nothing_here(Request(scope))(scope, receive, send)
@@ -49,7 +53,7 @@ def _nothing_here(request: Request) -> Response:
     path = request.url.path
     if path.rstrip("/") in TITLES.keys() | MOVED.keys():
         return _redirect(request, path.rstrip("/"))
-    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+    if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse(error_body(None, f"There is nothing at {path}."), 404)
     headers = {"Content-Security-Policy": PLAIN_POLICY, "Cache-Control": "no-store"}
     return HTMLResponse(not_found_page(path), 404, headers)

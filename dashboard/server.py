@@ -20,7 +20,6 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
-from starlette.routing import Router
 
 from dashboard import headers, refusals, service
 from dashboard.access import TokenUnusable, write_private
@@ -57,7 +56,7 @@ from dashboard.sessions import Sessions
 from dashboard.settings import Settings
 from dashboard.slow_connections import ImpatientProtocol
 from dashboard.storage.places import StorageUnusable
-from dashboard.streamlit_app import WithoutApi, pages
+from dashboard.streamlit_app import pages
 from dashboard.tensorboard import TensorBoards
 from db import join_tokens
 from db.engine import StoreGone, StoreUnusable
@@ -120,7 +119,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.add_route("/assets/{name}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     _protect(app, shared)
     if ui is not None:
-        Front(EntryPage(assets), WithoutApi(ui, Router(list(app.router.routes)))).install(app)
+        Front(EntryPage(assets), ui).install(app)
     return app
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
-from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 HERE = Path(__file__).parent
@@ -21,18 +20,6 @@ def pages(host: str, port: int) -> st.App:
     """The pages; enter `.lifespan()` before the first request."""
     bootstrap.load_config_options({**_theme(), **_options(host, port)})
     return st.App(SCRIPT)
-
-
-class WithoutApi:
-    """The pages, which know an answer to every address, but for those of the API: there it is 404 or 405 in JSON."""
-
-    def __init__(self, pages: ASGIApp, api: ASGIApp) -> None:
-        self._pages, self._api = pages, api
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to who must answer it."""
-        is_api = scope["type"] != "lifespan" and (scope["path"] + "/").startswith("/api/")
-        await (self._api if is_api else self._pages)(scope, receive, send)
 
 
 def _options(host: str, port: int) -> dict[str, Any]:

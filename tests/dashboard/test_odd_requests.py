@@ -171,7 +171,7 @@ def test_unknown_addresses_of_the_api_are_404_in_json_also_behind_the_pages(tmp_
         wrong = http.put("/api/runs")
         assert wrong.status_code == 405 and "GET" in wrong.headers["allow"] and wrong.json()["detail"]
         assert "text/html" in http.get("/").headers["content-type"]
-        assert http.get("/apiary").status_code == 200
+        assert http.get("/apiary").status_code == 404
 
 
 # -- senders who go, and senders who do not come on ----------------------------------------------
