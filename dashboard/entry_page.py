@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from html import escape
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 import streamlit
@@ -45,7 +46,9 @@ class EntryPage:
 
     def __init__(self, assets: Assets) -> None:
         self._start = assets.url("start.js")
-        self._scripts, self._styles = _streamlits_own(_SHIPPED.read_text(encoding="utf-8"))
+        self._scripts, styles = _streamlits_own(_SHIPPED.read_text(encoding="utf-8"))
+        ours = files("dashboard.components").joinpath("pages.css").read_text(encoding="utf-8")
+        self._styles = f"{styles}\n<style>{ours}</style>"
 
     def html(self, path: str) -> str:
         """The page at one of the known addresses."""

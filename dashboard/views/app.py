@@ -9,7 +9,6 @@ from dashboard.views import launch, memory, navigation, style
 
 chosen = st.navigation(list(navigation.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
-style.apply()
 navigation.bar()
 if chosen.title in navigation.HEADED_BY_BAR:
     style.hidden_title(chosen.title)

@@ -33,53 +33,6 @@ STATE_PILLS = {
 }
 """Backgrounds of the states in tables: half transparent, so that they suit light and dark."""
 
-_STYLE = """<style>
-footer, [data-testid="stStatusWidget"] {display: none}
-.stApp [data-stale="true"] {opacity: 1}
-[data-testid="stHeader"] {display: none}
-[data-testid="stElementContainer"]:has(h1.hidden) {position: absolute}
-h1.hidden {position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%)}
-[data-testid="stMainBlockContainer"] {padding: 4.5rem 1.75rem 3rem}
-[data-testid="stLayoutWrapper"]:has(> .st-key-bar) {position: absolute}
-.st-key-bar {position: fixed; inset: 0 0 auto 0; height: 3.25rem; padding: 0 1.75rem; z-index: 95; flex-wrap: nowrap;
- background: var(--page); border-bottom: 1px solid var(--line)}
-.st-key-bar .logo {display: flex; align-items: center; gap: .4rem; margin-right: .5rem; font-size: 1.1rem;
- font-weight: 650; color: var(--accent)}
-.st-key-bar [data-testid="stElementContainer"]:last-child {margin-left: auto}
-.st-key-bar .sign-out {padding: .25rem .6rem; border: 1px solid transparent; border-radius: .45rem; background: none;
- color: inherit; font: inherit; font-size: .93rem; white-space: nowrap; cursor: pointer}
-.st-key-bar .sign-out:is(:hover, :focus-visible) {border-color: var(--line); background: var(--card)}
-@media (max-width: 640px) {
- [data-testid="stMainBlockContainer"] {padding-left: .75rem; padding-right: .75rem}
- .st-key-bar {padding: 0 .75rem}
- .st-key-bar .logo {margin-right: 0}
- .st-key-bar :is(.logo span, [data-testid="stIconMaterial"]) {display: none}
-}
-[data-testid="stMarkdownContainer"] table {width: 100%; font-size: .9rem}
-[data-testid="stMarkdownContainer"] :is(td, th) {border-width: 0 0 1px 0; padding: .4rem .6rem}
-[data-testid="stMarkdownContainer"] th {font-weight: 550; opacity: .7}
-.st-key-run_head {min-height: 9.41rem}
-@media (max-width: 912px) {.st-key-run_head {min-height: 13.72rem}}
-.st-key-table_checkpoints [data-testid="stMarkdownContainer"] {overflow-x: auto}
-.st-key-table_checkpoints td {white-space: nowrap}
-.st-key-table_checkpoints td:first-child {white-space: normal; overflow-wrap: anywhere; min-width: 14rem}
-.st-key-node_details {position: fixed; top: 3.75rem; right: 0; bottom: 0; width: min(27rem, 100vw); z-index: 90;
- overflow-y: auto; padding: 1rem 1.25rem 2rem; background: light-dark(#ffffff, #12141c);
- border-left: 1px solid rgb(128 128 128 / .25); box-shadow: -8px 0 24px rgb(0 0 0 / .12)}
-.st-key-table_node_facts thead {display: none}
-.st-key-table_node_facts td {overflow-wrap: anywhere}
-.st-key-table_node_facts td:first-child {white-space: nowrap; vertical-align: top; opacity: .7}
-[data-testid="stLayoutWrapper"]:has(> .st-key-launch_meaning) {position: sticky; top: 4.5rem}
-.st-key-launch_meaning {max-height: calc(100vh - 5.5rem); overflow-y: auto}
-.st-key-launch_room p, .st-key-launch_guess p {font-size: .88rem}
-[class*="st-key-refusal_"] p {font-size: .8rem; line-height: 1.25; margin-top: -.6rem}
-</style>"""
-
-
-def apply() -> None:
-    """Constant rules only; nothing a person wrote ever reaches them."""
-    st.html(_STYLE)
-
 
 def hidden_title(title: str) -> None:
     """A heading for those who listen to the page; who looks at it reads it in the bar."""
