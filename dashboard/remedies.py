@@ -11,11 +11,13 @@ from typing import Any
 from dashboard import cautions
 from dashboard.scripts.proposals import is_whole_batch, taker
 from dashboard.scripts.reading import Script
+from db.not_finite import told
 from db.spec import RunSpec
 from db.states import Reason, State
-from db.views import RunView
+from db.views import CheckpointView, RunView
 from worker.launch import recipe_names
 
+LOWER_LR = 0.1
 _NOT_THE_BATCH = ("shared memory", "data loader's process")
 """Memory that a smaller batch does not free."""
 _BY_HAND = (
@@ -50,8 +52,12 @@ def remedy(
     return _smaller_batch(wiring, batch, unit) if batch > 1 else _without_batch(wiring, unit)
 
 
-def remedy_of(run: RunView) -> Remedy | None:
-    """What to change in a run that has failed."""
+def remedy_of(run: RunView, found: Sequence[CheckpointView] = ()) -> Remedy | None:
+    """What to change in a run that has failed, or whose loss is no number any more; `found` are its checkpoints."""
+    return _of_memory(run) or _of_broken_loss(run, found)
+
+
+def _of_memory(run: RunView) -> Remedy | None:
     if run.state != State.FAILED or run.reason != Reason.OUT_OF_MEMORY:
         return None
     return remedy(run.spec, run.reason, run.message, cautions.script_of(run.spec))
@@ -59,11 +65,39 @@ def remedy_of(run: RunView) -> Remedy | None:
 
 def with_next_step(run: RunView) -> RunView:
     """The run with the remedy's figures in place of what its node could say of them, its first sentence."""
-    found = remedy_of(run)
+    found = _of_memory(run)
     if found is None:
         return run
     further = (run.next_step or "").partition(". ")[2]
     return replace(run, next_step=f"{found.sentence} {further}".strip())
+
+
+def _of_broken_loss(run: RunView, found: Sequence[CheckpointView]) -> Remedy | None:
+    """From before it broke, with smaller steps; a resume would only go on with what is spoiled."""
+    since, lr = run.loss_not_finite_since, run.spec.lr
+    if since is None or run.last_loss is None:
+        return None
+    whole = [each for each in found if each.complete and each.step is not None and each.step < since]
+    before = max(whole, key=lambda each: (each.step or 0, each.created_at), default=None)
+    changes: dict[str, Any] = {"lr": lr * LOWER_LR} if lr else {}
+    steps = [f"lr {lr * LOWER_LR:.3g}"] if lr else []
+    said = [f"with the learning rate at a tenth ({lr:.3g} → {lr * LOWER_LR:.3g})"] if lr else []
+    if before is not None:
+        changes["resume"] = f"{run.id}:{_reference(before, found)}"
+        steps.insert(0, f"from step {before.step}")
+        said.insert(0, f"from the checkpoint of step {before.step}")
+    sentence = f"The loss is {told(run.last_loss, since)}, and what was learned since is lost."
+    if not changes:
+        return Remedy(f"{sentence} Launch it again with a lower learning rate.")
+    spec = RunSpec.model_validate(run.spec.model_dump() | changes)
+    label = f"Launch again {'' if before else 'with '}{', '.join(steps)}"
+    return Remedy(f"{sentence} Launch it again {', '.join(said)}.", spec, label)
+
+
+def _reference(checkpoint: CheckpointView, found: Sequence[CheckpointView]) -> str:
+    """Its name, unless another has the same."""
+    is_alone = sum(each.name == checkpoint.name for each in found) == 1
+    return checkpoint.name if is_alone else str(checkpoint.id)
 
 
 def launch_path(run_id: str) -> str:

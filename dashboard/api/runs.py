@@ -63,9 +63,10 @@ def preview(
 
 @router.get("/runs/{run_id}")
 def show(service: TheService, request: Request, run_id: str) -> Response:
-    """One run, whole; `remedy` is what it can be launched with after a failure, and where that form is."""
+    """One run, whole; `remedy` is what it can be launched with after a failure or once its loss is no
+    number, and where that form is."""
     run = service.run(run_id)
-    found = remedy_of(run)
+    found = remedy_of(run, queries.checkpoints(service.store, run_id))
     address = str(request.base_url).rstrip("/")
     offered = {"label": found.label, "url": address + launch_path(run.id)} if found and found.spec else None
     return answer(document(run) | {"remedy": offered})

@@ -19,6 +19,7 @@ from db import queries
 from db.requests import Refused
 from db.spec import RUN_ID, RunSpec
 from db.spec_size import check_size
+from db.views import RunView
 
 SCALINGS = ("none", "linear", "sqrt")
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -96,12 +97,16 @@ def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None
     if run is None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
         return
-    remedy = remedies.remedy_of(run) if with_remedy else None
+    remedy = _remedy(run) if with_remedy else None
     changed = f" {remedy.sentence}" if remedy and remedy.spec else ""
     st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{changed}"
     spec = remedy.spec if remedy and remedy.spec else run.spec
     for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
         st.session_state[PREFIX + name] = value
+
+
+def _remedy(run: RunView) -> remedies.Remedy | None:
+    return remedies.remedy_of(run, queries.checkpoints(service.current().store, run.id))
 
 
 def _fields(

@@ -29,6 +29,7 @@ from db.views import CheckpointView, RunView
 
 REFRESH_S = 2
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
+AGAIN = "Launch again with changes"
 TRACEBACK_PX = 300
 NOT_THE_SCRIPTS_FAULT = frozenset(
     {
@@ -113,8 +114,11 @@ def _answer(run_id: str) -> None:
 
 def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
     latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
+    is_broken = run.loss_not_finite_since is not None
+    is_mended = (run.state.is_terminal or is_broken) and _remedy(run, found)
+    if is_broken and not is_mended:
+        navigation.launch_again(run.id, AGAIN, "again", "again", "primary")
     if run.state.is_terminal:
-        is_mended = _remedy(run)
         kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, is_mended) else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
             run_dialogs.resume(run, found)
@@ -131,19 +135,22 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
         "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
         help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
     )  # fmt: skip
-    navigation.launch_again(run.id, "Launch again with changes", "again", "again")
+    if is_mended or not is_broken:
+        navigation.launch_again(run.id, AGAIN, "again", "again")
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         run_dialogs.delete(run, found)
 
 
 def _resume_helps(run: RunView, is_mended: bool) -> bool:
-    """Not where the same code would fail again, or has done all it had to."""
-    return run.state == State.STOPPED or (not is_mended and run.reason in NOT_THE_SCRIPTS_FAULT)
+    """Not where the same code would fail again, go on with a loss that is no number, or has done all it had to."""
+    if is_mended or run.loss_not_finite_since is not None:
+        return False
+    return run.state == State.STOPPED or run.reason in NOT_THE_SCRIPTS_FAULT
 
 
-def _remedy(run: RunView) -> bool:
+def _remedy(run: RunView, found: Sequence[CheckpointView]) -> bool:
     """The run with the change that its failure asks for, where there is one that can be launched."""
-    remedy = remedy_of(run)
+    remedy = remedy_of(run, found)
     if remedy is None or remedy.spec is None:
         return False
     navigation.launch_again(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,3 +80,38 @@ def test_the_api_says_what_can_be_launched_and_where(dashboard: Running, node):
     assert run["next_step"] == HALVED
     assert run["remedy"]["label"] == LABEL
     assert run["remedy"]["url"].endswith(f"/launch?from={run_id}&remedy=1")
+
+
+def test_a_loss_that_is_nan_is_launched_again_from_before_it_and_resume_comes_second(pages):
+    seed = pages.seed
+    seed.launch("nan", 900, gpus_per_node=2, lr=0.001)
+    seed.start("nan", 890)
+    seed.train("nan", 50, 880, last_loss=math.nan)
+    for step in (20, 40, 50):
+        seed.checkpoint("nan", step, None)
+    label = "Launch again from step 40, lr 0.0001"
+    run_id = seed.runs["nan"]
+    assert label in links(pages.open("run", id=run_id))  # while it trains, too
+    seed.report("nan", "failed", 10, reason=Reason.KILLED, message="killed")
+    page = pages.open("run", id=run_id)
+    assert not page.exception
+    drawn = [json.loads(part.proto.json) for part in page.get("bidi_component")
+             if part.proto.component_name == "rankzero.page_link"]  # fmt: skip
+    assert [link["label"] for link in drawn if link["kind"] == "primary"] == [label]
+    assert button(page, "Resume").proto.type == "secondary"
+    form = pages.open("launch", **{"from": run_id, "remedy": "1"})
+    assert not form.exception
+    assert form.text_input(key="launch_lr").value == "0.0001"
+    assert form.text_input(key="launch_resume").value == f"{run_id}:checkpoints/step_000040.pt"
+    assert "The loss is NaN since step 50" in texts(form)
+
+
+def test_a_nan_run_without_a_checkpoint_or_a_learning_rate_of_ours_is_launched_again_by_hand(pages):
+    pages.seed.launch("bare", 900, gpus_per_node=2)
+    pages.seed.start("bare", 890)
+    pages.seed.train("bare", 50, 880, last_loss=math.inf)
+    pages.seed.report("bare", "stopped", 10)
+    page = pages.open("run", id=pages.seed.runs["bare"])
+    assert not page.exception
+    assert "Launch again with changes" in links(page)
+    assert button(page, "Resume").proto.type == "secondary"
