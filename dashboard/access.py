@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 TOKEN_BYTES = 32
 SHORTEST_TOKEN = 20
+SPARE_BYTES = 4096
 COOKIE_LIFETIME_S = 30 * 24 * 3600
 
 
@@ -95,10 +98,39 @@ def read_or_create(path: Path) -> str:
     return token
 
 
-def write_private(path: Path, content: str) -> None:
-    """Replace a file as a whole; nobody but its owner can read it at any moment."""
-    draft = _draft(path, content)
+def write_private(path: Path, content: str, spare: Path | None = None) -> None:
+    """Replace a file as a whole; nobody but its owner can read it at any moment.
+
+    On a full disk the block of the `spare` file is used up for it."""
+    try:
+        draft = _draft(path, content)
+    except OSError as error:
+        if spare is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        draft = _overwritten(spare, content)
     draft.replace(path)
+
+
+def spare_of(data: Path) -> Path:
+    """A file whose block is ours already: a dashboard can say where it is also on a full disk."""
+    return data / ".spare"
+
+
+def keep_spare(data: Path) -> None:
+    """Make the spare file unless it is there; where that fails, it is tried again at the next call."""
+    if not spare_of(data).exists():
+        with suppress(OSError):
+            _draft(spare_of(data), "\0" * SPARE_BYTES).replace(spare_of(data))
+
+
+def _overwritten(spare: Path, content: str) -> Path:
+    """The spare file with the content in the block that it has."""
+    with spare.open("r+b") as file:
+        file.write(content.encode())
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    return spare
 
 
 def make_private_directory(path: Path) -> None:
@@ -119,8 +151,12 @@ def _create(path: Path) -> None:
 def _draft(path: Path, content: str) -> Path:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
     return draft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class Server:
         import httpx
 
         self.address = address
+        self._has_warned = False
         self._http = httpx.Client(
             base_url=address.url,
             headers={"Authorization": f"Bearer {address.token}"} if address.token else {},
@@ -174,10 +176,18 @@ class Server:
             response = self._http.request(method, path, **options)
         if response.is_error:
             raise self._refusal(response)
+        self._pass_on_warning(response)
         try:
             return response.json()
         except ValueError:
             raise self._stranger(response) from None
+
+    def _pass_on_warning(self, response: httpx.Response) -> None:
+        """What keeps the server from storing anything, once, beside what was asked for."""
+        warning = response.headers.get("X-Rankzero-Warning")
+        if warning and not self._has_warned:
+            self._has_warned = True
+            print(f"rankzero: {warning}", file=sys.stderr)
 
     @contextmanager
     def _told_plainly(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +46,20 @@ class Files:
             make_private_directory(directory)
         self._proof = secrets.token_hex(16)
         self._proof_file = self.incoming / f"proof{name}"
-        write_private(self._proof_file, self._proof)
+        self._has_proof = False
+        self._prove()
 
     def adoption(self) -> Adoption:
-        """What a worker needs to find out that it shares this disk."""
+        """What a worker needs to find out that it shares this disk; one that cannot read the proof sends all."""
+        self._prove()
         return Adoption(str(self.incoming), str(self._proof_file), self._proof)
+
+    def _prove(self) -> None:
+        """Write the proof, once; on a full disk it is tried again when the next worker asks."""
+        if not self._has_proof:
+            with suppress(OSError):
+                write_private(self._proof_file, self._proof)
+                self._has_proof = True
 
     @contextmanager
     def alone_with(self, key: object) -> Iterator[None]:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from db.masking import is_secret_variable
+from db.trouble import Trouble, trouble_of
 
 Body = dict[str, dict[str, str | None]]
 
@@ -105,6 +106,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(OSError, _disk)
     app.add_exception_handler(OverflowError, _too_large)
+    app.add_exception_handler(sqlite3.Error, _disk)
 
 
 def _invalid(_request: Request, error: Exception) -> Response:
@@ -121,9 +123,8 @@ def _http(_request: Request, error: Exception) -> Response:
 
 def _store(_request: Request, error: Exception) -> Response:
     assert isinstance(error, DBAPIError)
-    cause = error.orig
-    if isinstance(cause, sqlite3.Error) and cause.sqlite_errorname.startswith("SQLITE_FULL"):
-        return disk_full()
+    if trouble := _trouble_of(_request, error):
+        return in_trouble(trouble)
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return _busy(_request, error)
     if isinstance(error, DataError):
@@ -138,28 +139,28 @@ def _too_large(_request: Request, error: Exception) -> Response:
     return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
 
 
+def _trouble_of(request: Request, error: Exception) -> Trouble | None:
+    service = getattr(request.app.state, "service", None)
+    return service.store.trouble_of(error) if service is not None else trouble_of(error)
+
+
 def _busy(_request: Request, _error: Exception) -> Response:
+    if trouble := _trouble_of(_request, _error):
+        return in_trouble(trouble)
     message = "The store is busy or cannot be reached. Nothing is lost; try again."
     return JSONResponse(error_body(None, message), 503, headers={"Retry-After": "2"})
 
 
-def _disk(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, OSError)
-    if error.errno in _FULL:
-        return disk_full()
+def _disk(request: Request, error: Exception) -> Response:
+    if trouble := _trouble_of(request, error):
+        return in_trouble(trouble)
     raise error
 
 
-def disk_full() -> Response:
-    """The answer while the server's disk is full."""
-    message = (
-        "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
-    )
-    return JSONResponse(error_body(None, message), 507, headers={"Retry-After": "5"})
-
-
-_FULL = (28, 122, 27)
-"""ENOSPC, EDQUOT, EFBIG."""
+def in_trouble(trouble: Trouble) -> Response:
+    """The answer while nothing can be stored: what it is, and that it passes."""
+    status, pause_s = (507, "5") if trouble is Trouble.FULL else (503, "2")
+    return JSONResponse(error_body(None, trouble), status, headers={"Retry-After": pause_s})
 
 
 class _Known(dict[str, Any]):

@@ -24,7 +24,9 @@ class NodeRegistry:
         self._clock = clock
         self._known: dict[bytes, str] = {}
         self._heard: dict[str, Heard] = {}
-        self._lock = threading.Lock()
+        self._being_written: dict[str, Heard] = {}
+        store.heard_of = self.heard_of
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     def node_of_token(self, token: bytes) -> str | TurnedAway | None:
         """The node that shows this token, or why it is none any more, or None."""
@@ -59,13 +61,23 @@ class NodeRegistry:
             before = self._heard.get(node_id)
             self._heard[node_id] = Heard(now, load or (before.load if before else None))
 
+    def heard_of(self, node_id: str) -> float:
+        """When a node spoke last, of what is not written down yet; 0 when all of it is."""
+        heard = self._heard.get(node_id) or self._being_written.get(node_id)
+        return heard.at if heard else 0.0
+
     def write_down(self) -> None:
-        """Store what was heard since the last time."""
-        with self._lock:
-            heard, self._heard = self._heard, {}
+        """Store what was heard since the last time, unless another thread is at it."""
+        if not self._writing.acquire(blocking=False):
+            return
         try:
-            nodes.nodes_seen(self._store, heard)
+            with self._lock:
+                self._being_written, self._heard = self._heard, {}
+            nodes.nodes_seen(self._store, self._being_written)
         except Exception:
             with self._lock:  # the next time, unless it is news of yesterday by then
-                self._heard = heard | self._heard
+                self._heard = self._being_written | self._heard
             raise
+        finally:
+            self._being_written = {}
+            self._writing.release()

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from dashboard import headers, refusals, service
-from dashboard.access import TokenUnusable, write_private
+from dashboard.access import TokenUnusable, spare_of, write_private
 from dashboard.alone import AlreadyRunning, alone_on
 from dashboard.api import (
     checkpoints,
@@ -58,6 +58,7 @@ from dashboard.slow_connections import ImpatientProtocol
 from dashboard.storage.places import StorageUnusable
 from dashboard.streamlit_app import pages
 from dashboard.tensorboard import TensorBoards
+from dashboard.warned import Warned
 from db import join_tokens
 from db.engine import StoreGone, StoreUnusable
 from db.log_lines import log_to_stderr
@@ -176,7 +177,7 @@ class Server(uvicorn.Server):
             url = _url(self.config.host, self.port)
             self._service.port = self.port
             about = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
-            write_private(self._file, json.dumps(about) + "\n")
+            self._write_down(json.dumps(about) + "\n")
             log.info("dashboard %s serves %s", url, self._service.settings.data)
             if self._on_ready is not None:
                 self._on_ready(url)
@@ -189,6 +190,13 @@ class Server(uvicorn.Server):
                 self._file.unlink()
         await super().shutdown(sockets)
         log.info("dashboard ended")
+
+    def _write_down(self, about: str) -> None:
+        """Whoever cannot be found in the data directory can still be asked by its address."""
+        try:
+            write_private(self._file, about, spare_of(self._service.settings.data))
+        except OSError as error:
+            log.warning("%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._file, error)
 
     @property
     def _file(self) -> Path:
@@ -227,8 +235,9 @@ async def _tick(shared: Service) -> None:
             await run_in_threadpool(shared.tick)
         except StoreGone:
             pass  # said in the log when it was noticed
-        except Exception:  # the store may be full or locked for a while; the next tick tries again
-            log.exception("tick failed")
+        except Exception:
+            if shared.store.trouble is None:  # else it is told of, and the next tick tries again
+                log.exception("tick failed")
         await asyncio.sleep(TICK_S)
 
 
@@ -239,6 +248,7 @@ def _protect(app: FastAPI, shared: Service) -> None:
     app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
     app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
     app.add_middleware(headers.BodyLimits)
+    app.add_middleware(Warned, sentence=lambda: shared.trouble)
     app.add_middleware(
         Guard,
         credentials=shared.credentials,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dashboard import interpreters
-from dashboard.access import Credentials, make_private_directory
+from dashboard.access import Credentials, keep_spare, make_private_directory
 from dashboard.clock import Clock, Lease
 from dashboard.documents import document, json_text
 from dashboard.files import Files
@@ -24,11 +24,12 @@ from dashboard.registry import NodeRegistry
 from dashboard.remedies import with_next_step
 from dashboard.rewrites import Rewrites
 from dashboard.settings import MIB, Settings
+from dashboard.silence import Silence
 from dashboard.slurm_jobs import SlurmJobs
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.places import Places
 from dashboard.store_opening import open_store
-from db import contact, elastic, join_tokens, nodes, progress, queries, ranks, requests, scheduling
+from db import elastic, join_tokens, nodes, queries, ranks, requests, scheduling
 from db.engine import Store
 from db.lost import LostNodes
 from db.masking import NothingBehind, has_mask, masked_text, unmasked_spec
@@ -37,7 +38,8 @@ from db.requests import Refused
 from db.spec import Assignment, CheckWish, RunSpec
 from db.spec_size import check_size
 from db.states import CheckAnswer, NodeFacts
-from db.views import CheckView, LiveAttempt, NodeView, RunView, StacksView
+from db.trouble import Trouble, has_room
+from db.views import CheckView, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
 LIVE_RUN_AGE_S = 0.2
@@ -70,8 +72,9 @@ class Service(Membership):
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._live_changes = 0
-        self._silent: set[tuple[str, int]] = set()
+        self._silence = Silence(self)
         self._lost_nodes = LostNodes()
+        self.find_room()
         self.jobs = SlurmJobs(self)
         self.peers = None if store.is_sqlite else self._peers()
 
@@ -304,6 +307,24 @@ class Service(Membership):
     def tick(self) -> None:
         """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
         self.lease.tick(self.clock())
+        self.store.try_again()
+        if self.find_room():
+            keep_spare(self.settings.data)
+        if self.store.trouble is None:
+            self._decide()
+        self._silence.look(self.now_for_contact())
+
+    def find_room(self) -> bool:
+        """Look whether the disk has room, and remember it."""
+        self._has_room = has_room(self.files.root)
+        return self._has_room
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps the server from storing anything now; None when nothing does."""
+        return self.store.trouble or (None if self._has_room else Trouble.FULL)
+
+    def _decide(self) -> None:
         self.rewrites.sweep()
         if self.peers is None or self.peers.leads:
             self.places.sweep()
@@ -313,17 +334,6 @@ class Service(Membership):
         self._let_go_of_lost_nodes(now)
         for run_id in self._preflights.tick(now):
             self.run_changed(run_id)
-        silent = set()
-        for live in queries.live_attempts(self.store):
-            key = (live.run_id, live.attempt)
-            is_silent = now - live.last_heard > contact.SILENT_AFTER_S
-            if is_silent:
-                silent.add(key)
-            if is_silent != (key in self._silent):
-                self._contact_changed(live, now if is_silent else None)
-            elif is_silent:
-                self.hub.publish(live.run_id, {"type": "run"})  # for how long it has been silent
-        self._silent = silent
 
     def _let_go_of_lost_nodes(self, now: float) -> None:
         """What waits for a lost node is ended, and goes on elsewhere if its spec says so."""
@@ -335,16 +345,6 @@ class Service(Membership):
             self.schedule()
         for run_id in changed:
             self.run_changed(run_id)
-
-    def _contact_changed(self, live: LiveAttempt, silent_at: float | None) -> None:
-        said = "in contact again"
-        if silent_at is not None:
-            silent_s = silent_at - live.last_heard
-            said = f"no contact with {contact.who_is_silent(self.store, live.fence, silent_at)} for {silent_s:.0f} s"
-        if self.peers is None or self.peers.leads:  # the other dashboards see it as well
-            progress.contact_changed(self.store, live.run_id, live.attempt, self.clock(), said)
-        log.warning("run %s/%d: %s", live.run_id, live.attempt, said)
-        self.run_changed(live.run_id)
 
     def _peers(self) -> Peers:
         peers = Peers(self.store, self.hub)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -26,15 +26,22 @@ class Awaited(NamedTuple):
 def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Awaited]]:
     """By attempt, in the order of their ranks."""
     query = (
-        select(Part.fence, Node.name, Node.last_seen)
+        select(Part.fence, Node.id, Node.name, Node.last_seen)
         .join(Node, Node.id == Part.node_id)
         .where(Part.fence.in_(fences), Part.state.not_in(TERMINAL_STATES))
         .order_by(Part.fence, Part.node_rank)
     )
     found: dict[int, list[Awaited]] = {}
-    for fence, name, last_seen in session.execute(query):
-        found.setdefault(fence, []).append(Awaited(name, max(0.0, now - last_seen)))
+    for fence, node_id, name, written in session.execute(query):
+        silent_s = now - last_heard(session, node_id, written)
+        found.setdefault(fence, []).append(Awaited(name, max(0.0, silent_s)))
     return found
+
+
+def last_heard(session: Session, node_id: str, written: float) -> float:
+    """When a node spoke last: as `written` down, or later, where the store takes nothing now."""
+    heard_of: Callable[[str], float] | None = session.info.get("heard_of")
+    return max(written, heard_of(node_id)) if heard_of else written
 
 
 def who_is_silent(store: Store, fence: int, now: float) -> str:

@@ -6,11 +6,10 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, cast
-from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
@@ -19,7 +18,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from db import postgres, schema
 from db.exact_json import dump_json
@@ -27,10 +28,17 @@ from db.postgres import PostgresUnusable
 from db.store_file import StoreFile, StoreMissing, make_file, newest_copy
 from db.store_file import StoreGone as StoreGone
 from db.store_file import StoreUnusable as StoreUnusable
+from db.trouble import StoreBusy, Trouble, trouble_of
 
 log = logging.getLogger("rankzero")
-BUSY_TIMEOUT_S = 30
-"""How long a write waits for a foreign program that has locked the file."""
+BUSY_TIMEOUT_S = 15
+"""How long a read waits for a foreign program that has locked the file."""
+TURN_LIMIT_S = 25.0
+"""How long a write waits, for the writes before it and for a foreign program; nobody waits half a minute."""
+POOL_LIMIT_S = 10
+"""How long a read waits for a connection."""
+LOCKED_LIMIT_S = 1.0
+"""As soon as it is known that a foreign program does not let go: nobody stands in line for that."""
 
 
 class Store:
@@ -40,14 +48,23 @@ class Store:
     checkpoint (SQLite before 3.51.3 can corrupt the file otherwise). On PostgreSQL several dashboards write at
     once: each transaction locks what it is about before it reads, so that the code is the same for both."""
 
+    _writer: Engine
+    _readers: Engine
+    locks: Engine
+
     def __init__(self, url: str) -> None:
         self.is_sqlite = url.startswith("sqlite")
         self._write_lock = threading.RLock()
         self._file: StoreFile | None = None
+        self._busy_s = TURN_LIMIT_S
+        self.trouble: Trouble | None = None
+        """Why nothing can be written now, as the last write found out."""
+        self.heard_of: Callable[[str], float] = lambda node_id: 0.0
+        """When a node was last heard of as far as it is not written down yet."""
         if self.is_sqlite:
             self.url, self.name = url, url
-            self._writer, self._readers = _sqlite_engine(url, writes=True), _sqlite_engine(url, writes=False)
-            self.locks = self._writer
+            self._path = _sqlite_file(url).absolute()
+            self._open_sqlite(alone=False)
         else:
             parsed = postgres.parse_url(url)
             self.url = parsed.render_as_string(hide_password=False)
@@ -82,6 +99,12 @@ class Store:
         except PostgresUnusable as error:
             store.close()
             raise StoreUnusable(str(error)) from None
+        except (DBAPIError, sqlite3.Error, OSError, PoolTimeout) as error:
+            store.close()
+            trouble = store.trouble_of(error)
+            if trouble is None:
+                raise
+            raise StoreUnusable(f"The store {store.name} cannot be opened. {trouble}") from None
         except BaseException:
             store.close()
             raise
@@ -94,8 +117,8 @@ class Store:
         What it reads stays true until it ends. One that says what alone it is `of` (an attempt, a file) lets
         those write meanwhile that are of something else, where the store can do that."""
         self._require_file()
-        guard = self._write_lock if self.is_sqlite else nullcontext()
-        with guard, Session(self._writer, expire_on_commit=False) as session, session.begin():
+        turn = self._turn() if self.is_sqlite else nullcontext()
+        with self._noting(), turn, Session(self._writer, expire_on_commit=False) as session, session.begin():
             if not self.is_sqlite:
                 connection = session.connection()
                 postgres.lock_for_transaction(connection, "the store", shared=of is not None)
@@ -103,11 +126,59 @@ class Store:
                     postgres.lock_for_transaction(connection, of)
             yield session
 
+    def try_again(self) -> None:
+        """Find out whether a store that took no writes takes them now; to be called every second or so."""
+        if self.trouble is None:
+            return
+        with suppress(DBAPIError, PoolTimeout):
+            with self.write() as session:
+                if self.is_sqlite:  # a write that changes nothing, and yet goes to the disk
+                    version = session.execute(text("PRAGMA user_version")).scalar()
+                    session.execute(text(f"PRAGMA user_version = {version}"))
+            log.info("the store takes writes again")
+            self.trouble = None
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Remember why nothing can be written, and say it once."""
+        try:
+            yield
+        except (DBAPIError, PoolTimeout) as error:
+            trouble = self.trouble_of(error)
+            if trouble is not None and trouble is not self.trouble:
+                log.warning("%s", trouble)
+            self.trouble = trouble or self.trouble
+            raise
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One writer at a time, and nobody waits for ever. Raises StoreBusy."""
+        limit_s = LOCKED_LIMIT_S if self.trouble is Trouble.LOCKED else TURN_LIMIT_S
+        began = time.monotonic()
+        if not self._write_lock.acquire(timeout=limit_s):
+            raise StoreBusy(f"no turn to write within {limit_s:.0f} s")
+        try:
+            self._busy_s = max(0.05, limit_s - (time.monotonic() - began))
+            yield
+        finally:
+            self._write_lock.release()
+
+    def trouble_of(self, error: BaseException) -> Trouble | None:
+        """The trouble that an error speaks of; None when it is of another kind."""
+        return trouble_of(error, self._path if self.is_sqlite else None)
+
+    def _open_sqlite(self, alone: bool) -> None:
+        self._is_alone = alone
+        self._writer = _sqlite_engine(self._path, lambda: self._busy_s, writes=True, alone=alone)
+        self._readers = _sqlite_engine(self._path, lambda: BUSY_TIMEOUT_S, writes=False, alone=alone)
+        self.locks = self._writer
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """One consistent look at the store."""
         self._require_file()
-        with Session(self._readers, expire_on_commit=False) as session, session.begin():
+        known = {"heard_of": self.heard_of}
+        with Session(self._readers, expire_on_commit=False, info=known) as session, session.begin():
             yield session
 
     @contextmanager
@@ -129,7 +200,7 @@ class Store:
                 f"This store is PostgreSQL, which has its own tool: pg_dump --format=custom "
                 f"--file=rankzero.dump '{_for_pg_dump(self.name)}'"
             )
-        _copy_sqlite(_sqlite_file(self.url), target)
+        _copy_sqlite(_connect_sqlite(self._path, self._is_alone), target)
         return target.stat().st_size
 
     def close(self) -> None:
@@ -159,17 +230,32 @@ class Store:
             return
         if not _sqlite_file(self.url).exists():
             return
+        self._open_on_full_disk()
         try:
             with self.read() as session:
                 verdict = session.execute(text("PRAGMA quick_check(1)")).scalar()
         except DatabaseError as error:
+            if self.trouble_of(error) is not None:
+                raise
             verdict = str(error.orig)
         if verdict != "ok":
             raise StoreUnusable(_damaged(_sqlite_file(self.url), str(verdict), backups))
 
+    def _open_on_full_disk(self) -> None:
+        """SQLite cannot make the file by which connections share a WAL's index there; alone it does without."""
+        try:
+            with self.read() as session:
+                session.execute(text("select count(*) from sqlite_master"))
+        except DatabaseError as error:
+            if self.trouble_of(error) is not Trouble.FULL:
+                return
+            self.close()
+            self.trouble = Trouble.FULL
+            self._open_sqlite(alone=True)
+
     def _migrate(self, backups: Path | None, *, may_be_new: bool = True) -> None:
         config, scripts = _migrations()
-        with self._writer.connect() as connection:
+        with self._readers.connect() as connection:  # a foreign program's lock does not keep us from looking
             current = MigrationContext.configure(connection).get_current_revision()
             if current == scripts.get_current_head() and not schema.missing(connection):
                 return
@@ -225,14 +311,12 @@ def _migrations() -> tuple[Config, ScriptDirectory]:
     return config, ScriptDirectory.from_config(config)
 
 
-def _sqlite_engine(url: str, writes: bool) -> Engine:
+def _sqlite_engine(file: Path, patience_s: Callable[[], float], writes: bool, alone: bool) -> Engine:
     pool: dict[str, Any] = {"pool_size": 1, "max_overflow": 0} if writes else {"pool_size": 8}
-    connect = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
-    existing = make_url(url).set(
-        query={"mode": "rw", "uri": "true"}
-    )  # a deleted file is not made anew, empty
-    existing = existing.set(database=f"file:{quote(make_url(url).database or '')}")
-    engine = create_engine(existing, connect_args=connect, pool_timeout=60, json_serializer=dump_json, **pool)
+    engine = create_engine(
+        "sqlite://", creator=lambda: _connect_sqlite(file, alone), poolclass=QueuePool, pool_timeout=POOL_LIMIT_S,
+        json_serializer=dump_json, **pool,
+    )  # fmt: skip
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -247,6 +331,7 @@ def _sqlite_engine(url: str, writes: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience_s() * 1000:.0f}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
@@ -256,10 +341,20 @@ def _sqlite_file(url: str) -> Path:
     return Path(make_url(url).database or "")
 
 
-def _copy_sqlite(source: Path, target: Path) -> None:
-    origin, copy = sqlite3.connect(source, timeout=BUSY_TIMEOUT_S), sqlite3.connect(target)
+def _connect_sqlite(file: Path, alone: bool) -> sqlite3.Connection:
+    """`alone`: the file's own processes share no index of its WAL, for which a full disk has no room; whoever
+    opens it so keeps all others out."""
+    where = f"{file.as_uri()}?mode=rw{'&vfs=unix-excl' if alone else ''}"  # a deleted file is not made anew, empty
+    return sqlite3.connect(where, timeout=BUSY_TIMEOUT_S, check_same_thread=False, uri=True)
+
+
+def _copy_sqlite(origin: sqlite3.Connection, target: Path) -> None:
+    copy = sqlite3.connect(target)
     try:
         origin.backup(copy)
+    except BaseException:
+        target.unlink(missing_ok=True)  # half a copy is none
+        raise
     finally:
         copy.close()
         origin.close()

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from sqlalchemy import select
 
 from db import protocol
-from db.contact import SILENT_AFTER_S
+from db.contact import SILENT_AFTER_S, last_heard
 from db.engine import Store
 from db.hosts import has_devices
 from db.models import Attempt, Node, Part, Run
@@ -36,13 +36,20 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
         of_a_job = Node.pool.startswith("slurm:")  # shown while it is there; the parts keep its name
         shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
         known = session.scalars(select(Node).where(shown).order_by(Node.name))
-        return [_node_view(node, users, now, lost_after_s) for node in known]
+        return [
+            _node_view(node, users, last_heard(session, node.id, node.last_seen), now, lost_after_s)
+            for node in known
+        ]
 
 
 def _node_view(
-    node: Node, users: dict[tuple[str, str], tuple[str, int, int]], now: float, lost_after_s: float
+    node: Node,
+    users: dict[tuple[str, str], tuple[str, int, int]],
+    last_seen: float,
+    now: float,
+    lost_after_s: float,
 ) -> NodeView:
-    silent_s, load = max(0.0, now - node.last_seen), node.load or {}
+    silent_s, load = max(0.0, now - last_seen), node.load or {}
     devices = []
     for device in node.devices:
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
@@ -66,7 +73,7 @@ def _node_view(
         labels=dict(node.labels),
         info=node.info | {name: load[name] for name in SLOW_FACTS if name in load},
         load=node.load,
-        last_seen=node.last_seen,
+        last_seen=last_seen,
         silent_s=silent_s,
         protocol=node.protocol or protocol.FIRST,
         upgrade=upgrade,

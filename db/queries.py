@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from db import points, resizing, starting
-from db.contact import awaited
+from db.contact import awaited, last_heard
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
 from db.engine import Store
 from db.findings import first_findings
@@ -75,14 +75,17 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
 def live_attempts(store: Store) -> list[LiveAttempt]:
     """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
     query = (
-        select(Attempt.run_id, Attempt.number, Attempt.fence, func.min(Node.last_seen))
+        select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
         .join(Part, Part.fence == Attempt.fence)
         .join(Node, Node.id == Part.node_id)
         .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
-        .group_by(Attempt.run_id, Attempt.number, Attempt.fence)
     )
+    heard: dict[tuple[str, int, int], float] = {}
     with store.read() as session:
-        return [LiveAttempt(*row) for row in session.execute(query)]
+        for run_id, number, fence, node_id, written in session.execute(query):
+            key, at = (run_id, number, fence), last_heard(session, node_id, written)
+            heard[key] = min(at, heard.get(key, at))
+    return [LiveAttempt(*key, at) for key, at in heard.items()]
 
 
 def attempts(store: Store, run_id: str) -> list[AttemptView]:

@@ -13,7 +13,7 @@ navigation.bar()
 if chosen.title in navigation.HEADED_BY_BAR:
     style.hidden_title(chosen.title)
 memory.spare_what_stays()
-style.warn_of_full_disk()
+style.warn_of_trouble()
 if chosen.url_path != "launch":
     launch.fill_anew()
 chosen.run()

@@ -39,10 +39,16 @@ def hidden_title(title: str) -> None:
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
-def warn_of_full_disk() -> None:
-    """Says on every page that the dashboard's disk is full, what that means and what to do."""
+@st.fragment(run_every=ASK_AGAIN_S)
+def warn_of_trouble() -> None:
+    """Says on every page, as soon and as long as it is so, why nothing can be stored, and what to do."""
     current = service.current()
-    if current.files.free_bytes() < 0:
+    if trouble := current.trouble:
+        st.error(
+            f"{trouble} Trainings go on; what they write waits on their nodes. What is stored can be read.",
+            icon=":material/hard_drive:",
+        )
+    elif current.files.free_bytes() < 0:
         st.error(
             f"The disk of {as_text(str(current.settings.data))} is nearly full. Trainings go on; what they "
             "write waits on their nodes. Free some space, and everything arrives by itself.",

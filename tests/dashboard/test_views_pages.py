@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 from dashboard.views import run, run_checkpoints, run_code, run_ranks, run_tabs
 from db import queries
 from db.states import State
+from db.trouble import Trouble
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
 
@@ -188,3 +189,12 @@ def test_every_page_says_that_the_dashboards_disk_is_full(empty, monkeypatch):
     monkeypatch.setattr(empty.service.files, "_reserve_bytes", 2**62)
     for page in ("", "launch", "nodes"):
         assert "nearly full" in empty.open(page).error[0].value
+
+
+@pytest.mark.parametrize("trouble", list(Trouble), ids=lambda trouble: trouble.name)
+def test_every_page_says_why_nothing_can_be_stored_and_what_to_do(empty, trouble):
+    empty.service.store.trouble = trouble
+    for page in ("", "launch", "nodes"):
+        assert empty.open(page).error[0].value.startswith(trouble)
+    empty.service.store.trouble = None
+    assert not empty.open().error

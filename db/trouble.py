@@ -1,0 +1,75 @@
+"""What may keep a store from taking writes for a while, told from the errors of its driver."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+from enum import StrEnum
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+ROOM_BYTES = 1024 * 1024
+"""A disk with less room than this counts as full."""
+
+
+class Trouble(StrEnum):
+    """A state of the store that passes; each with the sentence that people read."""
+
+    FULL = "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
+    READ_ONLY = (
+        "The server's store is read-only: its file or its disk may not be written to. Make it writable again; nothing "
+        "is lost, and everything goes on by itself."
+    )
+    LOCKED = (
+        "The server's store is locked by another program (a backup, a sqlite3 shell). End that program; nothing is "
+        "lost, and everything goes on by itself."
+    )
+    BROKEN = (
+        "The server's disk does not take what is written (input/output error). Look at the disk and at limits on "
+        "file sizes there; nothing is lost, and everything goes on by itself."
+    )
+
+
+class StoreBusy(PoolTimeout):
+    """It was not this write's turn within the time that a request may take."""
+
+
+_BY_NAME = {
+    "SQLITE_FULL": Trouble.FULL,
+    "SQLITE_READONLY": Trouble.READ_ONLY,
+    "SQLITE_BUSY": Trouble.LOCKED,
+    "SQLITE_LOCKED": Trouble.LOCKED,
+    "SQLITE_IOERR": Trouble.BROKEN,
+    "SQLITE_CANTOPEN": Trouble.BROKEN,
+}
+_BY_NUMBER = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), Trouble.FULL),
+    errno.EROFS: Trouble.READ_ONLY,
+    errno.EIO: Trouble.BROKEN,
+}
+_BY_POSTGRES = {"53100": Trouble.FULL, "25006": Trouble.READ_ONLY, "55P03": Trouble.LOCKED}
+
+
+def trouble_of(error: BaseException, file: Path | None = None) -> Trouble | None:
+    """The trouble that an error speaks of; None when it is of another kind. `file`: where an SQLite store is."""
+    if isinstance(error, PoolTimeout):
+        return Trouble.LOCKED if file else None
+    if isinstance(error, OSError):
+        return _BY_NUMBER.get(error.errno or 0)
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, sqlite3.Error):
+        return _BY_POSTGRES.get(getattr(cause, "sqlstate", None) or "")
+    name = getattr(cause, "sqlite_errorname", "")
+    found = next((trouble for known, trouble in _BY_NAME.items() if name.startswith(known)), None)
+    return Trouble.FULL if found is Trouble.BROKEN and file and not has_room(file.parent) else found
+
+
+def has_room(folder: Path) -> bool:
+    """Whether the disk that a folder lies on has room for small writes."""
+    try:
+        return shutil.disk_usage(folder).free >= ROOM_BYTES
+    except OSError:
+        return True
