@@ -222,6 +222,13 @@ class Server:
         return CommandFailed(message, 2 if status == 422 else 1)
 
     def _stranger(self, response: httpx.Response) -> CommandFailed:
+        if response.status_code == 413:
+            size_bytes = int(response.request.headers.get("Content-Length", 0))
+            return CommandFailed(
+                f"A proxy before the dashboard at {self.address.url} refuses {size_bytes:,} bytes at once (HTTP 413). "
+                "Raise its limit (nginx: client_max_body_size; code may have RANKZERO_SNAPSHOT_LIMIT_MB), or name "
+                "the dashboard's own address in RANKZERO_URL."
+            )
         kind = ServerAway if response.status_code in (502, 503, 504) else CommandFailed
         return kind(
             f"What answers at {self.address.url} is no Rankzero dashboard (HTTP {response.status_code})."

@@ -38,9 +38,14 @@ _NOT_SECRET_TOKENS = frozenset(
 """`--pad-token` is a piece of text."""
 _SWITCHES = frozenset("use no with require requires disable enable skip".split())
 _ON_OFF = frozenset("0 1 true false yes no on off none null".split())
-_URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@")
+# What may repeat is bounded: a value of 128 KiB would be searched for minutes otherwise.
+_URL_USER = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@"
+)
 _URL_QUERY = re.compile(r"(?P<name>[?&][\w.-]+)=(?P<value>[^&\s#]+)")
-_HEADER = re.compile(r"(?i)\b(?P<name>authorization|x-[a-z-]*(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*")
+_HEADER = re.compile(
+    r"(?i)\b(?P<name>authorization|x-[a-z-]{0,40}(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*"
+)
 _BEARER = re.compile(r"(?i)\b(?P<word>bearer)\s+[^\s,;'\"]+")
 _ASSIGNED = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w./-]*)=(?P<value>.*)", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")

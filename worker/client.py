@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from db.spec import ResumeFrom
 from db.states import (
@@ -32,14 +32,23 @@ from worker.answers import Adoption as Adoption
 from worker.answers import Registration as Registration
 from worker.answers import Wishes as Wishes
 from worker.answers import read_wishes
-from worker.mirror import OffsetMismatch as OffsetMismatch
+from worker.body_limit import BodyLimit
+from worker.failures import ChecksumMismatch as ChecksumMismatch
+from worker.failures import Ended as Ended
+from worker.failures import OffsetMismatch as OffsetMismatch
+from worker.failures import Refused as Refused
+from worker.failures import RequestFailed as RequestFailed
+from worker.failures import ServerAway as ServerAway
+from worker.failures import ServerFull as ServerFull
+from worker.failures import ServerMistake as ServerMistake
+from worker.failures import Superseded as Superseded
+from worker.failures import TooLarge as TooLarge
+from worker.failures import Unauthorized as Unauthorized
+from worker.failures import broken_off, json_of, offset_in, raise_for, raise_unless_ours
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
-NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-NOBODY_BEHIND = (502, 503, 504)
-"""With these a proxy says that it does not reach the server either."""
 COMPLETION_TIMEOUT_S = 600.0
 """The server may have to read a large checkpoint to its end before it answers."""
 
@@ -48,59 +57,35 @@ Reached = Callable[[int], None]
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class ServerAway(Exception):
-    """No answer that counts: the same request is worth sending again, a little later."""
-
-
-class RequestFailed(ServerAway):
-    """The server was reached, and failed at this request: others may pass meanwhile."""
-
-
-class ServerMistake(RequestFailed):
-    """It failed by a mistake of its own, in its own words: the same request may fail for ever."""
-
-
-class ServerFull(RequestFailed):
-    """The server's disk has no room for data now; short reports may still pass."""
-
-
-class Unauthorized(ServerAway):
-    """The server does not know this node (any more): register, then send again."""
-
-
-class Ended(ServerAway):
-    """The node that this worker was was removed, or another worker goes on as it."""
-
-
-class Superseded(Exception):
-    """The server has moved on from this attempt; its processes here must end."""
-
-
-class Refused(Exception):
-    """The server will never take this request as it is."""
-
-
-class ChecksumMismatch(Refused):
-    """What arrived is not what was offered: the transfer starts again."""
-
-
 class FileOffsets(BaseModel):
     """What the server has of one generation of a file: bytes, and bytes whose points are stored."""
 
-    offset: int
-    points_offset: int = 0
+    offset: Annotated[int, Field(ge=0, strict=True)]
+    points_offset: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
 class CheckpointPlace(BaseModel):
     """Where a checkpoint's transfer stands."""
 
     checkpoint_id: int
-    offset: int
+    offset: Annotated[int, Field(ge=0, strict=True)]
     complete: bool
-    batch_bytes: int = 4 * 1024 * 1024
+    batch_bytes: Annotated[int, Field(gt=0)] = 4 * 1024 * 1024
     """The server makes it durable in stretches of this size."""
     part_bytes: int | None = None
     """Set where it goes to a bucket, in parts of this size, and nodes may bring them there."""
+
+
+class _Heard(BaseModel):
+    """A report was taken; the attempt is in this state now."""
+
+    state: str
+
+
+class _Time(BaseModel):
+    """The server's clock."""
+
+    now: float
 
 
 class PartLink(BaseModel):
@@ -146,6 +131,7 @@ class Client:
         )
         self.own_address: str | None = None
         """This node's, in the last conversation with the server."""
+        self.body_limit = BodyLimit()
 
     def close(self) -> None:
         """Drop all connections."""
@@ -173,12 +159,14 @@ class Client:
         return _checked(read_wishes, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout))
 
     def load(self, sample: NodeLoad) -> None:
-        """A sample of the node's load; also says that the node is alive."""
+        """A sample of the node's load; also says that the node is alive, and what limits its requests."""
+        if notices := [notice for notice in (sample.notice, self.body_limit.notice) if notice]:
+            sample = sample.model_copy(update={"notice": " ".join(notices)})
         self._request("POST", "/api/worker/load", content=sample.model_dump_json())
 
     def time(self) -> float:
         """The server's clock, in seconds since the epoch."""
-        return float(self._json("GET", "/api/worker/time")["now"])
+        return _read(_Time, self._json("GET", "/api/worker/time")).now
 
     def answer_check(self, check_id: int, said: CheckAnswer) -> None:
         """What the node found out for one stage of a preflight."""
@@ -188,7 +176,7 @@ class Client:
     def report(self, part: Part, report: PartReport) -> str:
         """What became of this node's part; returns the attempt's state on the server."""
         content = report.model_dump_json(exclude_none=True)
-        return str(self._json("POST", f"{part.path}/report", content=content).get("state", ""))
+        return _read(_Heard, self._json("POST", f"{part.path}/report", content=content)).state
 
     def report_job(self, fence: int, report: JobReport) -> None:
         """What Slurm says of an attempt's job."""
@@ -202,11 +190,14 @@ class Client:
     def append(self, part: Part, path: str, generation: int, offset: int, data: bytes) -> int:
         """Append to a mirrored file; returns the offset behind the data."""
         params = {"path": path, "generation": generation, "offset": offset}
-        return int(self._json("PUT", f"{part.path}/files", params=params, content=data)["offset"])
+        answer = self._json("PUT", f"{part.path}/files", params=params, content=data, is_bulk=True)
+        return offset_in(answer, offset + len(data), offset + len(data))
 
     def points(self, part: Part, batch: PointBatch) -> int:
         """Points of one byte range of an event file; returns the offset up to which they are stored."""
-        return int(self._json("POST", f"{part.path}/points", content=batch.model_dump_json())["offset"])
+        content = batch.model_dump_json()
+        answer = self._json("POST", f"{part.path}/points", content=content, is_bulk=True)
+        return offset_in(answer, batch.end, batch.end)
 
     def findings(self, part: Part, findings: Findings) -> None:
         """All that is wrong with the part now."""
@@ -222,11 +213,12 @@ class Client:
         return _read(CheckpointPlace, answer)
 
     def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
-        """The next bytes of a snapshot; returns the offset behind them."""
+        """The next bytes of a snapshot; returns the offset up to which they are durable."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/data"
         params = {"offset": offset}
         # 409 is a second request for the same bytes, not an attempt that was superseded.
-        return int(self._json("PUT", path, params=params, content=data, gone=RequestFailed)["offset"])
+        answer = self._json("PUT", path, params=params, content=data, gone=RequestFailed, is_bulk=True)
+        return offset_in(answer, 0, offset + len(data))
 
     def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256."""
@@ -288,24 +280,22 @@ class Client:
         headers = {"Authorization": f"Bearer {self.token}"} | ({"Range": f"bytes={have}-"} if have else {})
         try:
             with self._http.stream("GET", path, headers=headers, params=params) as response:
-                if response.is_error:
-                    response.read()
-                    _raise_for(response, gone=Refused, wrong=Refused)
                 if response.status_code != 307:
+                    if not response.is_success:
+                        response.read()
+                        raise_for(response, gone=Refused, wrong=Refused)
+                    if response.headers.get("content-type", "").startswith("text/html"):
+                        raise RequestFailed(f"{path}: the answer is a page, so it is not the server's")
                     elsewhere.write_down(response, partial, reached)
                     return
         except httpx.TransportError as error:
-            raise _broken_off(error) from error
+            raise broken_off(error) from error
         elsewhere.fetch(response.headers.get("location", ""), partial, have, reached)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        response = self._request(method, path, **options)
-        try:
-            answer = response.json()
-        except ValueError as error:
-            raise RequestFailed(f"{path}: the answer is not JSON, so it is not the server's") from error
+        answer = json_of(self._request(method, path, **options))
         if not isinstance(answer, dict):
-            raise RequestFailed(f"{path}: the answer is not an object, so it is not the server's")
+            raise RequestFailed(f"{path}: the answer is empty, so it is not the server's")
         return answer
 
     def _note_address(self, response: httpx.Response) -> None:
@@ -322,58 +312,33 @@ class Client:
         bearer: str | None = None,
         gone: type[Exception] = Superseded,
         wrong: type[Exception] = Refused,
+        is_bulk: bool = False,
         **options: Any,
     ) -> httpx.Response:
+        """An answer of the server's. `is_bulk`: data that can be sent in smaller pieces when this is too large."""
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
-        content = options.get("content")
+        content = options.pop("content", None)
         if content is not None:
             kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
             headers["Content-Type"] = kind
+            content = content if isinstance(content, bytes) else content.encode()
+        if is_bulk and len(content) > self.body_limit.most(len(content)):
+            raise TooLarge(f"a body of {len(content):,} bytes will not pass: {self.body_limit.notice}")
         try:
-            response = self._http.request(method, path, headers=headers, **options)
+            response = self._http.request(method, path, headers=headers, content=content, **options)
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise _broken_off(error) from error
-        if not response.is_success:
-            _raise_for(response, gone, wrong)
+            raise broken_off(error) from error
+        try:
+            if not response.is_success:
+                raise_for(response, gone, wrong)
+            raise_unless_ours(response)
+        except TooLarge:
+            if is_bulk:
+                self.body_limit.refused(len(content))
+            raise
+        if is_bulk:
+            self.body_limit.passed()
         return response
-
-
-def _raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exception]) -> None:
-    code, message = response.status_code, _server_message(response)
-    if code == 416:
-        raise OffsetMismatch(_have(response))
-    if message is None:  # a proxy, or another program on this port: nothing that training may end for
-        kind = ServerAway if code in NOBODY_BEHIND else RequestFailed
-        raise kind(f"{response.request.url.path} was answered {code}, and not by the server")
-    if code == 401:
-        raise Unauthorized(message)
-    if code == 410 and response.json()["detail"].get("field") == "node":
-        raise Ended(message)
-    if code in (403, 404, 409, 410):
-        raise gone(message)
-    if code == 507:
-        raise ServerFull(message)
-    if code == 500:
-        raise ServerMistake(message)
-    if code in (408, 425, 429) or code >= 500:
-        raise RequestFailed(message)
-    raise wrong(message) if code == 422 else Refused(message)
-
-
-def _server_message(response: httpx.Response) -> str | None:
-    """The sentence of an error in the server's own shape."""
-    try:
-        return str(response.json()["detail"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _have(response: httpx.Response) -> int:
-    try:
-        answer = response.json()
-        return int(answer["offset"] if "offset" in answer else answer["detail"]["offset"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RequestFailed("an offset was refused without saying which one is right") from error
 
 
 def _read(kind: type[Answer], answer: dict[str, Any]) -> Answer:
@@ -385,12 +350,3 @@ def _checked(read: Callable[[dict[str, Any]], Answer], answer: dict[str, Any]) -
         return read(answer)
     except ValidationError as error:
         raise RequestFailed(f"the answer cannot be read: {error}") from error
-
-
-def _broken_off(error: httpx.HTTPError) -> ServerAway:
-    """Without a connection nobody gets through; a conversation that broke off says nothing of the next."""
-    return (ServerAway if isinstance(error, NO_CONNECTION) else RequestFailed)(_words(error))
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from db.spec import RunSpec
-from db.states import PointBatch
+from db.states import Finding, PointBatch
 from worker import processes
 from worker.checkpoint_findings import incomplete_findings
 from worker.checkpoints import CheckpointWatch
-from worker.client import Adoption, Client, Part, Refused, ServerMistake
+from worker.client import Adoption, Client, Part, ServerMistake
 from worker.handover import Handover
 from worker.mirror import FileMirror
 from worker.points import STEP_BATCHES, PointPump
@@ -29,6 +29,9 @@ UNWATCHED_EVERY_S = 5.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
+REFUSED = "not copied"
+REFUSED_MEANS = "The server, or a proxy before it, takes none of it. The file stays on its node."
+REFUSED_MEND = "The reason says why; of a proxy raise the limit (nginx: client_max_body_size 0)."
 MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 
@@ -40,8 +43,9 @@ class Courier:
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = _existing(folder / EXISTING_FILE)
         self._mirror = FileMirror(
-            folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES
-        )
+            folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
+            most=client.body_limit.most,
+        )  # fmt: skip
         self._points = PointPump(
             self._mirror.event_files,
             lambda path, generation: client.file_offsets(part, path, generation),
@@ -62,6 +66,7 @@ class Courier:
         self.teller = Teller(folder, spec, client, part, label)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self._handover = Handover(checkpoints, client, part, label)
+        self.teller.refused = self._refused
         self._points_turn, self._mirror_turn = _Turn(POINTS_WATCHED_EVERY_S), _Turn(MIRROR_WATCHED_EVERY_S)
         self._printed_turn, self._probe_turn = _Turn(PRINTED_WATCHED_EVERY_S), _Turn(PROBE_WATCHED_EVERY_S)
         self._has_last_word = False
@@ -111,6 +116,12 @@ class Courier:
         """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
         return self._has_last_word and self._handover.is_done and self._mirror.pending_bytes() == 0
 
+    def _refused(self) -> list[Finding]:
+        said = [*self._mirror.refusals(), *self._handover.refusals]
+        return [
+            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_MEND) for text in said
+        ]
+
     def _carry_points(self, now: float, watched: bool) -> bool:
         if not self._points_turn.is_due(now, watched):
             return False
@@ -129,11 +140,7 @@ class Courier:
         return self._client.file_offsets(self._part, path, generation).offset
 
     def _append(self, path: str, generation: int, offset: int, data: bytes) -> int:
-        try:
-            return self._client.append(self._part, path, generation, offset, data)
-        except Refused as refusal:
-            log.error("attempt %s: %s was refused, and is not copied: %s", self._label, path, refusal)
-            return offset + len(data)
+        return self._client.append(self._part, path, generation, offset, data)
 
 
 @dataclass

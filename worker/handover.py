@@ -28,6 +28,8 @@ class Handover:
         """Of the snapshot that is on its way: its path, the size of its parts, and their SHA-256."""
         self._final_since: float | None = None
         self._all_taken = False
+        self.refusals: list[str] = []
+        """In words, the checkpoints that the server takes not at all."""
 
     def take(self, now: float, *, final: bool) -> None:
         """Copy what is complete; `final`: no process of the attempt exists any more."""
@@ -53,6 +55,7 @@ class Handover:
                 self._watch.forget(snapshot)
             except Refused as refusal:
                 log.error("attempt %s: checkpoint %s was refused: %s", self._label, snapshot.name, refusal)
+                self.refusals.append(f"checkpoint {snapshot.name} was refused: {refusal}")
                 self._watch.done(snapshot)
 
     @property

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.body_limit import LEAST_BYTES
 from worker.events import find_event_files
+from worker.failures import OffsetMismatch, Refused, RequestFailed, TooLarge
 from worker.walk import Listing, data_directory, name_on_server
 
 log = logging.getLogger(__name__)
@@ -27,15 +29,7 @@ SCAN_EVERY_S = 1.0
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> how many bytes of it the server has."""
 Send = Callable[[str, int, int, bytes], int]
-"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch."""
-
-
-class OffsetMismatch(Exception):
-    """The server takes bytes only at the offset it has."""
-
-    def __init__(self, have: int) -> None:
-        super().__init__(f"the server has {have} bytes")
-        self.have = have
+"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, Refused."""
 
 
 @dataclass
@@ -54,6 +48,8 @@ class MirroredFile:
     """None until the server was asked."""
     unreadable_size_bytes: int | None = None
     """How large it was when it could not be read: it is tried again when that changes."""
+    refusal: str | None = None
+    """Why the server takes no more of it: the rest stays on the node."""
 
     @property
     def is_log(self) -> bool:
@@ -74,12 +70,13 @@ class FileMirror:
         ignore: Listing | None = None,
         cap_bytes: int = CAP_BYTES,
         step_bytes: int = STEP_BYTES,
+        most: Callable[[int], int] = lambda wanted_bytes: wanted_bytes,
     ) -> None:
         self._attempt_dir = attempt_dir.resolve()
         self._roots = [root.resolve() for root in roots]
         self._offset_of, self._send = offset_of, send
         self._ignored = {path: key[0] for path, key in (ignore or {}).items()}
-        self._cap_bytes, self._step_bytes = cap_bytes, step_bytes
+        self._cap_bytes, self._step_bytes, self._most = cap_bytes, step_bytes, most
         self._notes = self._attempt_dir / "worker" / "mirror.json"
         self._known: dict[str, MirroredFile] = {}
         self._remembered = self._read_notes()
@@ -108,6 +105,10 @@ class FileMirror:
         """How much is on disk now and not on the server; 0 when everything has arrived."""
         self._look(float("inf"))
         return sum(self._unsent(file) for file in self._known.values())
+
+    def refusals(self) -> list[str]:
+        """In words, what was set aside because the server takes none of it."""
+        return [file.refusal for file in list(self._known.values()) if file.refusal]
 
     def event_files(self) -> list[MirroredFile]:
         """The event files seen so far, with their generations; may be asked from another thread."""
@@ -171,14 +172,15 @@ class FileMirror:
         return file
 
     def _renew(self, file: MirroredFile, inode: int) -> None:
-        file.inode, file.head, file.sent_bytes, file.unreadable_size_bytes = inode, b"", None, None
+        file.inode, file.head, file.sent_bytes = inode, b"", None
+        file.unreadable_size_bytes = file.refusal = None
         file.generation += 1
         self._write_notes()
 
     # -- sending -------------------------------------------------------------------------------
 
     def _unsent(self, file: MirroredFile) -> int:
-        if not file.size_bytes or file.size_bytes == file.unreadable_size_bytes:
+        if not file.size_bytes or file.size_bytes == file.unreadable_size_bytes or file.refusal:
             return 0
         end = min(file.size_bytes, self._cap_bytes)
         if file.size_bytes > self._cap_bytes:
@@ -186,16 +188,25 @@ class FileMirror:
         return max(0, end - (file.sent_bytes or 0))
 
     def _send_piece(self, file: MirroredFile) -> int:
-        offset = self._agreed_offset(file)
-        data = self._read(file, offset)
-        if not data:
-            return 0
-        try:
-            file.sent_bytes = self._send(file.path, file.generation, offset, data)
-        except OffsetMismatch as mismatch:
-            self._accept(file, mismatch.have)
-            return 0
-        return len(data)
+        offset, most = self._agreed_offset(file), self._most(CHUNK_BYTES)
+        while data := self._read(file, offset, most):
+            try:
+                file.sent_bytes = self._send(file.path, file.generation, offset, data)
+                return len(data)
+            except OffsetMismatch as mismatch:
+                self._accept(file, mismatch.have)
+                return 0
+            except Refused as refusal:
+                most = len(data) // 2
+                if not isinstance(refusal, TooLarge) or most < LEAST_BYTES:
+                    self._set_aside(file, offset, refusal)
+                    return 0
+        return 0
+
+    def _set_aside(self, file: MirroredFile, offset: int, refusal: Refused) -> None:
+        """An attempt's end must not wait for what will never be taken."""
+        file.refusal = f"{file.path} was refused at byte {offset}: {refusal}"
+        log.error("%s; the rest of it is not copied, it stays at %s", file.refusal, file.source)
 
     def _agreed_offset(self, file: MirroredFile) -> int:
         while file.sent_bytes is None:
@@ -204,18 +215,20 @@ class FileMirror:
 
     def _accept(self, file: MirroredFile, have: int) -> None:
         """Goes on where the server is; when it has more than the file, the file is not the one it knew."""
+        if have > self._cap_bytes + len(self._marker(file)):
+            raise RequestFailed(f"{file.path}: {have} bytes are more than any server was ever sent")
         if have > file.size_bytes and have <= self._cap_bytes:
             self._renew(file, file.inode)
         else:
             file.sent_bytes = have
 
-    def _read(self, file: MirroredFile, offset: int) -> bytes:
+    def _read(self, file: MirroredFile, offset: int, most: int) -> bytes:
         if offset >= self._cap_bytes:
-            return self._marker(file)[offset - self._cap_bytes :]
+            return self._marker(file)[offset - self._cap_bytes :][:most]
         try:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                return self._read_same(fd, file, min(CHUNK_BYTES, self._cap_bytes - offset), offset)
+                return self._read_same(fd, file, min(most, self._cap_bytes - offset), offset)
             finally:
                 os.close(fd)
         except OSError as error:  # gone, forbidden or broken: an attempt's end must not wait for it

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from worker import elsewhere
+from worker.body_limit import LEAST_BYTES
 from worker.checkpoints import Snapshot
 from worker.client import (
     CheckpointPlace,
@@ -22,6 +23,7 @@ from worker.client import (
     PartLink,
     RequestFailed,
     ServerAway,
+    TooLarge,
 )
 
 log = logging.getLogger(__name__)
@@ -149,12 +151,33 @@ def through_server(
         while offset < snapshot.size_bytes:
             if not may_go_on():
                 return False
-            piece = os.pread(file.fileno(), place.batch_bytes, offset)
-            try:
-                offset = client.send_checkpoint(place.checkpoint_id, offset, piece)
-            except OffsetMismatch as mismatch:
-                offset = mismatch.have
+            offset = _send_piece(client, place, file.fileno(), offset)
+            if offset > snapshot.size_bytes:
+                raise RequestFailed(f"{snapshot.name} ends before byte {offset}: not the server's word")
     return True
+
+
+def _send_piece(client: Client, place: CheckpointPlace, file: int, offset: int) -> int:
+    """Send as much as passes; the offset behind what is durable. Raises Refused when not even little does."""
+    most = client.body_limit.most(place.batch_bytes)
+    while True:
+        piece = os.pread(file, most, offset)
+        if not piece:
+            raise FileNotFoundError("the snapshot is shorter than it was")
+        try:
+            end = client.send_checkpoint(place.checkpoint_id, offset, piece)
+        except OffsetMismatch as mismatch:
+            return mismatch.have
+        except TooLarge:
+            most = len(piece) // 2
+            if most < LEAST_BYTES:
+                raise
+            continue
+        if end == offset and len(piece) < place.batch_bytes and place.part_bytes is not None:
+            raise RequestFailed(
+                f"the bucket takes parts of {place.batch_bytes:,} bytes, and {len(piece):,} pass to the server at once"
+            )
+        return end
 
 
 def _read(path: Path, offset: int, size_bytes: int, may_go_on: Callable[[], bool]) -> Iterator[bytes]:

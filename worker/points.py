@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from db.states import PointBatch
-from worker.client import FileOffsets, OffsetMismatch, Refused
+from worker.client import FileOffsets, OffsetMismatch, Refused, TooLarge
 from worker.events import EventTail, main_writer_dir, series_name
 from worker.mirror import MirroredFile
 
 log = logging.getLogger(__name__)
 BATCH_BYTES = 256 * 1024
 """Of the event file; the points in it make one request."""
+LEAST_BATCH_BYTES = 256
 STEP_BATCHES = 4
 
 
@@ -27,6 +28,16 @@ class _Reader:
     waiting: PointBatch | None = None
     read_up_to: int = -1
     """The size of the file when all its whole records had been sent."""
+    batch_bytes: int = BATCH_BYTES
+    """Fewer after a batch that was too large to pass; more again with each that does."""
+
+    def read_less(self, batch: PointBatch) -> bool:
+        """Begin again where the batch did, with half of it; False when there is no half."""
+        if self.batch_bytes < 2 * LEAST_BATCH_BYTES or not batch.series:
+            return False
+        self.batch_bytes = max(LEAST_BATCH_BYTES, min(self.batch_bytes, batch.end - batch.start) // 2)
+        self.tail.offset, self.waiting = batch.start, None
+        return True
 
 
 class PointPump:
@@ -69,16 +80,26 @@ class PointPump:
     def _send_batch(self, file: MirroredFile, reader: _Reader, size: int) -> bool:
         """True when something was sent, so that there may be more."""
         if reader.waiting is None:
-            reader.waiting = self._read(file, reader.tail)
+            reader.waiting = self._read(file, reader)
         batch = reader.waiting
         if batch is None:
             reader.read_up_to = size
             return False
         try:
             reader.tail.offset = self._send(batch)
+            reader.batch_bytes = min(BATCH_BYTES, 2 * reader.batch_bytes)
         except OffsetMismatch as mismatch:
+            if (
+                mismatch.have > size
+            ):  # not the server's word, or the file was truncated and is soon another one
+                log.warning(
+                    "%s: points up to byte %d were asked for, beyond its end", file.path, mismatch.have
+                )
+                return False
             reader.tail.offset = mismatch.have
         except Refused as refusal:
+            if isinstance(refusal, TooLarge) and reader.read_less(batch):
+                return True
             log.warning("%s: points at byte %d were refused: %s", file.path, batch.start, refusal)
             reader.waiting = batch.model_copy(update={"series": {}})
             if not batch.series:
@@ -87,8 +108,8 @@ class PointPump:
         reader.waiting = None
         return True
 
-    def _read(self, file: MirroredFile, tail: EventTail) -> PointBatch | None:
-        found = tail.read(BATCH_BYTES)
+    def _read(self, file: MirroredFile, reader: _Reader) -> PointBatch | None:
+        found = reader.tail.read(reader.batch_bytes)
         if found.notice:
             log.warning("%s", found.notice)
         if found.end == found.start:

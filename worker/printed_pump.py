@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from db.states import Point, PointBatch
-from worker.client import FileOffsets, OffsetMismatch, Refused
+from worker.client import FileOffsets, OffsetMismatch, Refused, RequestFailed, TooLarge
 from worker.mirror import MirroredFile
 from worker.notes import write_whole
 from worker.points import size_if_same
@@ -19,6 +19,7 @@ from worker.printed import PrintedTail
 log = logging.getLogger(__name__)
 PIECE_BYTES = 128 * 1024
 """Of a log; more than its longest line, and read in a fraction of a second."""
+LEAST_PIECE_BYTES = 256
 STREAMS = {"logs/rank0.out": "stdout", "logs/rank0.err": "stderr"}
 
 
@@ -31,6 +32,16 @@ class _Log:
     """The server's offset: everything behind it that gave no points is not told."""
     read_up_to: int = -1
     waiting: PointBatch | None = None
+    piece_bytes: int = PIECE_BYTES
+    """Fewer after a batch that was too large to pass; more again with each that does."""
+
+    def read_less(self) -> bool:
+        """Begin again behind what is stored, with half of what was read; False when there is no half."""
+        if self.piece_bytes < 2 * LEAST_PIECE_BYTES:
+            return False
+        self.piece_bytes //= 2
+        self.tail.offset, self.read_up_to = self.stored, -1
+        return True
 
 
 class PrintedPump:
@@ -75,7 +86,9 @@ class PrintedPump:
         return opened
 
     def _read(self, file: MirroredFile, known: _Log, size: int) -> None:
-        found = known.tail.read(PIECE_BYTES)
+        found = known.tail.read(known.piece_bytes)
+        if found.end == found.start and known.piece_bytes < PIECE_BYTES:  # a line may be longer
+            found = known.tail.read(PIECE_BYTES)
         if found.notice:
             log.warning("%s", found.notice)
         if found.end == found.start:
@@ -96,10 +109,16 @@ class PrintedPump:
             return
         try:
             known.stored = self._send(batch)
+            known.piece_bytes = min(PIECE_BYTES, 2 * known.piece_bytes)
         except OffsetMismatch as mismatch:
+            if mismatch.have > (size_if_same(file) or 0):
+                raise RequestFailed(f"{file.path} ends before byte {mismatch.have}") from mismatch
             known.stored = known.tail.offset = mismatch.have
             known.read_up_to = -1
         except Refused as refusal:
+            if isinstance(refusal, TooLarge) and known.read_less():
+                known.waiting = None
+                return
             log.warning("%s: points up to byte %d were refused: %s", file.path, batch.end, refusal)
         known.waiting = None
 

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from db.states import Point, PointBatch
 from worker import processes
-from worker.client import OffsetMismatch, Refused
+from worker.client import OffsetMismatch, Refused, RequestFailed, TooLarge
 from worker.hangs import Frame, RankStatus
 from worker.silent_mistakes import RankRecord
 
@@ -28,6 +29,8 @@ FOLDER = "probe"
 READ_BYTES = 1024 * 1024
 """A longer line is none of the probe's, and is passed over."""
 STEP_BYTES = 4 * READ_BYTES
+MOST_LINES = 1 << 16
+"""In one batch; fewer after one that was too large to pass."""
 KEPT_EVENTS = 200
 KEPT_STEP_TIMES = 300
 PER_RANK = ("step_time_s", "data_wait_s")
@@ -45,6 +48,7 @@ class ProbePump:
         self._folder, self._offset_of, self._send = folder, offset_of, send
         self._tails: dict[str, _Tail] = {}
         self._waiting: dict[str, PointBatch] = {}
+        self._most_lines = MOST_LINES
 
     def step(self) -> bool:
         """Send what is new; True when more is waiting. What the server raises goes through."""
@@ -59,15 +63,22 @@ class ProbePump:
         if name not in self._tails:
             self._tails[name] = _Tail(self._folder / name, self._offset_of(path, 0))
         tail = self._tails[name]
-        batch = self._waiting.get(name) or _read_batch(tail, path)
+        batch = self._waiting.get(name) or _read_batch(tail, path, self._most_lines)
         if batch is None:
             return 0
         self._waiting[name] = batch
         try:
             tail.offset = self._send(batch)
+            self._most_lines = min(MOST_LINES, 2 * self._most_lines)
         except OffsetMismatch as mismatch:
+            if mismatch.have > tail.size_bytes:
+                raise RequestFailed(f"{path} ends before byte {mismatch.have}") from mismatch
             tail.offset = mismatch.have
         except Refused as refusal:
+            if isinstance(refusal, TooLarge) and self._most_lines > 1:
+                self._most_lines //= 2
+                tail.offset = self._waiting.pop(name).start
+                return batch.end - batch.start
             log.warning("%s: points at byte %d were refused: %s", path, batch.start, refusal)
             self._waiting[name] = batch.model_copy(update={"series": {}})
             if not batch.series:
@@ -144,6 +155,14 @@ class _Tail:
 
     path: Path
     offset: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file now; 0 when there is none."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
 
     def read(self) -> Iterator[tuple[int, Line]]:
         """(offset behind the line, the line) for each; what is no record is passed over. `offset` follows."""
@@ -239,9 +258,9 @@ def _recorded(folder: Path) -> list[str]:
         return []
 
 
-def _read_batch(tail: _Tail, path: str) -> PointBatch | None:
+def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
     start, series = tail.offset, dict[str, list[Point]]()
-    for _, line in tail.read():
+    for _, line in islice(tail.read(), most_lines):
         for name, value in _points_of(line):
             series.setdefault(name, []).append((int(line["step"]), value, float(line["t"])))
     if tail.offset == start:

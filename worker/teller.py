@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from db.spec import RunSpec
 from db.states import Finding, Findings, Point, StackFrame, Stacks
-from worker.client import Client, Part, Refused, ServerAway
+from worker.client import Client, Part, Refused, ServerAway, TooLarge
 from worker.hangs import Frame
 from worker.probe_reader import FOLDER, ProbeReader
 from worker.stack_question import StackQuestion
@@ -18,6 +19,10 @@ from worker.watch import Watch
 log = logging.getLogger(__name__)
 EVERY_S = 5.0
 ASKING_EVERY_S = 1.0
+EVIDENCE_CHARACTERS = (8000, 500, 100)
+"""So much of each finding is said: less where more is too large to pass."""
+STACK_FRAMES = (1000, 16, 1)
+"""The same of a rank's stack, the innermost."""
 
 
 class Teller:
@@ -31,6 +36,8 @@ class Teller:
         self._question = StackQuestion(self._probe)
         self._wanted_at = self._answered_at = 0.0
         self._judged_at = float("-inf")
+        self.refused: Callable[[], list[Finding]] = list
+        """What else is wrong: data that the server does not take."""
 
     def take_points(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
         """Points the server has stored."""
@@ -44,13 +51,13 @@ class Teller:
         """Judge and tell when it is due. What the server raises goes through."""
         if now - self._judged_at >= (ASKING_EVERY_S if self._watch.is_asking else EVERY_S):
             self._judged_at = now
-            self._tell(self._watch.judge())
+            self._tell([*self._watch.judge(), *self.refused()])
         if self._wanted_at > self._answered_at:
             self._answer_stacks()
 
     def finish(self, more: Sequence[Finding] = ()) -> None:
         """After the end: the last word, with what others found."""
-        self._tell([*self._watch.judge_end(), *more])
+        self._tell([*self._watch.judge_end(), *more, *self.refused()])
 
     @property
     def hang(self) -> str | None:
@@ -63,7 +70,7 @@ class Teller:
             return
         self._told = findings
         try:
-            self._client.findings(self._part, Findings(findings=findings))
+            _say(EVIDENCE_CHARACTERS, lambda most: self._client.findings(self._part, _short(findings, most)))
         except ServerAway:
             self._told = None
             raise
@@ -76,11 +83,32 @@ class Teller:
         frames = self._question.answer(time.time(), list(self._probe.latest().values()))
         if frames is None or self._question.is_asking:
             return
-        ranks = {rank: [_frame(each) for each in stack] for rank, stack in frames.items()}
-        said = Stacks(requested_at=self._wanted_at, at=time.time(), ranks=ranks)
-        self._client.stacks(self._part, said)
+        at = time.time()
+
+        def answer(most: int) -> None:
+            ranks = {rank: [_frame(each) for each in stack[:most]] for rank, stack in frames.items()}
+            self._client.stacks(self._part, Stacks(requested_at=self._wanted_at, at=at, ranks=ranks))
+
+        try:
+            _say(STACK_FRAMES, answer)
+        except Refused as refusal:  # nothing is asked again and again for it
+            log.error("attempt %s: where its ranks stand was refused: %s", self._label, refusal)
         self._answered_at = self._wanted_at
         self._question.forget()
+
+
+def _say(sizes: Sequence[int], say: Callable[[int], None]) -> None:
+    """In the largest of the sizes that passes. Raises what `say` raises."""
+    for size in sizes[:-1]:
+        with suppress(TooLarge):
+            return say(size)
+    return say(sizes[-1])
+
+
+def _short(findings: Sequence[Finding], most: int) -> Findings:
+    return Findings(
+        findings=[each.model_copy(update={"evidence": each.evidence[:most]}) for each in findings]
+    )
 
 
 def _frame(frame: Frame) -> StackFrame:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from db.states import TERMINAL_STATES
+from worker.body_limit import BodyLimit
 from worker.client import CheckpointPlace, ChecksumMismatch, FileOffsets, Refused, ServerAway, Superseded
 from worker.mirror import OffsetMismatch
 
@@ -21,6 +22,7 @@ class FakeServer:
         self.given_up: set[int] = set()
         """Superseded as well, but the proof of their end is awaited."""
         self.longest_report_bytes: int | None = None
+        self.body_limit = BodyLimit()
         self.reports: list[tuple[int, object]] = []
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}

@@ -22,6 +22,7 @@ from worker.client import (
     ServerFull,
     ServerMistake,
     Superseded,
+    TooLarge,
     Unauthorized,
 )
 
@@ -47,7 +48,7 @@ def says(status: int, message: str = "so it is"):
         (404, Superseded),
         (409, Superseded),
         (422, Refused),
-        (413, Refused),
+        (413, TooLarge),
         (429, RequestFailed),
         (500, ServerMistake),
         (503, RequestFailed),

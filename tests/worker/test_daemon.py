@@ -21,6 +21,7 @@ import pytest
 
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
+from db.masking import MASK
 from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import Reason
 from tests.dashboard.running import wait_for
@@ -643,7 +644,7 @@ def test_secrets_stay_on_the_node(node, monkeypatch):
     node.wish(node.assignment(script, spec={"env": {"WANDB_API_KEY": "hidden"}}))
     node.until_settled()
     assert node.server.text("logs/rank0.out") == "None hidden\n"
-    assert node.server.reports[0][1].env["WANDB_API_KEY"] == "***"
+    assert node.server.reports[0][1].env["WANDB_API_KEY"] == MASK
     assert (node.dir() / "launch.json").stat().st_mode & 0o077 == 0
 
 
