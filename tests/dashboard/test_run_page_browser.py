@@ -182,3 +182,17 @@ def loaded(page: Page) -> list[str]:
     return list(
         page.evaluate("[...[...window[Symbol.for('rankzero.live')].values()][0].store.series.keys()]")
     )
+
+
+def test_after_resume_the_header_is_the_new_attempts_alone(context, dashboard) -> None:
+    page = shown(context, dashboard, "bad labels")
+    expect(page.locator(".sentence")).to_contain_text("Rank 1 raised ValueError")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_role("button", name="Resume it").click()
+    expect(page.locator(".pill").first).not_to_have_text("failed")
+    expect(page.locator(".figure", has_text="Elapsed")).to_contain_text("attempt 2")
+    expect(page.locator(".figure", has_text="Step").first.locator("dd")).to_have_text("–")
+    expect(page.locator(".figure", has_text="Train loss").locator("dd")).to_have_text("–")
+    expect(page.locator(".sentence")).not_to_contain_text("ValueError")
+    expect(page.get_by_text("The first failing rank's own words")).to_have_count(0)
+    assert page.locator(".track").get_attribute("aria-valuenow") in (None, "0")
