@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from dashboard.api.context import TheService
-from dashboard.api.reading import JsonRoute
+from dashboard.api.context import TheService, Threads
+from dashboard.api.reading import MOST, JsonRoute
+from dashboard.documents import answer
+from dashboard.log_search import ERROR_OVERLAP, Found, find_error, find_text, line_at, search
 from dashboard.logs import LogFile, Stream, check_rank, find_log
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
+SEARCHES = 2
+"""At once: each reads a log from its beginning."""
 NEWS = {"log", "run", "deleted"}
 
 
@@ -51,6 +57,50 @@ def logs(
     headers["Content-Length"] = str(end - start)
     pieces = _pieces(service, found, start, end)
     return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/runs/{run_id}/logs/search")
+async def search_log(
+    service: TheService,
+    request: Request,
+    run_id: str,
+    q: Annotated[str, Query(max_length=500, description="Text to look for; upper or lower case.")] = "",
+    errors: Annotated[bool, Query(description="Look for the first error instead.")] = False,
+    line: Annotated[
+        int, Query(ge=1, le=MOST, description="Without `q`: this line alone; else where `offset` is.")
+    ] = 1,
+    rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
+    stream: Stream = "out",
+    attempt: Annotated[int | None, Query(ge=1, le=MOST, description="By default the latest.")] = None,
+    offset: Annotated[int, Query(ge=0, le=MOST, description="Where an earlier answer ended.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines.")] = 1000,
+) -> Response:
+    """The lines of a whole stored log that hold a text, with their numbers and offsets.
+
+    Looks for two seconds at most: unless `is_complete`, ask again with `offset` and `line` of the answer."""
+    state = request.app.state
+    if not hasattr(state, "searching"):  # of this event loop
+        state.searching = Threads(SEARCHES)
+    wish = partial(_search, service, run_id, attempt, rank, stream)
+    return answer(await state.searching.run(wish, q, errors, line, offset, limit))
+
+
+def _search(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream,
+    q: str, errors: bool, line: int, offset: int, limit: int,
+) -> Found:  # fmt: skip
+    run = service.run(run_id)
+    check_rank(run, rank)
+    log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
+    if log is None:
+        return Found(is_complete=True)
+    read = partial(service.files.read, log.file_id)
+    if errors:
+        return search(read, log.size_bytes, find_error, ERROR_OVERLAP, offset, line, 1, stops_at_most=True)
+    if not q:
+        hit = line_at(read, log.size_bytes, line)
+        return Found([hit] if hit else [], int(hit is not None), is_complete=True)
+    return search(read, log.size_bytes, *find_text(q), offset, line, limit)
 
 
 def _start(offset: int | None, size: int, follow: bool) -> int:
