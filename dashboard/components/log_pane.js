@@ -12,12 +12,11 @@ const NEAR_END_PX = 12;
 
 export class LogPane {
   /**
-   * @param {{onFollow: (on: boolean) => void, onFound: (found: number|null, all: number) => void,
-   *          onEarlier: () => void}} listeners
+   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onChosen: (line: number) => void}} listeners
    */
   constructor(listeners) {
     this._listeners = listeners;
-    this._query = '';
+    this._chosen = -1;
     this._follows = true;
     this._isVisible = false;
     this._earlier = el('button', { type: 'button', class: 'earlier', hidden: true, text: 'Load earlier lines', onclick: () => {
@@ -28,6 +27,7 @@ export class LogPane {
     this._lines = el('div', { class: 'lines' });
     this.element = el('div', { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' }, this._earlier, this._empty, this._lines);
     this.element.addEventListener('scroll', () => this._scrolled());
+    this._lines.addEventListener('click', (event) => this._clicked(/** @type {HTMLElement} */ (event.target)));
     this._visibility = new IntersectionObserver((entries) => {
       this._isVisible = entries[entries.length - 1].isIntersecting;
       this._drawSoon();
@@ -44,10 +44,14 @@ export class LogPane {
     cancelAnimationFrame(this._frame);
   }
 
-  clear() {
+  /** @param {number} [first] number of the line that comes first, from 0; none where that is not known */
+  clear(first) {
     this._text = new LogText();
-    this._drawnFrom = 0;
-    this._drawnTo = 0;
+    this._text.first = first ?? 0;
+    this.element.classList.toggle('numbered', first !== undefined);
+    this._chosen = -1;
+    this._drawnFrom = this._text.first;
+    this._drawnTo = this._text.first;
     this._extra = 0;
     this._lines.replaceChildren();
     this._earlier.hidden = true;
@@ -79,11 +83,29 @@ export class LogPane {
     setText(this._earlier, trouble ? `${trouble} Try again` : 'Load earlier lines');
   }
 
-  /** @param {string} query */
-  search(query) {
-    this._query = query.toLowerCase();
+  /** Show a stretch of the log and mark a line of it. @param {string} text @param {number} first @param {number} chosen numbers from 1 */
+  showAround(text, first, chosen) {
+    this.clear(first - 1);
+    this._text.append(text);
+    this._follows = false;
     this._redraw();
-    if (this._follows) this._toEnd();
+    this.choose(chosen);
+    this._lines.querySelector('.chosen')?.scrollIntoView({ block: 'center' });
+    this._lastTop = this.element.scrollTop;
+  }
+
+  /** Mark a line. @param {number} line from 1 */
+  choose(line) {
+    this._chosen = line;
+    for (const other of this._lines.querySelectorAll('.chosen')) other.classList.remove('chosen');
+    this._lines.querySelector(`[data-number="${line - 1}"]`)?.classList.add('chosen');
+  }
+
+  /** What is selected, else all lines that are here, as text. */
+  copied() {
+    const root = /** @type {any} */ (this.element.getRootNode());
+    const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
+    return selected || this._text.lines.map(plainText).join('\n');
   }
 
   /** @param {boolean} on */
@@ -131,7 +153,6 @@ export class LogPane {
     const end = text.line(text.end - 1)?.text === '' ? text.end - 1 : text.end;
     for (let number = this._drawnTo; number < end; number++) this._block().append(this._lineElement(number));
     this._drawnTo = Math.max(this._drawnTo, end);
-    this._listeners.onFound(this._query ? this._countFound() : null, end - text.first);
     if (this._follows) this._toEnd();
   }
 
@@ -166,22 +187,20 @@ export class LogPane {
 
   _lineElement(number) {
     const line = this._text.line(number);
-    const element = el('div', { class: 'text', 'data-number': number });
+    const element = el('div', { class: number === this._chosen - 1 ? 'text chosen' : 'text', 'data-number': number, 'data-line': number + 1 });
     for (const { text, style } of coloured(line)) {
       element.append(style ? el('span', { class: style, text }) : text);
     }
     if (line.cut) element.append(el('em', { class: 'cut', text: `… cut, ${size(line.cut)} more` }));
     if (!element.hasChildNodes()) element.append('\u200b');
-    if (this._query && !this._matches(line)) element.hidden = true;
     return element;
   }
 
-  _matches(line) {
-    return plainText(line).toLowerCase().includes(this._query);
-  }
-
-  _countFound() {
-    return this._text.lines.filter((line) => line.text && this._matches(line)).length;
+  _clicked(target) {
+    const line = Number(/** @type {HTMLElement|null} */ (target.closest('.text'))?.dataset.line);
+    if (!line || !this.element.classList.contains('numbered')) return;
+    this.choose(line);
+    this._listeners.onChosen(line);
   }
 
   _scrolled() {

@@ -3,10 +3,11 @@
 import { el, setText, toggle } from './elements.js';
 import { apiUrl, connect } from './live_connection.js';
 import { LogPane } from './log_pane.js';
+import { LogSearch } from './log_search.js';
 import { mountOnce } from './mounting.js';
-import { count } from './numbers.js';
 
 const EARLIER_BYTES = 256 * 1024;
+const BEFORE_HIT_BYTES = 64 * 1024;
 
 /** @param {import('./mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogView(first));
@@ -23,9 +24,12 @@ class LogView {
       this._connection.on('run', (run) => this._showRun(run)),
       this._connection.on('log', (message) => this._received(message)),
       () => this._pane.destroy(),
+      () => this._search.destroy(),
     ];
+    this._linked = linkedLine();
     if (this._connection.run) this._showRun(this._connection.run);
-    this._choose({});
+    if (this._linked) void this._openLink(this._linked);
+    else this._choose({});
   }
 
   destroy() {
@@ -45,21 +49,24 @@ class LogView {
     for (const select of [this._rank, this._stream, this._attempt]) {
       select.addEventListener('change', () => this._chosen());
     }
-    const search = el('input', { type: 'search', placeholder: 'Only lines with…', 'aria-label': 'Show only lines that contain' });
-    search.addEventListener('input', () => this._pane.search(search.value));
-    this._found = el('span', { class: 'found', role: 'status' });
-    this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._pane.follow(on));
+    this._search = new LogSearch({ urlOf: (more) => this._url(more, '/search'), onHit: (hit) => void this._showHit(hit) });
+    this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
+    this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy what is selected, else the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
+    this._link = el('button', {
+      type: 'button', text: 'Copy link', title: 'Copy the address of the marked line', disabled: true,
+      onclick: () => void this._copied(this._link, this._linkTo(this._line)),
+    });
     this._download = el('a', { class: 'download', download: '', text: 'Whole file', title: 'Download the whole file' });
     this._pane = new LogPane({
       onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on)),
-      onFound: (found, all) => setText(this._found, found === null ? '' : `${count(found)} of ${count(all)} lines`),
+      onChosen: (line) => this._mark(line),
       onEarlier: () => void this._loadEarlier(),
     });
     this._root = el(
       'div', { class: 'log-view' },
       el(
-        'div', { class: 'log-bar' }, this._rank, this._stream, this._attempt, search, this._found,
-        el('span', { class: 'space' }), this._follow,
+        'div', { class: 'log-bar' }, this._rank, this._stream, this._attempt, this._search.element,
+        el('span', { class: 'space' }), this._link, this._copy, this._follow,
         toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)), this._download,
       ),
       this._pane.element,
@@ -73,7 +80,7 @@ class LogView {
     fill(this._attempt, attempts, (attempt) => `attempt ${attempt}`);
     this._attempt.hidden = run.attempt < 2;
     const isFirst = this._attemptSeen === undefined;
-    if (isFirst && run.state === 'failed') this._showFailure(run);
+    if (isFirst && run.state === 'failed' && !this._linked) this._showFailure(run);
     // A new attempt writes new files: whoever looked at the latest one goes on with it.
     else if (!isFirst && run.attempt > this._attemptSeen && this._choice.attempt === null) {
       this._attempt.value = String(run.attempt);
@@ -103,6 +110,9 @@ class LogView {
 
   _choose(change) {
     this._choice = { ...this._choice, ...change };
+    this._isLive = true;
+    this._mark(0);
+    if (Object.keys(change).length) void this._search.again();
     this._pane.clear();
     this._firstOffset = 0;
     if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
@@ -112,11 +122,69 @@ class LogView {
     this._connection.followLog(this._choice);
   }
 
+  /** Go on at the end; from a stretch around a match the live log comes back. */
+  _setFollow(on) {
+    if (on && !this._isLive) this._choose({});
+    this._pane.follow(on);
+  }
+
+  /** Show a line with what stands around it. @param {import('./log_search.js').Hit} hit */
+  async _showHit(hit) {
+    const choice = this._choice;
+    const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
+    const response = await fetch(this._url({ offset: from, limit: EARLIER_BYTES + hit.offset - from }));
+    if (!response.ok || choice !== this._choice) return;
+    let bytes = new Uint8Array(await response.arrayBuffer());
+    let begin = from;
+    if (from > 0) { // at the beginning of a line, so that numbers hold
+      const whole = Math.min(bytes.indexOf(10) + 1 || hit.offset - from, hit.offset - from);
+      bytes = bytes.subarray(whole);
+      begin += whole;
+    }
+    const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
+    this._isLive = false;
+    this._connection.followLog(null);
+    this._firstOffset = begin;
+    this._follow.setAttribute('aria-pressed', 'false');
+    this._pane.showAround(new TextDecoder().decode(bytes), hit.line - before, hit.line);
+    this._pane.offerEarlier(begin > 0);
+    this._mark(hit.line);
+  }
+
+  _mark(line) {
+    this._line = line;
+    this._link.disabled = !line;
+  }
+
+  _linkTo(line) {
+    const { rank, stream, attempt } = this._choice;
+    const address = new URL(location.href);
+    address.searchParams.set('log', [rank, stream, ...(attempt === null ? [] : [attempt])].join('.'));
+    address.searchParams.set('line', String(line));
+    return String(address);
+  }
+
+  async _openLink({ line, ...choice }) {
+    this._choose(choice);
+    this._rank.value = String(choice.rank);
+    this._stream.value = choice.stream;
+    const { hits } = await this._search.ask({ line });
+    if (hits.length) await this._showHit(hits[0]);
+  }
+
+  async _copied(button, text) {
+    const before = button.textContent;
+    await navigator.clipboard.writeText(text);
+    setText(button, 'Copied');
+    setTimeout(() => setText(button, before), 1500);
+  }
+
   _received(message) {
+    if (!this._isLive) return;
     if (String(message.rank) !== String(this._choice.rank) || message.stream !== this._choice.stream) return;
     if (this._choice.attempt !== null && message.attempt !== this._choice.attempt) return;
     if (message.reset) {
-      this._pane.clear();
+      this._pane.clear(message.offset === 0 ? 0 : undefined);
       this._firstOffset = message.offset;
       this._pane.offerEarlier(message.offset > 0);
     }
@@ -140,13 +208,23 @@ class LogView {
     }
   }
 
-  _url(more = {}) {
+  _url(more = {}, below = '') {
     const { rank, stream, attempt } = this._choice;
     const query = new URLSearchParams({ rank: String(rank), stream });
     if (attempt !== null) query.set('attempt', String(attempt));
     for (const [name, value] of Object.entries(more)) query.set(name, String(value));
-    return apiUrl(`api/runs/${encodeURIComponent(this._connection.runId)}/logs?${query}`);
+    return apiUrl(`api/runs/${encodeURIComponent(this._connection.runId)}/logs${below}?${query}`);
   }
+}
+
+/** The line that the address names, such as `log=0.err&line=12`. */
+function linkedLine() {
+  const query = new URLSearchParams(location.search);
+  const found = /^(launcher|\d{1,6})\.(out|err)(?:\.(\d{1,6}))?$/.exec(query.get('log') ?? '');
+  const line = Number(query.get('line'));
+  if (!found || !Number.isSafeInteger(line) || line < 1) return null;
+  const rank = found[1] === 'launcher' ? found[1] : Number(found[1]);
+  return { rank, stream: /** @type {'out'|'err'} */ (found[2]), attempt: found[3] ? Number(found[3]) : null, line };
 }
 
 /** Make the options these, keeping what is chosen. */

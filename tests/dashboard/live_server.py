@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -19,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from dashboard import log_search
 
 RUN_ID = "abcdefghij"
 THEMES = {
@@ -125,6 +128,7 @@ class FakeServer:
                 Route("/api/runs/{run}", self._run),
                 Route("/api/runs/{run}/metrics", self._metrics),
                 Route("/api/runs/{run}/logs", self._logs),
+                Route("/api/runs/{run}/logs/search", self._search),
                 WebSocketRoute("/api/live", self._live),
             ]
         )
@@ -211,6 +215,19 @@ class FakeServer:
         since = int(request.query_params.get("since", 0))
         names = request.query_params.getlist("name") or list(self.metrics)
         return JSONResponse({n: [p for p in self.metrics.get(n, []) if p[0] >= since] for n in names})
+
+    async def _search(self, request: Request) -> Response:
+        log, asked = self.log_file, request.query_params
+
+        def read(offset: int, limit: int) -> bytes:
+            return log[offset : offset + limit]
+
+        if "line" in asked and "q" not in asked and "errors" not in asked:
+            hit = log_search.line_at(read, len(log), int(asked["line"]))
+            return JSONResponse({"hits": [asdict(hit)] if hit else [], "is_complete": True})
+        finder = (log_search.find_error, 200) if "errors" in asked else log_search.find_text(asked["q"])
+        most = 1 if "errors" in asked else 1000
+        return JSONResponse(asdict(log_search.search(read, len(log), *finder, most=most)))
 
     async def _logs(self, request: Request) -> Response:
         self.asked.append(str(request.url.query))

@@ -168,7 +168,7 @@ def test_earlier_lines_are_loaded_on_request_and_join_without_a_seam(server: Fak
     expect(page.get_by_role("button", name="Load earlier lines")).to_be_hidden()
 
 
-def test_another_rank_and_stream_are_asked_for_and_lines_searched(server: FakeServer, show: Show) -> None:
+def test_another_rank_and_stream_are_asked_for(server: FakeServer, show: Show) -> None:
     def picture(choice: Message) -> list[Message]:
         return [log(f"{choice['rank']}\nof {choice['stream']}\n", reset=True) | choice | {"attempt": 1}]
 
@@ -178,9 +178,6 @@ def test_another_rank_and_stream_are_asked_for_and_lines_searched(server: FakeSe
     page.get_by_label("Stream").select_option("stderr")
     expect(page.locator(".text")).to_have_text(["3", "of err"])
     assert server.said[-1]["logs"] == {"rank": 3, "stream": "err", "attempt": None}
-    page.get_by_label("Show only lines that contain").fill("OF")
-    expect(page.locator(".text:visible")).to_have_text(["of err"])
-    expect(page.locator(".found")).to_have_text("1 of 2 lines")
     href = page.get_by_role("link", name="Whole file").get_attribute("href")
     assert href is not None
     assert href.endswith("/logs?rank=3&stream=err")
@@ -193,3 +190,39 @@ def test_a_failed_run_opens_at_the_failing_ranks_own_words(server: FakeServer, s
     show("log_view")
     said = server.wait_said(lambda message: (message.get("logs") or {}).get("rank") == 2)
     assert said["logs"]["stream"] == "err"
+
+
+def test_the_whole_log_is_searched_and_a_match_opened_copied_and_linked(
+    server: FakeServer, show: Show
+) -> None:
+    lines = [f"{'ERROR' if i in (10, 31_000) else 'info'} step {i}" for i in range(50_000)]
+    server.log_file = "\n".join(lines).encode() + b"\n"
+    tail = server.log_file.index(b"info step 48000")
+    server.log_picture = lambda choice: [log(server.log_file[tail:].decode(), offset=tail, reset=True)]
+    page = show("log_view")
+    expect(page.locator(".text").last).to_have_text("info step 49999")
+    page.get_by_label("Search the whole log").fill("error")
+    expect(page.locator(".found")).to_have_text("2 lines")
+    page.get_by_label("Next match", exact=True).click()
+    expect(page.locator(".text.chosen")).to_have_text("ERROR step 10")
+    page.get_by_label("Search the whole log").press("Enter")
+    expect(page.locator(".text.chosen")).to_have_text("ERROR step 31000")
+    expect(page.locator(".text.chosen")).to_be_in_viewport()
+    assert page.locator(".text.chosen").get_attribute("data-line") == "31001"
+    expect(page.locator(".found")).to_have_text("2 of 2 lines")
+    page.get_by_label("Previous match").click()
+    expect(page.locator(".text.chosen")).to_have_text("ERROR step 10")
+    page.get_by_label("Search the whole log").fill("no such")
+    expect(page.locator(".found")).to_have_text("0 lines")
+    page.get_by_role("button", name="First error").click()
+    expect(page.locator(".text.chosen")).to_have_text("ERROR step 10")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    address = page.evaluate("navigator.clipboard.readText()")
+    assert "log=0.out" in address and "line=11" in address
+    page.get_by_role("button", name="Follow").click()
+    expect(page.locator(".text").last).to_have_text("info step 49999")
+    page.goto(address)
+    expect(page.locator(".text.chosen")).to_have_text("ERROR step 10")
+    expect(page.locator("body[data-broken]")).to_have_count(0)
