@@ -7,13 +7,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi.routing import APIRoute
-from pydantic_core import from_json
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.refusals import Rejection
 
 LEAST, MOST = -(2**63), 2**63 - 1
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class JsonRoute(APIRoute):
@@ -40,9 +41,9 @@ class _StrictRequest(Request):
 def read(body: bytes) -> Any:
     """A JSON document. Raises JSONDecodeError (also for unpaired surrogates), Rejection."""
     try:
-        document = from_json(body)
-    except ValueError as error:
-        raise json.JSONDecodeError(str(error), "", 0) from error
+        document = _ANYTHING.validate_json(body)
+    except ValidationError as error:
+        raise json.JSONDecodeError(str(error.errors()[0].get("ctx", {}).get("error")), "", 0) from None
     if (place := _beyond_64_bits(document)) is not None:
         named = ".".join(place) or "The body"
         raise Rejection(422, f"{named} must be a number of at most 64 bits.", place[0] if place else None)

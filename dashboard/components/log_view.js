@@ -161,6 +161,7 @@ class LogView {
     const address = new URL(location.href);
     address.searchParams.set('log', [rank, stream, ...(attempt === null ? [] : [attempt])].join('.'));
     address.searchParams.set('line', String(line));
+    address.searchParams.set('tab', 'logs');
     return String(address);
   }
 
