@@ -35,6 +35,7 @@ from dashboard.api import (
     logs,
     metrics,
     nodes,
+    overview,
     preflight,
     runs,
     script,
@@ -76,6 +77,7 @@ ROUTERS = (
     worker_files,
     worker_checkpoints,
     runs,
+    overview,
     differences,
     script,
     snapshots,
@@ -109,6 +111,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
     app.state.pictures = cluster.Pictures(shared)
+    app.state.overviews = overview.Overviews(shared)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     refusals.install(app)
     errors.install(app)

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from db import points, resizing, starting
+from db.attention import with_attention
 from db.contact import awaited, last_heard
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
 from db.engine import Store
@@ -22,6 +23,7 @@ from db.spec import Assignment, ResumeFrom, RunSpec
 from db.states import LIVE_STATES, TERMINAL_STATES, State
 from db.summary import PROBED_TAGS, run_view
 from db.takeovers import takeovers
+from db.urgency import urgency
 from db.views import (
     AttemptView,
     CheckpointView,
@@ -45,8 +47,9 @@ def runs(
     text: str | None = None,
     project: str | None = None,
     limit: int = 200,
+    urgent_first: bool = False,
 ) -> list[RunView]:
-    """Runs, newest first; `text` is looked for in id, name, project and target, as plain text."""
+    """Runs, newest first or in the order of `urgency`; `text` is looked for in id, name, project and target."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
     query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
     if states is not None:
@@ -57,8 +60,9 @@ def runs(
         wanted = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
         query = query.where(or_(*(column.icontains(text, autoescape=True) for column in wanted)))
     with store.read() as session:
-        found = session.execute(query.order_by(Run.created_at.desc(), Run.id).limit(limit)).all()
-        return _views(session, [(row[0], row[1]) for row in found], now)
+        order = [urgency(now)] if urgent_first else []
+        query = query.order_by(*order, Run.created_at.desc(), Run.id).limit(limit)
+        return _views(session, [(row[0], row[1]) for row in session.execute(query)], now)
 
 
 def run(store: Store, run_id: str, now: float) -> RunView | None:
@@ -173,7 +177,7 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
     summaries = _summaries(session, fences)
     nodes = awaited(session, fences, now)
     wrong, probed = first_findings(session, fences), _probed(session, fences)
-    return [
+    views = (
         run_view(
             run,
             attempt,
@@ -183,7 +187,8 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
             wrong.get(attempt.fence),
         )
         for run, attempt in found
-    ]
+    )
+    return [with_attention(view, now) for view in views]
 
 
 def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:

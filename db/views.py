@@ -71,6 +71,8 @@ class RunView:
     """As it was launched."""
     takeovers: list[Takeover] = field(default_factory=list)
     """Of a single run, for its curves."""
+    attention: str | None = None
+    """Why a person should look at it, in a word or two; None when nobody needs to (`db.attention`)."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import threading
 import time
 
@@ -11,8 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from dashboard.api.reading import JsonRoute
+from dashboard.api.tagged import Tagged, answer_tagged, tagged
 from dashboard.cluster import picture
-from dashboard.documents import document, json_text
 from dashboard.service import Service
 from db.occupants import occupants
 
@@ -29,29 +27,21 @@ class Pictures:
         self._service = service
         self._lock = threading.Lock()
         self._good_until = float("-inf")
-        self._text, self._tag = b"", ""
+        self._content = Tagged(b"", "")
 
-    def latest(self) -> tuple[bytes, str]:
+    def latest(self) -> Tagged:
         """The picture as gzipped JSON, and its tag."""
         with self._lock:
             if time.monotonic() >= self._good_until:
                 began_s = time.thread_time()
-                drawn = picture(self._service.nodes(), occupants(self._service.store))
-                text = json_text(document(drawn)).encode()
-                self._text, self._tag = gzip.compress(text, 1, mtime=0), hashlib.sha256(text).hexdigest()[:16]
+                self._content = tagged(picture(self._service.nodes(), occupants(self._service.store)))
                 spent_s = time.thread_time() - began_s
                 self._good_until = time.monotonic() + max(KEPT_S, spent_s / SHARE)
-            return self._text, self._tag
+            return self._content
 
 
 @router.get("/cluster")
 def cluster(request: Request) -> Response:
     """Every node with its devices as cells [state, run, rank, utilisation %, bytes used], and a summary."""
     pictures: Pictures = request.app.state.pictures
-    text, tag = pictures.latest()
-    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
-    if request.headers.get("if-none-match") == headers["ETag"]:
-        return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(text, media_type="application/json", headers=headers | {"Content-Encoding": "gzip"})
-    return Response(gzip.decompress(text), media_type="application/json", headers=headers)
+    return answer_tagged(request, pictures.latest())

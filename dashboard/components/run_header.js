@@ -3,6 +3,7 @@
 import { el, setAttribute, setText } from './elements.js';
 import { connect } from './live_connection.js';
 import { mountOnce } from './mounting.js';
+import { showInTab } from './tab_title.js';
 import { STATUS_TEXT } from './waiting.js';
 import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from './numbers.js';
 
@@ -34,7 +35,7 @@ class RunHeader {
     const ticking = setInterval(() => {
       if (!document.hidden) this._show();
     }, 1000);
-    this._endings.push(() => clearInterval(ticking));
+    this._endings.push(() => clearInterval(ticking), showInTab(this._connection));
     this._show();
   }
 

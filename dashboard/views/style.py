@@ -15,23 +15,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboard import service
 from dashboard.views.formats import as_text
 from db.engine import StoreGone
-from db.states import State
 
 P = ParamSpec("P")
 Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 3
-
-STATE_PILLS = {
-    State.QUEUED: "#e0b12d80",
-    State.STARTING: "#9a6ae080",
-    State.RUNNING: "#3f7cf080",
-    State.STOPPING: "#ee8a3380",
-    State.SUCCEEDED: "#2ea86580",
-    State.FAILED: "#f0666b80",
-    State.STOPPED: "#8a90a380",
-}
-"""Backgrounds of the states in tables: half transparent, so that they suit light and dark."""
 
 
 def hidden_title(title: str) -> None:

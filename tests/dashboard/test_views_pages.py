@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,40 +37,26 @@ def state_of(pages: Pages, label: str) -> State:
     return run.state
 
 
-def test_an_empty_table_of_runs_says_what_to_do_next(empty):
-    page = empty.open()
-    assert not page.exception
-    assert links(page) == {"Launch the first run": "launch"}
-
-
-def test_all_runs_are_listed_newest_first(full):
-    page = full.open()
-    assert not page.exception
-    table = page.dataframe[0].value
-    assert list(table["Name"])[::7] == ["waits for room", "digits baseline"]
-    assert HOSTILE_NAME in list(table["Name"])
-    notes = dict(zip(table["Name"], table["Note"], strict=True))
-    assert notes["waits for room"].startswith("needs 4 GPUs on one node, none is free; ")
-    assert notes["bad labels"].startswith("script error: Rank 1 raised ValueError")
-    assert notes["nan at once"] == "the loss is not finite"
-    curves = dict(zip(table["Name"], table["Loss curve"], strict=True))
-    assert len(curves["digits baseline"]) > 10
+def table_of(page) -> dict[str, object]:
+    """The filters that the table of runs was given."""
+    tables = [p for p in page.get("bidi_component") if p.proto.component_name == "rankzero.runs_table"]
+    return dict(json.loads(tables[0].proto.json))
 
 
 def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
     page = full.open()
+    assert not page.exception
     page.text_input(key="runs_q").set_value("gpt").run()
-    assert list(page.dataframe[0].value["Name"]) == ["gpt wide, long warm-up"]
+    assert table_of(page) == {"q": "gpt", "states": [], "project": None}
     assert "gpt" in page.query_params["q"]
-    shared = full.open(state="failed")
-    assert list(shared.dataframe[0].value["Name"]) == ["bad labels"]
+    shared = full.open(state="failed", project="vision", attention="1")
+    assert table_of(shared) == {"q": "", "states": ["failed"], "project": "vision"}
+    assert shared.query_params["attention"] in ("1", ["1"])  # the table's own filter stays
 
 
-def test_filters_that_leave_nothing_can_be_cleared(full):
-    page = full.open(q="%", project="vision")
-    assert not page.dataframe
-    button(page, "Show all runs").click().run()
-    assert len(page.dataframe[0].value) == 8
+def test_without_any_run_there_is_nothing_to_filter(empty):
+    page = empty.open()
+    assert not page.exception and not page.text_input and table_of(page) == {}
 
 
 def test_a_failed_run_shows_the_failing_ranks_own_words(full):

@@ -1,0 +1,36 @@
+"""Answers that many browsers ask for again and again: compressed once, and 304 while nothing changed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.documents import document, json_text
+
+
+class Tagged(NamedTuple):
+    """JSON text, gzipped, and the tag of its content."""
+
+    text: bytes
+    tag: str
+
+
+def tagged(value: Any) -> Tagged:
+    """Anything the store returns, ready to be sent."""
+    text = json_text(document(value)).encode()
+    return Tagged(gzip.compress(text, 1, mtime=0), hashlib.sha256(text).hexdigest()[:16])
+
+
+def answer_tagged(request: Request, content: Tagged) -> Response:
+    """The content, or 304 to whoever has it already."""
+    headers = {"ETag": f'"{content.tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        encoded = headers | {"Content-Encoding": "gzip"}
+        return Response(content.text, media_type="application/json", headers=encoded)
+    return Response(gzip.decompress(content.text), media_type="application/json", headers=headers)
