@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -118,7 +119,7 @@ class ProbeReader:
     def faults(self) -> list[str]:
         """Parts of the probe that failed in a rank and are off there, in its own words."""
         return [
-            f"rank {rank}: the probe's part '{event.get('hook')}' is off: {event.get('message')}"
+            f"rank {rank}: the probe's {_part(str(event.get('hook')))} part failed: {event.get('message')}"
             for rank, process in sorted(self._of_ranks().items())
             for event in process.events.get("error", ())
         ]
@@ -155,6 +156,8 @@ class _Tail:
 
     path: Path
     offset: int = 0
+    wall: float | None = None
+    """Of the last point."""
 
     @property
     def size_bytes(self) -> int:
@@ -251,6 +254,18 @@ class _RankProcess:
         )
 
 
+_PARTS = {"recorder": "recording", "replicas": "parameters"}
+_OF_MODULES = {"optim": "steps", "data": "data", "parallel": "parameters", "writer": "writers"}
+
+
+def _part(hook: str) -> str:
+    """What a part of the probe looks at; a module's name stands for all that is hooked into it."""
+    if "." not in hook:
+        return _PARTS.get(hook, hook)
+    looks_at = next((name for word, name in _OF_MODULES.items() if word in hook), "")
+    return f"{looks_at} ({hook})".strip()
+
+
 def _recorded(folder: Path) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208
@@ -262,7 +277,8 @@ def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
     start, series = tail.offset, dict[str, list[Point]]()
     for _, line in islice(tail.read(), most_lines):
         for name, value in _points_of(line):
-            series.setdefault(name, []).append((int(line["step"]), value, float(line["t"])))
+            tail.wall = _time_of(line, tail)
+            series.setdefault(name, []).append((line["step"], value, tail.wall))
     if tail.offset == start:
         return None
     return PointBatch(path=path, generation=0, start=start, end=tail.offset, source="probe", series=series)
@@ -271,8 +287,8 @@ def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
 def _points_of(line: Line) -> Iterator[tuple[str, float]]:
     """Rank 0 speaks for all where all do the same: only so do points follow from one file alone, on any
     number of nodes."""
-    rank = line.get("rank")
-    if not isinstance(line.get("step"), int) or not isinstance(line.get("t"), float | int):
+    rank, step = line.get("rank"), line.get("step")
+    if not isinstance(step, int) or not isinstance(line.get("t"), float | int) or step.bit_length() > 63:
         return
     for name in PER_RANK:
         if isinstance(line.get(name), float | int):
@@ -283,6 +299,17 @@ def _points_of(line: Line) -> Iterator[tuple[str, float]]:
         yield "steps_per_s", float(line["steps_per_s"])
     if rank == 0 and isinstance(line.get("samples_per_s"), float | int):
         yield "samples_per_s", float(line["samples_per_s"]) * int(line.get("world_size", 1))
+
+
+def _time_of(line: Line, tail: _Tail) -> float:
+    """Where it is no number: that of the point before, else the file's."""
+    with suppress(OverflowError):
+        if math.isfinite(said := float(line["t"])):
+            return said
+    if tail.wall is None:
+        with suppress(OSError):
+            return tail.path.stat().st_mtime
+    return tail.wall or 0.0
 
 
 # -- stacks on demand ----------------------------------------------------------------------------

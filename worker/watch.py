@@ -13,6 +13,7 @@ from db.states import Finding, PartReport, Point, Reason
 from worker.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.losses import LossWatch
 from worker.notes import write_whole
+from worker.probe_faults import fault_findings
 from worker.probe_reader import ProbeReader
 from worker.silent_mistakes import silent_mistakes
 from worker.stack_question import StackQuestion
@@ -65,7 +66,8 @@ class Watch:
             Finding(kind=each.kind, evidence=each.evidence, meaning=each.meaning, mend=each.mend)
             for each in silent_mistakes(self._probe.records())
         ]
-        return ([self._hang] if self._hang else []) + self._losses.findings() + mistakes
+        faults = fault_findings(self._probe.faults())
+        return ([self._hang] if self._hang else []) + self._losses.findings() + mistakes + faults
 
     def _judge_hang(self) -> Finding | None:
         statuses = self._probe.latest()

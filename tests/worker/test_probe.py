@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from db.spec import RunSpec
 from worker import launch
 from worker.hangs import hang_verdict, users_frame
 from worker.probe_reader import ProbeReader
 from worker.silent_mistakes import silent_mistakes
+from worker.watch import Watch
 
 PROBE = Path(launch.__file__).parent / "probe"
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--log-dir=torchrun-logs"]
@@ -161,8 +163,33 @@ def test_a_torch_without_the_hooks_is_told_once_and_breaks_nothing(watched):
         True,
     )
     assert watched.read().faults() == [
-        f"rank 0: the probe's part 'torch.optim.optimizer' is off: {error['message']}"
+        f"rank 0: the probe's steps (torch.optim.optimizer) part failed: {error['message']}"
     ]
+
+
+BREAKING = """
+    import torch, rankzero_probe.recorder as recorder
+    def broken(*_): raise RuntimeError("no such figure")
+    recorder.{name} = broken
+    optimizer = torch.optim.Optimizer()
+    for _ in range(7): optimizer.step()
+    print("done")
+    """
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "steps"), [("_peak_memory_bytes", "memory", 7), ("_figures", "recording", None)]
+)
+def test_a_part_that_breaks_is_told_as_a_finding_and_the_training_goes_on(watched, name, part, steps):
+    write(watched.folder / "lib", FAKE_TORCH)
+    env = watched.environment(str(watched.folder / "lib"), RANK="3", WORLD_SIZE="4")
+    assert watched.run([sys.executable, watched.script(BREAKING.format(name=name))], env=env) == "done\n"
+    watch = Watch(watched.records.parent, RunSpec(target="/a.py"), watched.read())
+    (finding,) = [each for each in watch.judge() if each.kind == "probe part failed"]
+    assert finding.evidence == (
+        f"rank 3: the probe's {part} part failed: RuntimeError: no such figure; the training is not touched."
+    )
+    assert steps is None or watched.lines()[-1]["step"] == steps
 
 
 def test_a_folder_that_cannot_be_written_breaks_nothing(watched):

@@ -90,6 +90,16 @@ class Recorder:
                     self._lock.release()
         except Exception as error:
             now.failed("recorder", error)
+            self._say_that_it_is_off(now)
+
+    def _say_that_it_is_off(self, now: seen.Seen) -> None:
+        """The last line: whoever reads them learns why there are no more."""
+        events = [event for event in list(now.events) if event["kind"] == "error"]
+        line = {"t": round(time.time(), 3), **self._identity, "pid": os.getpid(), "step": now.step}
+        try:
+            self._append(json.dumps({**line, "in": "", "events": events}, separators=(",", ":")))
+        except Exception:  # the training is worth more than our last word
+            return
 
     def _append(self, text: str) -> None:
         """A line that a full disk cut short is closed by the next one that finds room."""
@@ -109,7 +119,7 @@ class Recorder:
         if now.step:
             line["last_step_at"] = round(time.time() - (time.perf_counter() - now.stepped_at), 3)
         line.update(_figures(now))
-        line["peak_memory_bytes"] = _peak_memory_bytes()
+        line.update(_memory(now))
         line.update(self._doing(now))
         line["stacks"] = self._can_be_asked()
         _tell_epochs(now, is_last)
@@ -209,6 +219,16 @@ def _tell_epochs(now: seen.Seen, is_last: bool) -> None:
 
 def _drain_list(values: list[Any]) -> list[Any]:
     return [values.pop(0) for _ in range(len(values))]
+
+
+def _memory(now: seen.Seen) -> dict[str, int]:
+    if "memory" in now.off:
+        return {}
+    try:
+        return {"peak_memory_bytes": _peak_memory_bytes()}
+    except Exception as error:
+        now.failed("memory", error)
+        return {}
 
 
 def _peak_memory_bytes() -> int:
