@@ -58,5 +58,5 @@ def _points_from(session: Session, series_id: int, position: int) -> list[Point]
         .where(Chunk.series_id == series_id, Chunk.level == 0, Chunk.seq >= first)
         .order_by(Chunk.seq)
     )
-    points = [point for blob in session.scalars(chunks) for point in unpack(blob)]
+    points = unpack(*session.scalars(chunks))
     return points[position - first * CHUNK_POINTS :]

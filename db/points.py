@@ -38,14 +38,18 @@ def pack(points: Sequence[Point]) -> bytes:
     return b"".join(_little_endian(column).tobytes() for column in (*columns, walls))
 
 
-def unpack(blob: bytes) -> list[Point]:
-    """The inverse of `pack`."""
-    third = len(blob) // 3
-    columns = [
-        _little_endian(array(kind, blob[at : at + third]))
-        for kind, at in (("q", 0), ("d", third), ("d", 2 * third))
-    ]
-    return list(zip(*columns, strict=True))
+def unpack(*blobs: bytes) -> list[Point]:
+    """The inverse of `pack`, for chunks in their order.
+
+    Wall times that are no number, which older versions stored, are replaced by a neighbour's."""
+    steps, values, walls = array("q"), array("d"), array("d")
+    for blob in blobs:
+        third = len(blob) // 3
+        for column, at in ((steps, 0), (values, third), (walls, 2 * third)):
+            column.extend(_little_endian(array(column.typecode, blob[at : at + third])))
+    if not all(map(math.isfinite, walls)):
+        walls = _with_numbers(walls)
+    return list(zip(steps, values, walls, strict=True))
 
 
 def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
@@ -65,7 +69,7 @@ def read(
         where.append(Chunk.step_max >= since_step)
     counts = _counts_by_level(session, where)
     level = 0 if max_points is None else _finest_affordable_level(counts, 8 * max_points)
-    points = [p for blob in _blobs(session, where, level) for p in unpack(blob)]
+    points = unpack(*_blobs(session, where, level))
     if since_step is not None:
         points = [p for p in points if p[0] >= since_step]
     return points if max_points is None else thin_out(points, max_points)
@@ -206,6 +210,16 @@ def _blobs(session: Session, where: Sequence[Any], level: int) -> list[bytes]:
         if tail and tail[0] < CHUNK_POINTS:
             blobs.append(tail[1])
     return blobs
+
+
+def _with_numbers(walls: array[float]) -> array[float]:
+    """The last number before takes the place of what is none; at the beginning the first behind."""
+    last = next(filter(math.isfinite, walls), 0.0)
+    mended = array("d")
+    for wall in walls:
+        last = wall if math.isfinite(wall) else last
+        mended.append(last)
+    return mended
 
 
 def _little_endian(column: array[Any]) -> array[Any]:

@@ -230,8 +230,10 @@ class Stacks(BaseModel):
     """Innermost frame first; empty where a rank could not be asked."""
 
 
-Point = tuple[Integer, Annotated[float, Field(allow_inf_nan=True)], float]
-"""(step, value, wall time in seconds since the epoch)."""
+Point = tuple[
+    Integer, Annotated[float, Field(allow_inf_nan=True)], Annotated[float, Field(allow_inf_nan=False)]
+]
+"""(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
 
 
 class PointBatch(BaseModel):

@@ -14,8 +14,10 @@ from worker import processes
 from worker.checkpoint_findings import incomplete_findings
 from worker.checkpoints import CheckpointWatch
 from worker.client import Adoption, Client, Part, ServerMistake
+from worker.delivery import Delivery
 from worker.handover import Handover
 from worker.mirror import FileMirror
+from worker.omissions import Omissions
 from worker.points import STEP_BATCHES, PointPump
 from worker.preparation import EXISTING_FILE
 from worker.printed_pump import PrintedPump
@@ -46,24 +48,27 @@ class Courier:
             folder, roots, self._bytes_of, self._append, ignore=ignore, step_bytes=MIRROR_STEP_BYTES,
             most=client.body_limit.most,
         )  # fmt: skip
+        self._omissions = Omissions(folder)
+        delivery = Delivery(self._store_points, self._omissions)
         self._points = PointPump(
             self._mirror.event_files,
             lambda path, generation: client.file_offsets(part, path, generation),
-            self._store_points,
+            delivery.send,
             folder / "worker" / "main-writer",
+            self._omissions,
         )
         self._printed = PrintedPump(
             self._mirror.logs,
             lambda path, generation: client.file_offsets(part, path, generation),
-            self._store_points,
+            delivery.send,
             folder / "worker" / "printed.json",
         )
         self._probe = ProbePump(
             folder / PROBE_FOLDER,
             lambda path, generation: client.file_offsets(part, path, generation).points_offset,
-            self._store_points,
+            delivery.send,
         )
-        self.teller = Teller(folder, spec, client, part, label)
+        self.teller = Teller(folder, spec, client, part, label, self._omissions)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self._handover = Handover(checkpoints, client, part, label)
         self.teller.refused = self._refused
@@ -93,7 +98,7 @@ class Courier:
         """
         more = _each(
             lambda: self._mirror.step(float("inf")) > 0,
-            lambda: self._points.step() == STEP_BATCHES,
+            lambda: self._points.step(final=True) == STEP_BATCHES,
             lambda: self._printed.step(final=True),
             self._probe.step,
         )

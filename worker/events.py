@@ -1,25 +1,40 @@
-"""TensorBoard event files become points: whole records only, whatever the file looks like."""
+"""TensorBoard event files become points: whole records with right checksums, whatever the file looks like."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tensorboard.compat.proto import event_pb2, types_pb2
+from google_crc32c import value as crc32c
+from tensorboard.compat.proto.event_pb2 import Event
 
 from db.states import Point
+from worker.records import (
+    AROUND_BYTES,
+    CHECKSUM,
+    HEADER,
+    MAX_RECORD_BYTES,
+    Gap,
+    Why,
+    has_header,
+    join,
+    masked_crc,
+    next_header,
+)
+from worker.tensor_scalars import tensor_scalar
 from worker.walk import is_event_file, walk_files
 
 MAX_FILES = 2000
-MAX_RECORD_BYTES = 64 * 1024 * 1024
-"""A longer record (a video, a graph) holds no scalar worth its memory: it is stepped over unread."""
+MAX_ZEROS_BYTES = 4 * 1024 * 1024
+MAX_REMEMBERED_LENGTH = 4096
 
 
 def find_event_files(root: Path, prune: Path | None = None) -> list[Path]:
@@ -51,6 +66,10 @@ class EventBytes:
     """Tag -> points, in the file's order."""
     notice: str | None = None
     """One sentence when something was skipped."""
+    gaps: Sequence[Gap] = ()
+    """Bytes that gave no points though they may have held some."""
+    awaits_data: bool = False
+    """Zeros stand at the end of the file: they may be filled without its growing."""
 
 
 class EventTail:
@@ -59,31 +78,41 @@ class EventTail:
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
+        self.final = False
+        """Nobody writes any more: what is not whole now never will be."""
+        self._wall: float | None = None
 
     def read(self, max_bytes: int = 4 * 1024 * 1024) -> EventBytes:
         """The next whole records, about `max_bytes` of them; `offset` moves behind them."""
         start = self.offset
         try:
-            buffer, size = self._bytes_from(start, max_bytes)
+            reading = _Reading(self._bytes_from(start, max_bytes), self._wall)
         except OSError as error:
             return EventBytes(start, start, notice=f"{self.path.name} could not be read: {error.strerror}")
-        read = _Reading(self.path.name, start, size, buffer).read()
-        self.offset = read.end
+        read = reading.read()
+        self.offset, self._wall = read.end, reading.wall
         return read
 
-    def _bytes_from(self, start: int, max_bytes: int) -> tuple[bytes, int]:
-        """The bytes at `start`, more than asked for when one record is longer, and the file's size."""
+    def _bytes_from(self, start: int, max_bytes: int) -> _Bytes:
+        """The bytes at `start`, more than asked for when one record is longer."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
-            size = os.fstat(fd).st_size
-            buffer = os.pread(fd, max(max_bytes, _HEADER.size), start)
-            if len(buffer) >= _HEADER.size:
-                record_bytes = _HEADER.size + _HEADER.unpack_from(buffer)[0] + _FOOTER_BYTES
+            status = os.fstat(fd)
+            size = status.st_size
+            buffer = os.pread(fd, max(max_bytes, HEADER.size), start)
+            if len(buffer) >= HEADER.size and has_header(buffer, 0):
+                record_bytes = HEADER.unpack_from(buffer)[0] + AROUND_BYTES
                 if len(buffer) < record_bytes <= min(size - start, MAX_RECORD_BYTES):
                     buffer = os.pread(fd, record_bytes, start)
-            return buffer, size
+            ends_in_zeros = buffer.endswith(b"\0") and not self.final and _only_zeros(fd, start + len(buffer))
+            return _Bytes(self.path.name, start, size, buffer, self.final, ends_in_zeros, status.st_mtime)
         finally:
             os.close(fd)
+
+
+def _only_zeros(fd: int, offset: int) -> bool:
+    """Whether nothing else follows; data behind more zeros than are looked through is found in the end."""
+    return not any(os.pread(fd, size, offset).rstrip(b"\0") for size in (4096, MAX_ZEROS_BYTES))
 
 
 def _created(path: Path) -> tuple[int, int, str]:
@@ -95,127 +124,167 @@ def _created(path: Path) -> tuple[int, int, str]:
     return (int(match[1]) if match else 1 << 62, len(path.parts), str(path))
 
 
-# A record: length (8 bytes), masked CRC of these 8, the Event, masked CRC of the Event.
-_HEADER = struct.Struct("<QI")
-_FOOTER_BYTES = 4
+class _Bytes(NamedTuple):
+    """Bytes of a file of `size` bytes that were read at `start`."""
+
+    name: str
+    start: int
+    size: int
+    buffer: bytes
+    is_final: bool
+    ends_in_zeros: bool
+    """From some place in the buffer on the file has nothing but zeros."""
+    written_at: float
 
 
 class _Reading:
-    """One pass over the bytes of a file of `size` bytes that were read at `start`."""
+    """One pass over bytes of a file; `wall` is the last wall time before them."""
 
-    def __init__(self, name: str, start: int, size: int, buffer: bytes) -> None:
-        self.name, self.start, self.size, self.buffer = name, start, size, buffer
-        self.series: dict[str, list[Point]] = {}
-        self.notice: str | None = None
+    def __init__(self, given: _Bytes, wall: float | None) -> None:
+        self._given, self.wall = given, wall
+        self._series: dict[str, list[Point]] = {}
+        self._gaps: list[Gap] = []
+        self._notice: str | None = None
+        self._awaits_data = self._lacks_wall = False
 
     def read(self) -> EventBytes:
-        """Checksums cost three times the parsing: they are looked at only when something does not fit."""
-        buffer, available, position = self.buffer, len(self.buffer), 0
-        unpack, decode, keep = _HEADER.unpack_from, event_pb2.Event.FromString, self._keep
+        """A record counts when both of its checksums are right."""
+        buffer, available, position = self._given.buffer, len(self._given.buffer), 0
+        unpack, checksum, decode, keep = (
+            HEADER.unpack_from,
+            CHECKSUM.unpack_from,
+            Event.FromString,
+            self._keep,
+        )
+        lengths = _LENGTHS
         while position + 12 <= available:
             length, length_crc = unpack(buffer, position)
-            after = position + 16 + length
-            if after > available or length == 0:
-                return self._stop(position, length, length_crc)
-            try:
-                event = decode(buffer[position + 12 : after - 4])
-            except DecodeError:
-                if masked_crc(buffer[position : position + 8]) != length_crc:
-                    return self._stop(position, length, length_crc)
-                self.notice = (
-                    f"{self.name}: the record at byte {self.start + position} is damaged; skipped it"
-                )
+            if lengths.get(length) != length_crc and not _is_length(length, length_crc):
+                behind = self._behind_no_record(position)
+            elif (behind := position + AROUND_BYTES + length) > available:
+                behind = self._behind_end(position, behind)
             else:
-                keep(event)
-            position = after
-        return self._up_to(self.start + position)
+                data = buffer[position + 12 : behind - 4]
+                crc = crc32c(data)
+                if (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF == checksum(buffer, behind - 4)[0]:
+                    try:
+                        keep(decode(data))
+                    except DecodeError:
+                        self._leave_out(position, behind)
+                else:
+                    behind = self._behind_damage(position, behind)
+            if behind == position:
+                break
+            position = behind
+        else:
+            position = self._at_end(position)
+        return self._result(position)
 
     def _keep(self, event: Any) -> None:
-        step, wall_time, series = event.step, event.wall_time, self.series
+        step, wall, series = event.step, event.wall_time, self._series
+        if wall - wall:  # NaN or infinite
+            self._lacks_wall = self._lacks_wall or self.wall is None
+            wall = math.nan if self.wall is None else self.wall
+        else:
+            self.wall = wall
         for value in event.summary.value:
-            kind = value.WhichOneof("value")
-            if kind == "simple_value":
+            if value.HasField("simple_value"):
                 number: float | None = value.simple_value
-            elif kind == "tensor" and value.metadata.plugin_data.plugin_name in ("", "scalars"):
-                number = _tensor_scalar(value.tensor)
+            elif value.HasField("tensor") and value.metadata.plugin_data.plugin_name in ("", "scalars"):
+                number = tensor_scalar(value.tensor)
             else:
                 continue
             if number is not None:
-                series.setdefault(value.tag, []).append((step, number, wall_time))
+                tag = value.tag
+                if (points := series.get(tag)) is None:
+                    points = series[tag] = []
+                points.append((step, number, wall))
 
-    def _stop(self, position: int, length: int, length_crc: int) -> EventBytes:
-        """The record is torn (wait for the rest), larger than we hold, or no record at all."""
-        at = self.start + position
-        if length == 0 or masked_crc(self.buffer[position : position + 8]) != length_crc:
-            # Nothing says where the next record begins, so what is there by now is given up.
-            self.notice = f"{self.name} is damaged at byte {at}: skipped the rest, to byte {self.size}"
-            return self._up_to(max(self.size, at))
-        if length > MAX_RECORD_BYTES and at + 16 + length <= self.size:
-            self.notice = f"{self.name}: skipped a record of {length} bytes at byte {at}"
-            return self._up_to(at + 16 + length)
-        return self._up_to(at)
+    # -- what is no whole record: each returns where to go on, or the same place to wait there ------
 
-    def _up_to(self, end: int) -> EventBytes:
-        return EventBytes(self.start, end, self.series, self.notice)
+    def _behind_no_record(self, position: int) -> int:
+        """Nothing says where this one ends: the next one that says where it begins is looked for."""
+        if position + HEADER.size > self._written:
+            return self._wait(position)
+        behind = next_header(self._given.buffer, position + 1)
+        if behind is None:
+            is_all = self._given.is_final and self._reaches_end
+            behind = self._written if is_all else max(position + 1, self._written - HEADER.size + 1)
+        return self._leave_out(position, behind)
+
+    def _behind_damage(self, position: int, behind: int) -> int:
+        """Its length is right, its data is not, or not there yet."""
+        return self._wait(position) if behind > self._written else self._leave_out(position, behind)
+
+    def _behind_end(self, position: int, behind: int) -> int:
+        """It goes on behind the bytes that were read."""
+        given, end = self._given, self._given.start + behind
+        if end > given.size:
+            return self._unfinished(position) if given.is_final else position
+        if behind - position <= MAX_RECORD_BYTES:
+            return position  # it is read whole next time
+        self._notice = (
+            f"{given.name}: skipped a record of {behind - position} bytes at byte {end - behind + position}"
+        )
+        return behind
+
+    def _unfinished(self, position: int) -> int:
+        if not self._reaches_end:
+            return self._behind_no_record(position)
+        behind = next_header(self._given.buffer, position + 1) or len(self._given.buffer)
+        return self._leave_out(position, behind, "unfinished")
+
+    def _at_end(self, position: int) -> int:
+        """Less is left than a record's beginning."""
+        rest = len(self._given.buffer) - position
+        if rest > 0 and self._given.is_final and self._reaches_end:
+            return self._leave_out(position, position + rest, "unfinished")
+        return position
+
+    def _leave_out(self, position: int, behind: int, why: Why = "damaged") -> int:
+        start = self._given.start
+        self._gaps.append(Gap(start + position, start + behind, why))
+        return behind
+
+    def _wait(self, position: int) -> int:
+        self._awaits_data = True
+        return position
+
+    @property
+    def _reaches_end(self) -> bool:
+        return self._given.start + len(self._given.buffer) >= self._given.size
+
+    @cached_property
+    def _written(self) -> int:
+        """How many of the bytes have come; where a file was made longer before its data came, zeros stand."""
+        buffer = self._given.buffer
+        return len(buffer.rstrip(b"\0")) if self._given.ends_in_zeros else len(buffer)
+
+    def _result(self, position: int) -> EventBytes:
+        if self._lacks_wall:
+            self._give_first_walls()
+        start = self._given.start
+        return EventBytes(
+            start, start + position, self._series, self._notice, join(self._gaps), self._awaits_data
+        )
+
+    def _give_first_walls(self) -> None:
+        """The first points had none: they get that of the first behind them that has one, else the file's own."""
+        walls = [wall for points in self._series.values() for _, _, wall in points if not math.isnan(wall)]
+        first = min(walls, default=self._given.written_at)
+        self._series = {
+            tag: [(step, value, first if math.isnan(wall) else wall) for step, value, wall in points]
+            for tag, points in self._series.items()
+        }
 
 
-_CONTENT = {
-    types_pb2.DT_FLOAT: "<f",
-    types_pb2.DT_DOUBLE: "<d",
-    types_pb2.DT_HALF: "<e",
-    types_pb2.DT_INT32: "<i",
-    types_pb2.DT_INT64: "<q",
-}
-_VALUES = {
-    types_pb2.DT_FLOAT: "float_val",
-    types_pb2.DT_DOUBLE: "double_val",
-    types_pb2.DT_HALF: "half_val",
-    types_pb2.DT_BFLOAT16: "half_val",
-    types_pb2.DT_INT32: "int_val",
-    types_pb2.DT_INT64: "int64_val",
-}
+_LENGTHS: dict[int, int] = {}
+"""Checksums of lengths met before: there are few, and looking one up costs less than computing it."""
 
 
-def _tensor_scalar(tensor: Any) -> float | None:
-    """The tensor's number when it has exactly one, else None."""
-    dimensions = tensor.tensor_shape.dim
-    if len(dimensions) > 1 or any(dimension.size != 1 for dimension in dimensions):
-        return None
-    if content := tensor.tensor_content:
-        return _from_content(tensor.dtype, content)
-    values: Sequence[float] = getattr(tensor, _VALUES.get(tensor.dtype, ""), ())
-    if len(values) != 1:
-        return None
-    if tensor.dtype in (types_pb2.DT_HALF, types_pb2.DT_BFLOAT16):
-        return _from_content(tensor.dtype, struct.pack("<H", int(values[0]) & 0xFFFF))
-    return float(values[0])
-
-
-def _from_content(dtype: int, content: bytes) -> float | None:
-    if dtype == types_pb2.DT_BFLOAT16 and len(content) == 2:
-        dtype, content = types_pb2.DT_FLOAT, b"\0\0" + content
-    layout = _CONTENT.get(dtype)
-    if layout is None or len(content) != struct.calcsize(layout):
-        return None
-    return float(struct.unpack(layout, content)[0])
-
-
-def masked_crc(data: bytes) -> int:
-    """CRC-32C, turned and shifted as TFRecord files have it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
-        table.append(number)
-    return table
-
-
-_CRC_TABLE = _crc_table()
+def _is_length(length: int, length_crc: int) -> bool:
+    if masked_crc(length.to_bytes(8, "little")) != length_crc:
+        return False
+    if length < MAX_REMEMBERED_LENGTH:
+        _LENGTHS[length] = length_crc
+    return True

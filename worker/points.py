@@ -12,6 +12,7 @@ from db.states import PointBatch
 from worker.client import FileOffsets, OffsetMismatch, Refused, TooLarge
 from worker.events import EventTail, main_writer_dir, series_name
 from worker.mirror import MirroredFile
+from worker.omissions import Omissions
 
 log = logging.getLogger(__name__)
 BATCH_BYTES = 256 * 1024
@@ -31,6 +32,9 @@ class _Reader:
     batch_bytes: int = BATCH_BYTES
     """Fewer after a batch that was too large to pass; more again with each that does."""
 
+    awaits_data: bool = False
+    """It ends in zeros that may still be filled, so its size does not tell whether it is read."""
+
     def read_less(self, batch: PointBatch) -> bool:
         """Begin again where the batch did, with half of it; False when there is no half."""
         if self.batch_bytes < 2 * LEAST_BATCH_BYTES or not batch.series:
@@ -49,25 +53,31 @@ class PointPump:
         offsets_of: Callable[[str, int], FileOffsets],
         send: Callable[[PointBatch], int],
         notes: Path,
+        omissions: Omissions,
     ) -> None:
         self._files, self._offsets_of, self._send = files, offsets_of, send
+        self._omissions = omissions
         self._readers: dict[tuple[str, int], _Reader] = {}
         self._notes = notes
         self._main_dir: str | None = None
 
-    def step(self) -> int:
+    def step(self, *, final: bool = False) -> int:
         """Send what is new; the number of batches sent, `STEP_BATCHES` when more is waiting.
 
-        What the server raises goes through.
+        `final`: nobody writes any more, what is not whole is given up. What the server raises goes through.
         """
         sent = 0
         for file in self._files():
             size = size_if_same(file)
             reader = self._readers.get((file.path, file.generation))
-            if size is None or (reader is not None and size <= reader.read_up_to):
+            if size is None:
                 continue
             if reader is None:
                 reader = self._open(file)
+            if final and not reader.tail.final:
+                reader.tail.final, reader.read_up_to = True, -1
+            if size <= reader.read_up_to:
+                continue
             while sent < STEP_BATCHES and self._send_batch(file, reader, size):
                 sent += 1
         return sent
@@ -83,7 +93,7 @@ class PointPump:
             reader.waiting = self._read(file, reader)
         batch = reader.waiting
         if batch is None:
-            reader.read_up_to = size
+            reader.read_up_to = -1 if reader.awaits_data else size
             return False
         try:
             reader.tail.offset = self._send(batch)
@@ -110,8 +120,10 @@ class PointPump:
 
     def _read(self, file: MirroredFile, reader: _Reader) -> PointBatch | None:
         found = reader.tail.read(reader.batch_bytes)
+        reader.awaits_data = found.awaits_data
         if found.notice:
             log.warning("%s", found.notice)
+        self._omissions.left_out(file.path, file.generation, found.gaps)
         if found.end == found.start:
             return None
         return PointBatch(

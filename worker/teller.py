@@ -12,6 +12,7 @@ from db.spec import RunSpec
 from db.states import Finding, Findings, Point, StackFrame, Stacks
 from worker.client import Client, Part, Refused, ServerAway, TooLarge
 from worker.hangs import Frame
+from worker.omissions import Omissions
 from worker.probe_reader import FOLDER, ProbeReader
 from worker.stack_question import StackQuestion
 from worker.watch import Watch
@@ -28,8 +29,11 @@ STACK_FRAMES = (1000, 16, 1)
 class Teller:
     """Of one attempt's part; its methods are called by one thread."""
 
-    def __init__(self, folder: Path, spec: RunSpec, client: Client, part: Part, label: str) -> None:
+    def __init__(
+        self, folder: Path, spec: RunSpec, client: Client, part: Part, label: str, omissions: Omissions
+    ) -> None:
         self._client, self._part, self._label = client, part, label
+        self._omissions = omissions
         self._probe = ProbeReader(folder / FOLDER)
         self._watch = Watch(folder, spec, self._probe)
         self._told: list[Finding] | None = None
@@ -51,13 +55,13 @@ class Teller:
         """Judge and tell when it is due. What the server raises goes through."""
         if now - self._judged_at >= (ASKING_EVERY_S if self._watch.is_asking else EVERY_S):
             self._judged_at = now
-            self._tell([*self._watch.judge(), *self.refused()])
+            self._tell([*self._watch.judge(), *self._omissions.findings(), *self.refused()])
         if self._wanted_at > self._answered_at:
             self._answer_stacks()
 
     def finish(self, more: Sequence[Finding] = ()) -> None:
         """After the end: the last word, with what others found."""
-        self._tell([*self._watch.judge_end(), *more, *self.refused()])
+        self._tell([*self._watch.judge_end(), *self._omissions.findings(), *more, *self.refused()])
 
     @property
     def hang(self) -> str | None:

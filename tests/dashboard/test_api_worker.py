@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import csv as csv_module
+import math
+import random
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 
-from db.states import NodeLoad
+from db import progress
+from db.models import Attempt, Chunk
+from db.points import pack
+from db.spec import RunSpec
+from db.states import NodeLoad, PointBatch
 from tests.dashboard.running import FakeNode, Running, wait_for
-from worker.client import ChecksumMismatch, OffsetMismatch, Part, Refused, Superseded, Unauthorized
+from tests.worker.test_events import scalar
+from worker.client import (
+    ChecksumMismatch,
+    OffsetMismatch,
+    Part,
+    Refused,
+    RequestFailed,
+    ServerMistake,
+    Superseded,
+    Unauthorized,
+)
+from worker.courier import Courier
+from worker.delivery import TRIES
 
 
 def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:
@@ -97,6 +117,95 @@ def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) 
     ]
     assert {row[0] for row in rows} == {*(f"'{name}" for name in names[:-1]), names[-1]}
     assert {row[3] for row in rows} == {"-0.5"}
+
+
+@pytest.mark.parametrize("point", [[1, 2.5, "NaN"], [1, 2.5, "Infinity"], [2**63, 2.5, 1.0]])
+def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
+    dashboard: Running, node: FakeNode, point: list[object]
+) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    body = {"path": "e", "generation": 0, "start": 0, "end": 9, "series": {"loss": [[0, 1.0, 1.0], point]}}
+    answer = http.post(f"{part.path}/points", json=body)
+    assert answer.status_code == 422 and "series" in answer.json()["detail"]["message"]
+    node.log_points(part, 0, loss=[(0, 1.0, 1.0)])
+    assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": [[0, 1.0, 1.0]]}
+
+
+def test_wall_times_that_an_older_version_stored_break_no_reader(dashboard: Running, node: FakeNode) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    node.log_points(part, 0, loss=[(step, 1.0, 5.0 + step) for step in range(4)])
+    odd = [(0, 1.0, math.nan), (1, 1.0, 6.0), (2, 1.0, math.inf), (3, 1.0, math.nan)]
+    with dashboard.service.store.write() as session:
+        session.execute(update(Chunk).values(points=pack(odd)))
+    expected = [[0, 1.0, 6.0], [1, 1.0, 6.0], [2, 1.0, 6.0], [3, 1.0, 6.0]]
+    assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": expected}
+    with dashboard.watching(run_id) as page:
+        page.subscribe()
+        assert page.next_of("series")["series"]["loss"]["points"] == expected
+
+
+def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
+    dashboard: Running, node: FakeNode, tmp_path: Path
+) -> None:
+    """400 points, 12 flipped bits and a NaN wall time in front, through the worker's own pumps and server."""
+    run_id, part = dashboard.launch(), node.part()
+    path, chance = tmp_path / "work/events.out.tfevents.1700000000.n", random.Random(3)
+    path.parent.mkdir()
+    records = [scalar(step, 0.5 * step, wall=math.nan if step in (0, 399) else 9.0) for step in range(400)]
+    hit = list(range(5, 395, 33))[:12]
+    for number in hit:
+        damaged = bytearray(records[number])
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        records[number] = bytes(damaged)
+    path.write_bytes(b"".join(records))
+    for _ in range(3):  # also by workers that are started anew
+        courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+        while courier.carry_rest():
+            pass
+    courier.take_checkpoints(0.0, final=True)
+    courier.carry_rest()
+    (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
+    assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
+    (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
+    assert finding["kind"] == "event file damaged" and "12 places are damaged" in finding["evidence"]
+
+
+def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
+    dashboard: Running, node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    path = tmp_path / "work/events.out.tfevents.1700000000.n"
+    path.parent.mkdir()
+    path.write_bytes(scalar(1, 0.5))
+    store = progress._store_series
+
+    def mistaken(session: Session, attempt: Attempt, rank: int, batch: PointBatch) -> None:
+        if any(point[0] == 2 for points in batch.series.values() for point in points):
+            raise ArithmeticError
+        store(session, attempt, rank, batch)
+
+    monkeypatch.setattr(progress, "_store_series", mistaken)
+    courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+    tried = 0
+    for number in (1, 2, 3):
+        with path.open("ab") as file:
+            file.write(scalar(number, 0.5) if number > 1 else b"")
+        while True:
+            try:
+                if not courier.carry_rest():
+                    break
+            except RequestFailed as error:  # after a mistake the server may also close the connection
+                tried += isinstance(error, ServerMistake)
+    courier.take_checkpoints(0.0, final=True)
+    courier.carry_rest()
+    assert tried == TRIES - 1
+    (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
+    assert [step for step, _, _ in points] == [1, 3]
+    (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
+    assert finding["kind"] == "points refused" and "one point" in finding["evidence"]
+    (kept,) = (tmp_path / "worker/points-set-aside.jsonl").read_text().splitlines()
+    assert PointBatch.model_validate_json(kept).series == {"train/loss": [(2, 0.5, 1.5)]}
 
 
 def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(

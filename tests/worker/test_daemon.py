@@ -717,6 +717,7 @@ def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
     node.wish(first, second)
     node.until(lambda: node.server.end(2))
     assert node.server.end(2).state == "succeeded" and len(node.server.series["train/loss"]) == 5
+    node.until(lambda: (node.dir(1) / "work/ready").exists())
     node.wish(first.model_copy(update={"action": "stop"}))
     node.until(lambda: not processes.of_attempt(RUN, 1))
     assert node.server.end(1) is None

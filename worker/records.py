@@ -1,0 +1,72 @@
+"""The framing of event files (TFRecord): lengths and checksums, and where to go on behind damage."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from google_crc32c import value as crc32c
+
+HEADER = struct.Struct("<QI")
+"""A record: length (8 bytes), masked CRC-32C of these 8, the data, masked CRC-32C of the data."""
+CHECKSUM = struct.Struct("<I")
+AROUND_BYTES = HEADER.size + CHECKSUM.size
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""A longer record (a video, a graph) holds no scalar worth its memory: it is stepped over unread."""
+_MASK_DELTA = 0xA282EAD8
+_NOT_ZERO = re.compile(rb"[^\0]")
+_UPPER_LENGTH = bytes(4)
+"""No record that is looked for has more than four gigabytes."""
+
+
+Why = Literal["damaged", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of an event file that gave no points, though they may have held some."""
+
+    start: int
+    end: int
+    why: Why = "damaged"
+
+
+def join(gaps: Sequence[Gap]) -> list[Gap]:
+    """Gaps in their order, those that touch made one."""
+    joined: list[Gap] = []
+    for gap in gaps:
+        if joined and joined[-1].end == gap.start:
+            gap = Gap(joined.pop().start, gap.end, gap.why)
+        joined.append(gap)
+    return joined
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C, turned and shifted as TFRecord files have it."""
+    crc: int = crc32c(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def has_header(buffer: bytes, position: int) -> bool:
+    """Whether a length stands there with its own checksum."""
+    length_crc: int = HEADER.unpack_from(buffer, position)[1]
+    return masked_crc(buffer[position : position + 8]) == length_crc
+
+
+def next_header(buffer: bytes, begin: int) -> int | None:
+    """Where the next record begins, from `begin` on: at a length that has its checksum and is none too long."""
+    upper = buffer.find(_UPPER_LENGTH, begin + 4)
+    while upper != -1 and upper + 8 <= len(buffer):
+        position = upper - 4
+        if not any(buffer[position : position + HEADER.size]):  # a hole; looked through at once
+            found = _NOT_ZERO.search(buffer, upper)
+            if found is None:
+                return None
+            upper = max(upper, found.start() - 8)
+        elif HEADER.unpack_from(buffer, position)[0] <= MAX_RECORD_BYTES and has_header(buffer, position):
+            return position
+        upper = buffer.find(_UPPER_LENGTH, upper + 1)
+    return None
