@@ -60,10 +60,11 @@ class EntryPage:
 <script type="application/json" id="themes">{about}</script>
 <script defer src="{self._start}"></script>
 {self._scripts}</head>
-<body><div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
+<body><div id="root"></div>
+<div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
 <main aria-busy="true"><h1>{title}</h1><noscript><p>These pages need JavaScript. Without it, use the command
 <code>rankzero</code>, which does all that they do.</p></noscript><i></i><i></i><i></i></main></div>
-<div id="root"></div>{self._styles}</body></html>"""
+{self._styles}</body></html>"""
 
 
 def _links(path: str) -> str:

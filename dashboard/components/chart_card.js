@@ -116,7 +116,7 @@ export class ChartCard {
   _build() {
     const button = (name, label, onclick) =>
       el('button', { type: 'button', class: 'action', title: label, 'aria-label': label, onclick }, icon(name));
-    this._title = el('h3', { class: 'title' });
+    this._title = el('h2', { class: 'title' });
     this._value = el('output', { class: 'value' });
     this._legend = el('div', { class: 'legend' });
     this._note = el('span', { class: 'note' });

@@ -61,7 +61,7 @@ class RunHeader {
     const figures = el('dl', { class: 'figures' });
     for (const label of ['Step', 'Epoch', 'Train loss', 'Samples/s', 'Learning rate', 'ETA', 'Elapsed']) {
       const value = el('dd', { text: UNKNOWN });
-      const more = el('small', {});
+      const more = el('dd', { class: 'more' });
       this._figures.set(label, { value, more });
       figures.append(el('div', { class: 'figure' }, el('dt', { text: label }), value, more));
     }

@@ -270,7 +270,8 @@ def _troubles(form: Fields) -> None:
 def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
     if reading.draft is not None:
         launch_plan.figures(reading.draft)
-    _launch_button(reading, refusals)
+    with st.container(key="launch_go"):
+        _launch_button(reading, refusals)
     if reading.draft is not None:
         launch_plan.room_and_advice(reading.draft, set(refusals.values()))
     if reading.spec is not None:

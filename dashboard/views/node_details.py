@@ -44,7 +44,7 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
         _runs(node, runs)
         _devices(node)
         _load(node)
-        table("node_facts", ("", ""), node_facts.facts(node, current.clock()))
+        table("node_facts", ("Property", "Value"), node_facts.facts(node, current.clock()))
 
 
 def _header(title: str, close: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ def _devices(node: NodeView) -> None:
         [place, cluster.cell(node, device).value, *device_load(loads.get(device.id, {}))]
         for place, device in enumerate(node.devices[:MOST_DEVICES])
     ]
-    table("node_devices", (cluster.noun(node), "", ">Busy", ">Memory", ">°C", ">W"), rows)
+    table("node_devices", (cluster.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
 
 
 def device_load(load: Mapping[str, Any]) -> list[str]:

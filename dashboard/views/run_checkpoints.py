@@ -20,7 +20,7 @@ from dashboard.views.tables import Markup, checkpoint_url, download_link, table
 from db import queries
 from db.views import CheckpointView
 
-COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "")
+COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
 MOST_SHOWN = 20
 PATIENCE_S = 1.5
 """Most rewrites take less: then the link is there at once."""

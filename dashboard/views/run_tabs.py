@@ -92,7 +92,7 @@ def specification(spec: RunSpec) -> None:
     rows = [(LABELS.get(name, name), _told(name, value)) for name, value in asked.items()]
     words, source = st.columns(2)
     with words:
-        table("spec", ("Asked for", ""), rows)
+        table("spec", ("Asked for", "Value"), rows)
         st.caption("Everything else as the recipe or script has it.")
     with source:
         st.code(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2), language="json")

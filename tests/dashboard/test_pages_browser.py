@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
 
 from tests.dashboard.browsed import Browsed, browsed, opened
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
 LIMIT_MS = 60_000
+TABS = ("logs", "ranks", "checkpoints", "history", "code", "commands", "spec")
 BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
 PAGES = {
     "runs": "/",
@@ -26,6 +28,7 @@ PAGES = {
     "nodes": "/nodes",
     "run": "/run?id={run}",
     "no such run": "/run?id=0000000000",
+    "node": "/nodes?node=gpu-1",
     "login": "/login",
     "no such page": "/nonsense",
 }
@@ -68,6 +71,9 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     service = opened(tmp_path_factory.mktemp("pages") / "data")
     made = seed(service.store, service.clock(), service.settings.files_directory)
     PAGES["run"] = f"/run?id={made.runs['gpt wide, long warm-up']}"
+    PAGES["failed run"] = f"/run?id={made.runs['bad labels']}"
+    for tab in TABS:
+        PAGES[tab] = f"{PAGES['run']}&tab={tab}"
     with browsed(service) as it:
         yield it
 
@@ -105,6 +111,31 @@ def test_no_page_has_an_error(browser: Browser, dashboard: Browsed, name: str, s
         seen = visit(context, dashboard, name)
         assert seen.complaints == []
         assert seen.page.title().endswith("Rankzero")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", [*PAGES, "failed run", *TABS])
+def test_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str, scheme: str) -> None:
+    with signed_in(browser, dashboard, scheme) as context:
+        page = visit(context, dashboard, name).page
+        expect(page.locator("[data-stale=true]")).to_have_count(0)
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], node["html"], node["any"]) for each in found for node in each["nodes"]] == []
+
+
+def test_a_telephone_shows_the_menu_and_the_button_that_launches(
+    browser: Browser, dashboard: Browsed
+) -> None:
+    with signed_in(browser, dashboard, width=390) as context:
+        page = visit(context, dashboard, "launch").page
+        for link in ("Runs", "Launch", "Nodes"):
+            expect(page.locator(".st-key-bar").get_by_role("link", name=link)).to_be_in_viewport(ratio=1)
+        expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
+        launch = page.get_by_role("button", name="Launch", exact=True)
+        expect(launch).to_be_in_viewport(ratio=1)
+        page.locator(".st-key-launch_more").scroll_into_view_if_needed()
+        expect(launch).to_be_in_viewport(ratio=1)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-ge
 
 
 def figure(page: Page, label: str) -> Locator:
-    return page.locator(".figure", has=page.get_by_text(label, exact=True)).locator("dd")
+    return page.locator(".figure", has=page.get_by_text(label, exact=True)).locator("dd:not(.more)")
 
 
 def log(text: str, offset: int = 0, reset: bool = False, **changes: Any) -> Message:

@@ -142,6 +142,6 @@ def state(page: Page):
 
 def step(page: Page) -> int:
     """The step as the run's header shows it."""
-    figure = page.locator(".run-header .figure", has_text="Step").locator("dd")
+    figure = page.locator(".run-header .figure", has_text="Step").locator("dd:not(.more)")
     digits = re.sub(r"\D", "", figure.inner_text())
     return int(digits) if digits else -1
