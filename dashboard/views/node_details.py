@@ -49,7 +49,7 @@ def panel(node_id: str, close: Callable[[], None]) -> None:
 
 def _header(title: str, close: Callable[[], None]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.subheader(as_text(title), anchor=False)
+        st.header(as_text(title), anchor=False)
         st.button(
             "Close", icon=":material/close:", type="tertiary", on_click=_close, args=(close,),
             key="close_node", help="Also by Escape among the cells",

@@ -38,7 +38,7 @@ def joining() -> None:
 
 def _make(any_node: bool) -> None:
     if not any_node:
-        st.subheader("No node has joined yet", anchor=False)
+        st.header("No node has joined yet", anchor=False)
         st.caption(
             "On the dashboard's own machine `rankzero up` brings one by itself; others join from here."
         )

@@ -101,6 +101,7 @@ def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
         expect(seen.page.locator(".st-key-bar")).to_be_visible()
     expect(seen.page.locator("h1:visible").first).to_be_attached()
     seen.page.wait_for_load_state("networkidle")
+    expect(seen.page.get_by_test_id("stSkeleton")).to_have_count(0)
     return seen
 
 
@@ -120,7 +121,12 @@ def test_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str, sche
         page = visit(context, dashboard, name).page
         expect(page.locator("[data-stale=true]")).to_have_count(0)
         found = Axe().run(page).response["violations"]
-        assert [(each["id"], node["html"], node["any"]) for each in found for node in each["nodes"]] == []
+        faults = [
+            f"{each['id']}: {node['html']} {node['failureSummary']}"
+            for each in found
+            for node in each["nodes"]
+        ]
+        assert faults == []
 
 
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(

@@ -24,7 +24,7 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
 
 def test_a_cluster_without_nodes_opens_with_how_to_get_one(pages):
     page = pages.open("nodes")
-    assert not page.exception and page.subheader[0].value == "No node has joined yet"
+    assert not page.exception and page.header[0].value == "No node has joined yet"
     button(page, "Make a join token").click().run()
     assert not page.exception
     command = page.code[0].value

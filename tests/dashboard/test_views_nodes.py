@@ -37,7 +37,7 @@ def said(page) -> str:
 def test_a_node_in_the_address_is_shown_in_detail(full):
     page = full.open("nodes", node="gpu-1")
     assert not page.exception
-    assert [heading.value for heading in page.subheader] == ["gpu\\-1"]
+    assert [heading.value for heading in page.header] == ["gpu\\-1"]
     assert "nan at once · running · 2 GPUs, ranks 0-1" in links(page)
     shown = said(page)
     assert "Python 3.11.9, torch 2.13.0+cu126, CUDA 12.6, NCCL 2.27.5" in shown
@@ -47,8 +47,8 @@ def test_a_node_in_the_address_is_shown_in_detail(full):
 
 def test_nothing_is_shown_in_detail_unless_it_is_asked_for(full):
     page = full.open("nodes")
-    assert not page.exception and not page.subheader
-    assert not full.open("nodes", node="gpu-77").subheader
+    assert not page.exception and not page.header
+    assert not full.open("nodes", node="gpu-77").header
 
 
 def test_a_node_is_drained_and_taken_back_with_a_button(full):
@@ -64,7 +64,7 @@ def test_a_node_is_drained_and_taken_back_with_a_button(full):
 def test_details_are_closed(full):
     page = full.open("nodes", node="gpu-1")
     button(page, "Close").click().run()
-    assert not page.exception and not page.subheader
+    assert not page.exception and not page.header
 
 
 def test_a_lost_node_says_so_first(full):
