@@ -104,6 +104,7 @@ def notices(node: NodeView) -> list[str]:
         return [_silence(node.state, node.silent_s) + there]
     told = [
         node.upgrade,
+        *(one["message"] for one in node.unknown),
         (node.load or {}).get("notice"),
         (node.info.get("interpreter") or {}).get("problem"),
     ]

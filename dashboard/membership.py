@@ -7,7 +7,7 @@ import logging
 from dashboard.clock import Clock
 from dashboard.joining import Listening, outward_address
 from dashboard.settings import Settings
-from db import join_tokens
+from db import join_tokens, nodes
 from db.engine import Store
 from db.views import JoinTokenView
 
@@ -21,6 +21,15 @@ class Membership:
         self.settings, self.store, self.clock = settings, store, clock
         self.port = settings.port
         """The one that is really listened on, once it is."""
+
+    def end_unknown(self, node: str, run_id: str) -> str:
+        """Have a node end what it trains of a run that this store does not know; returns the node's id.
+
+        Raises db.requests.NoSuchNode, db.requests.NoSuchRun."""
+        with self.store.write() as session:
+            node_id, name = nodes.end_unknown(session, node, run_id)
+        log.info("node %s is told to end run %s, which this store does not know", name, run_id)
+        return node_id
 
     def join_tokens(self) -> list[JoinTokenView]:
         """Every token that was made for nodes to join with, the newest first."""

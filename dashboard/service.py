@@ -15,6 +15,7 @@ from dashboard.access import Credentials, keep_spare, make_private_directory
 from dashboard.clock import Clock, Lease
 from dashboard.documents import document, json_text
 from dashboard.files import Files
+from dashboard.lineage import Lineage
 from dashboard.live import Hub
 from dashboard.membership import Membership
 from dashboard.peers import Peers
@@ -64,6 +65,7 @@ class Service(Membership):
         self.rewrites = Rewrites(self.files, self.places)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
+        self.lineage = Lineage(store, self.clock)
         self._preflights = Preflights(store, self.hub.wishes_changed)
         self.uploads: dict[int, object] = {}
         """Which request is bringing which checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sqlite3
 import threading
 import time
@@ -22,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from db import postgres, schema
+from db import identity, postgres, schema
 from db.exact_json import dump_json
 from db.postgres import PostgresUnusable
 from db.store_file import StoreFile, StoreMissing, make_file, newest_copy
@@ -96,6 +97,8 @@ class Store:
             if store.is_sqlite:
                 store._file = StoreFile(_sqlite_file(url))
                 store._file.backups = backups
+            with store.write() as session:
+                identity.current(session)
         except PostgresUnusable as error:
             store.close()
             raise StoreUnusable(str(error)) from None
@@ -201,6 +204,7 @@ class Store:
                 f"--file=rankzero.dump '{_for_pg_dump(self.name)}'"
             )
         _copy_sqlite(_connect_sqlite(self._path, self._is_alone), target)
+        _rename_copy(target)
         return target.stat().st_size
 
     def close(self) -> None:
@@ -359,6 +363,20 @@ def _copy_sqlite(origin: sqlite3.Connection, target: Path) -> None:
         copy.close()
         origin.close()
     target.chmod(0o600)
+
+
+def _rename_copy(copy: Path) -> None:
+    """Whoever starts with the copy is another store: fencing numbers are given a second time there."""
+    connection = sqlite3.connect(copy)
+    try:
+        with connection:
+            if connection.execute("select 1 from sqlite_master where name = 'store_identities'").fetchone():
+                row = (secrets.token_hex(8), "copied", time.time())
+                connection.execute(
+                    "insert into store_identities (identity, origin, began_at) values (?, ?, ?)", row
+                )
+    finally:
+        connection.close()
 
 
 def _damaged(file: Path, verdict: str, backups: Path | None) -> str:

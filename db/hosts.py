@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
@@ -38,16 +39,17 @@ def hosts(
     known = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
         Node.foreign_devices, Node.pool, Node.protocol,
+        Node.unknown_attempts,
     ).where(Node.removed_at.is_(None))  # fmt: skip
     known = known.where(~Node.pool.startswith("slurm:") | (Node.last_seen >= now - alive_within_s))
     found = []
     for row in session.execute(known):
-        node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol = row
+        node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
         silent_s = now - last_seen
         contact: Contact = "alive" if silent_s <= alive_within_s else "no contact"
         on_it = tuple(holds.get(node_id, ()))
         used = {device for hold in on_it for device in hold.devices}
-        others = set(foreign or ()) - used
+        others = ({*(foreign or ())} | unknown_devices(unknown)) - used
         ids = [device["id"] for device in devices if device["id"] not in used]
         found.append(
             Host(
@@ -65,6 +67,11 @@ def hosts(
             )
         )
     return found
+
+
+def unknown_devices(unknown: list[Any] | None) -> set[str]:
+    """Devices of a node that trainings use which this store does not know."""
+    return {device for one in unknown or () for device in one.get("devices", ())}
 
 
 def has_devices() -> ColumnElement[bool]:

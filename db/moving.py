@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Integer, Table, create_engine, func, insert, select, text
+from sqlalchemy import Connection, Engine, Integer, Table, create_engine, delete, func, insert, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from db.engine import Store, StoreUnusable, newest_schema
 from db.exact_json import dump_json
-from db.models import Base
+from db.models import Base, StoreIdentity
 from db.postgres import NUL, NUL_SHOWN
 
 ROWS_AT_ONCE = 1000
@@ -85,6 +85,7 @@ def _copy(source: Engine, target: Store, tell: Callable[[str, int], None]) -> di
         new.execute(text("set local statement_timeout = 0"))
         new.execute(text("set local idle_in_transaction_session_timeout = 0"))
         _require_empty(new, target.name)
+        new.execute(delete(StoreIdentity))  # it stays the store it was
         copied = {}
         for table in Base.metadata.sorted_tables:
             copied[table.name] = _copy_table(table, old, new)
@@ -175,7 +176,10 @@ def _require_current(source: Engine, file: Path) -> None:
 
 def _require_empty(new: Connection, name: str) -> None:
     for table in Base.metadata.sorted_tables:
-        if new.execute(select(table).limit(1)).first() is not None:
+        if (
+            table.name != StoreIdentity.__tablename__
+            and new.execute(select(table).limit(1)).first() is not None
+        ):
             raise NotMoved(
                 f"The store {name} is not empty: its table {table.name} has rows. Choose an empty database."
             )

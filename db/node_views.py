@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 from sqlalchemy import select
 
 from db import protocol
 from db.contact import SILENT_AFTER_S, last_heard
 from db.engine import Store
-from db.hosts import has_devices
+from db.hosts import has_devices, unknown_devices
 from db.models import Attempt, Node, Part, Run
 from db.spec import rank_at
 from db.views import DeviceView, NodeView
@@ -50,10 +51,10 @@ def _node_view(
     lost_after_s: float,
 ) -> NodeView:
     silent_s, load = max(0.0, now - last_seen), node.load or {}
-    devices = []
+    devices, others = [], {*(node.foreign_devices or ())} | unknown_devices(node.unknown_attempts)
     for device in node.devices:
         run_id, attempt, rank = users.get((node.id, device["id"]), (None, None, None))
-        foreign = run_id is None and device["id"] in (node.foreign_devices or ())
+        foreign = run_id is None and device["id"] in others
         devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
     draining = node.drain_requested_at is not None
     upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
@@ -77,5 +78,19 @@ def _node_view(
         silent_s=silent_s,
         protocol=node.protocol or protocol.FIRST,
         upgrade=upgrade,
+        unknown=[one | {"message": _unknown(node.name, one)} for one in node.unknown_attempts or ()],
         pool=node.pool,
+    )
+
+
+def _unknown(node: str, held: dict[str, Any]) -> str:
+    """What a node trains that this store does not know, and what somebody may do about it."""
+    devices = ", ".join(held.get("devices") or [])
+    does = f"trains here on {devices}" if devices else "has ended here and is not reported"
+    by = f"store {held['store']}" if held.get("store") else "an earlier store"
+    return (
+        f"Run {held['run_id']}, attempt {held['attempt']}, {does}. It was begun by {by}; this dashboard's store does "
+        "not know it: an older copy was restored. It is left alone, its data is kept in "
+        f"{held['folder']}. Restore a newer copy to have it back, or end it: "
+        f"rankzero nodes end-unknown {node} {held['run_id']}"
     )

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.hosts import LOST_AFTER_S
 from db.models import Attempt, Job, Node, Part
-from db.requests import WrongState, node_named
-from db.states import LIVE_STATES, NodeFacts, NodeLoad
+from db.requests import NoSuchRun, WrongState, node_named
+from db.states import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
 
 NAME_HELD_S = 10.0
 """For so long after its last word a node's name belongs to it alone."""
@@ -73,7 +73,9 @@ def register_node(
     now: float,
     lost_after_s: float = LOST_AFTER_S,
 ) -> Registration:
-    """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken, IdentityEnded."""
+    """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
+
+    `facts.held`: only what the store does not know of it."""
     token = secrets.token_urlsafe(32)
     claim = claim if isinstance(claim, Claim) else Claim(claim)
     with store.write() as session:
@@ -85,6 +87,7 @@ def register_node(
         node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
         node.devices = [device.model_dump() for device in facts.devices]
         node.info, node.protocol = facts.info, facts.protocol
+        node.unknown_attempts = [one.model_dump() for one in facts.held] or None
         node.token_hash, node.last_seen = hash_token(token), now
         session.flush()
         return Registration(node.id, token)
@@ -117,6 +120,28 @@ def remove_node(store: Store, node: str, now: float) -> tuple[str, str]:
         return found.id, found.name
 
 
+def end_unknown(session: Session, node: str, run_id: str) -> tuple[str, str]:
+    """Wish that what a node trains of a run that this store does not know ends; returns the node's id and name.
+
+    Raises NoSuchNode, NoSuchRun."""
+    found = node_named(session, node)
+    held = [HeldAttempt.model_validate(one) for one in found.unknown_attempts or ()]
+    wanted = [one.label for one in held if one.run_id == run_id]
+    if not wanted:
+        raise NoSuchRun(
+            f"Node {found.name} has nothing of a run {run_id!r} that this dashboard does not know."
+        )
+    still = [one.label for one in held if one.label in (found.unknown_ends or ())]
+    found.unknown_ends = sorted({*still, *wanted})
+    return found.id, found.name
+
+
+def ends_wished(session: Session, node_id: str) -> list[str]:
+    """Labels of the unknown attempts that the node is to end."""
+    wished = session.scalar(select(Node.unknown_ends).where(Node.id == node_id))
+    return list(wished or ())
+
+
 def nodes_of_runs(store: Store, run_ids: Iterable[str]) -> set[str]:
     """Every node that had a part of one of these runs, and gateways that submitted a job for one."""
     wanted = list(run_ids)
@@ -139,7 +164,13 @@ def nodes_seen(store: Store, heard: Mapping[str, Heard]) -> None:
     """What nodes said last, by their ids, all in one transaction."""
     spoke = [{"node": node, "at": said.at} for node, said in heard.items() if said.load is None]
     told = [
-        {"node": node, "at": said.at, "sample": dict(said.load), "others": _foreign(said.load)}
+        {
+            "node": node,
+            "at": said.at,
+            "sample": {name: value for name, value in said.load if name != "held"},
+            "others": _foreign(said.load),
+            "unknown": [one.model_dump() for one in said.load.held] or None,
+        }
         for node, said in heard.items()
         if said.load is not None
     ]
@@ -160,7 +191,9 @@ def hash_token(token: str) -> str:
 
 _NODES = cast(Table, Node.__table__)
 _SPOKE = update(_NODES).where(_NODES.c.id == bindparam("node")).values(last_seen=bindparam("at"))
-_TOLD = _SPOKE.values(load=bindparam("sample"), foreign_devices=bindparam("others"))
+_TOLD = _SPOKE.values(
+    load=bindparam("sample"), foreign_devices=bindparam("others"), unknown_attempts=bindparam("unknown")
+)
 
 
 def _foreign(load: NodeLoad) -> list[str] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from db import points, resizing, starting
+from db import identity, points, resizing, starting
 from db.attention import with_attention
 from db.contact import awaited, last_heard
 from db.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
@@ -314,6 +314,8 @@ def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
         attempt=attempt.number,
         fence=attempt.fence,
         node_rank=part.node_rank,
+        uid=attempt.uid or "",
+        store=identity.current(session).identity,
         action="stop" if attempt.end_wished_at is not None or broken else "run",
         spec=spec,
         devices=list(part.devices),

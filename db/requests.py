@@ -15,7 +15,7 @@ from db.discarding import discard
 from db.engine import Store
 from db.hosts import known_hosts
 from db.masking import masked_text
-from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run
+from db.models import Attempt, Checkpoint, DeletedAttempt, File, HistoryEntry, Node, Run
 from db.spec import RUN_ID, RunSpec
 from db.states import TERMINAL_STATES, State
 
@@ -111,6 +111,8 @@ def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]
         files = list(session.scalars(select(File.id).where(File.fence.in_(fences))))
         checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
         discard(session, checkpoints, now)
+        rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
+        session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
         session.execute(delete_rows(Run).where(Run.id == run_id))
         return files, [checkpoint.id for checkpoint in checkpoints]
 

@@ -317,6 +317,24 @@ class Assignment(BaseModel):
     stacks_requested_at: float | None = None
     """When somebody last asked where every rank stands."""
     resume_from: ResumeFrom | None = None
+    uid: str = ""
+    """Given to no other attempt, also by a store that was restored and gives fencing numbers a second time."""
+    store: str = ""
+    """The identity of the store that asks for it."""
+
+    @property
+    def label(self) -> str:
+        """RUN/ATTEMPT/UID: names the attempt in every request about it."""
+        return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+    def is_of(self, other: Assignment) -> bool:
+        """Whether both are about one attempt; attempts from before there were uids are told apart by their fences."""
+        same_uid = not (self.uid and other.uid) or self.uid == other.uid
+        return same_uid and (self.run_id, self.attempt, self.fence) == (
+            other.run_id,
+            other.attempt,
+            other.fence,
+        )
 
 
 class CheckPeer(BaseModel):

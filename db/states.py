@@ -267,6 +267,27 @@ class Device(BaseModel):
     memory_bytes: int | None = None
 
 
+class HeldAttempt(BaseModel):
+    """What a node still has of an attempt: it trains, or its end is not reported yet."""
+
+    run_id: Annotated[str, Field(max_length=32)]
+    attempt: int
+    fence: int
+    node_rank: int = 0
+    uid: Annotated[str, Field(max_length=32)] = ""
+    store: Annotated[str, Field(max_length=32)] = ""
+    """The identity of the store that began it."""
+    devices: list[str] = []
+    """Those that its processes may still use; empty when it has ended."""
+    folder: Annotated[str, Field(max_length=4096)] = ""
+    """Its data on the node."""
+
+    @property
+    def label(self) -> str:
+        """RUN/ATTEMPT/UID"""
+        return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+
 class NodeFacts(BaseModel):
     """What a worker says of its node when it registers."""
 
@@ -280,6 +301,8 @@ class NodeFacts(BaseModel):
     pool: Annotated[str, Field(max_length=32)] = ""
     """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: of a job, for that attempt."""
     protocol: int = PROTOCOL
+    held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
+    """All attempts that it has not settled."""
     info: dict[str, Any] = {}
     """python (path), versions, cores, memory_bytes, platform."""
 
@@ -302,6 +325,8 @@ class NodeLoad(BaseModel):
     """Its clock minus the server's, looked at every half minute."""
     clock_error_s: float | None = None
     """Half the time the server's answer took: the offset is not known better."""
+    held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
+    """All attempts that it has not settled."""
     notice: str | None = None
     """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
 

@@ -291,6 +291,8 @@ class NodeView:
     """The version of the messages that its worker speaks."""
     upgrade: str | None = None
     """What is to be upgraded, and how, before it gets runs; None where nothing is."""
+    unknown: list[dict[str, Any]] = field(default_factory=list)
+    """What it trains or keeps that this store does not know: run_id, attempt, store, devices, folder."""
     pool: str = ""
     """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
 

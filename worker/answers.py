@@ -27,6 +27,8 @@ class Registration(BaseModel):
     token: str
     protocol: int = FIRST
     """The version of the messages that the server speaks; servers of the first one name none."""
+    store: str = ""
+    """The identity of the server's store."""
     poll_wait_s: float = 20.0
     heartbeat_s: float = 5.0
     adopt: Adoption | None = None
@@ -44,6 +46,10 @@ class Wishes(BaseModel):
     """Of a gateway: the jobs that it should have submitted, or should end."""
     leave: bool = False
     """Of a node of a Slurm job: its attempt has ended."""
+    store: str = ""
+    """The identity of the server's store; another one than at the registration: it was restored, or replaced."""
+    end_unknown: list[str] = []
+    """Labels of attempts that the store does not know and somebody wants ended."""
     unreadable: list[str] = []
     """A sentence for each entry that this worker cannot read; the others are taken as they are."""
 

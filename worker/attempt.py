@@ -70,7 +70,7 @@ class Attempt:
         background: Background,
     ) -> None:
         self.assignment, self.folder = assignment, folder
-        self.part = Part(assignment.fence, assignment.node_rank)
+        self.part = Part(assignment.fence, assignment.node_rank, assignment.label)
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
         self._node, self._client, self._spawn, self._background = node, client, spawn, background
@@ -122,6 +122,10 @@ class Attempt:
     def stop(self, grace_s: float) -> None:
         """End it, with so many seconds to save; a smaller number later hurries it."""
         self._stop_grace_s = grace_s if self._stop_grace_s is None else min(self._stop_grace_s, grace_s)
+
+    def let_go(self) -> None:
+        """Report nothing more of it; its data stays here."""
+        self._remember(SUPERSEDED)
 
     def shut_down(self, grace_s: float, why: Shutdown = "worker") -> None:
         """End it because this worker ends."""

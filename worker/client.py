@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -44,6 +44,7 @@ from worker.failures import ServerMistake as ServerMistake
 from worker.failures import Superseded as Superseded
 from worker.failures import TooLarge as TooLarge
 from worker.failures import Unauthorized as Unauthorized
+from worker.failures import UnknownAttempt as UnknownAttempt
 from worker.failures import broken_off, json_of, offset_in, raise_for, raise_unless_ours
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class Part:
 
     fence: int
     node_rank: int
+    label: str = field(default="", compare=False)
+    """RUN/ATTEMPT/UID, by which a store that was restored tells it from another attempt of its own."""
 
     @property
     def path(self) -> str:
@@ -129,6 +132,8 @@ class Client:
             headers={"User-Agent": "rankzero-worker"},
             event_hooks={"response": [self._note_address]},
         )
+        self.store = ""
+        """The identity of the store that this node registered with."""
         self.own_address: str | None = None
         """This node's, in the last conversation with the server."""
         self.body_limit = BodyLimit()
@@ -149,8 +154,13 @@ class Client:
             "POST", "/api/worker/register", content=json.dumps(body), bearer=bearer, gone=Refused
         )
         registration = _read(Registration, answer)
-        self.token = registration.token
+        self.token, self.store = registration.token, registration.store
+        self.remember(0, "")
         return registration
+
+    def remember(self, fence: int, label: str) -> None:
+        """Say with every request which store this node works for, and the newest attempt it had from that."""
+        self._http.headers["Rankzero-Store"] = f"{self.store or '-'} {fence or '-'} {label}".strip()
 
     def wishes(self, version: str | None, wait_s: float) -> Wishes:
         """What this node should run; answered at once when it differs from `version`, else after a while."""
@@ -176,7 +186,7 @@ class Client:
     def report(self, part: Part, report: PartReport) -> str:
         """What became of this node's part; returns the attempt's state on the server."""
         content = report.model_dump_json(exclude_none=True)
-        return _read(_Heard, self._json("POST", f"{part.path}/report", content=content)).state
+        return _read(_Heard, self._json("POST", f"{part.path}/report", part=part, content=content)).state
 
     def report_job(self, fence: int, report: JobReport) -> None:
         """What Slurm says of an attempt's job."""
@@ -185,31 +195,31 @@ class Client:
     def file_offsets(self, part: Part, path: str, generation: int) -> FileOffsets:
         """How much of a file the server has."""
         params = {"path": path, "generation": generation}
-        return _read(FileOffsets, self._json("GET", f"{part.path}/files", params=params))
+        return _read(FileOffsets, self._json("GET", f"{part.path}/files", part=part, params=params))
 
     def append(self, part: Part, path: str, generation: int, offset: int, data: bytes) -> int:
         """Append to a mirrored file; returns the offset behind the data."""
         params = {"path": path, "generation": generation, "offset": offset}
-        answer = self._json("PUT", f"{part.path}/files", params=params, content=data, is_bulk=True)
+        answer = self._json("PUT", f"{part.path}/files", part=part, params=params, content=data, is_bulk=True)
         return offset_in(answer, offset + len(data), offset + len(data))
 
     def points(self, part: Part, batch: PointBatch) -> int:
         """Points of one byte range of an event file; returns the offset up to which they are stored."""
         content = batch.model_dump_json()
-        answer = self._json("POST", f"{part.path}/points", content=content, is_bulk=True)
+        answer = self._json("POST", f"{part.path}/points", part=part, content=content, is_bulk=True)
         return offset_in(answer, batch.end, batch.end)
 
     def findings(self, part: Part, findings: Findings) -> None:
         """All that is wrong with the part now."""
-        self._request("POST", f"{part.path}/findings", content=findings.model_dump_json())
+        self._request("POST", f"{part.path}/findings", part=part, content=findings.model_dump_json())
 
     def stacks(self, part: Part, stacks: Stacks) -> None:
         """Where the part's ranks stand, for somebody who asked."""
-        self._request("POST", f"{part.path}/stacks", content=stacks.model_dump_json())
+        self._request("POST", f"{part.path}/stacks", part=part, content=stacks.model_dump_json())
 
     def offer_checkpoint(self, part: Part, offer: CheckpointOffer) -> CheckpointPlace:
         """Announce a snapshot; the same one again gets the same answer."""
-        answer = self._json("POST", f"{part.path}/checkpoints", content=offer.model_dump_json())
+        answer = self._json("POST", f"{part.path}/checkpoints", part=part, content=offer.model_dump_json())
         return _read(CheckpointPlace, answer)
 
     def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
@@ -310,6 +320,7 @@ class Client:
         path: str,
         *,
         bearer: str | None = None,
+        part: Part | None = None,
         gone: type[Exception] = Superseded,
         wrong: type[Exception] = Refused,
         is_bulk: bool = False,
@@ -317,6 +328,8 @@ class Client:
     ) -> httpx.Response:
         """An answer of the server's. `is_bulk`: data that can be sent in smaller pieces when this is too large."""
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
+        if part is not None and part.label:
+            headers["Rankzero-Attempt"] = part.label
         content = options.pop("content", None)
         if content is not None:
             kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"

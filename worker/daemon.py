@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from db.spec import RUN_ID, Assignment
-from db.states import PartReport, Reason
+from db.states import HeldAttempt, PartReport, Reason
 from worker.attempt import Attempt, Background, Spawn
 from worker.client import Adoption, Client, Part, Refused, RequestFailed, ServerAway, Superseded, Wishes
 from worker.ending import Shutdown
@@ -63,6 +63,8 @@ class Daemon:
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._strays: dict[tuple[int, int], tuple[Assignment, Orphans]] = {}
         self._wishes: Wishes | None = None
+        self._unwanted: list[str] = []
+        """Labels of attempts that the server does not know and somebody wants ended."""
         self._lock = threading.Lock()
         self._backoff = Backoff()
         """Of a server that cannot be reached at all."""
@@ -80,12 +82,8 @@ class Daemon:
         for path in sorted((self._node.data_dir / "runs").glob(f"*/attempts/*/node*/{ASSIGNMENT_FILE}")):
             if is_settled(path.parent):
                 continue
-            try:
-                assignment = Assignment.model_validate_json(path.read_bytes(), extra="ignore")
-            except (OSError, ValueError) as error:
-                log.error("%s cannot be read: %s", path, error)
-                continue
-            self._open(assignment)
+            if (assignment := _read_assignment(path.parent)) is not None:
+                self._open(assignment)
 
     def take(self, wishes: Wishes) -> None:
         """The newest complete list; may be called from another thread."""
@@ -101,6 +99,11 @@ class Daemon:
         """What this node has, the oldest first."""
         return sorted(self._attempts.values(), key=lambda attempt: attempt.key)
 
+    @property
+    def held(self) -> list[HeldAttempt]:
+        """What this node has and has not settled, for a server that may not know of it."""
+        return [_held(attempt) for attempt in self.attempts]
+
     def step(self, now: float) -> bool:
         """One turn: wishes, processes, reports. True when more is waiting to be sent."""
         self._take_up_wishes()
@@ -111,6 +114,10 @@ class Daemon:
                 grace_s = min(self._shutdown_grace_s, attempt.assignment.spec.stop_grace_s)
                 attempt.shut_down(grace_s, self._shutdown_why)
         for attempt in self.attempts:
+            if attempt.assignment.label in self._unwanted:
+                attempt.stop(attempt.assignment.spec.stop_grace_s)
+                if attempt.is_over:
+                    self._guard("let go", attempt, attempt.let_go)
             self._guard("act", attempt, partial(attempt.act, now))
         more = self._send(now) if self._backoff.is_due(now) else False
         for attempt in self.attempts:
@@ -133,10 +140,15 @@ class Daemon:
             wishes, self._wishes = self._wishes, None
         if wishes is None:
             return
+        self._unwanted = wishes.end_unknown
         wished = {(one.fence, one.node_rank): one for one in wishes.assignments}
         self._strays = {key: stray for key, stray in self._strays.items() if key in wished}
         for key, assignment in wished.items():
             attempt = self._attempts.get(key)
+            if attempt is not None and not attempt.assignment.is_of(assignment):
+                self._refuse(assignment, self._occupied(attempt.assignment))
+                attempt.doubt()
+                continue
             if attempt is None and self._shutdown_grace_s is None:
                 attempt = self._open(assignment)
             if attempt is not None:
@@ -148,6 +160,12 @@ class Daemon:
     def _open(self, assignment: Assignment) -> Attempt | None:
         try:
             folder = self._folder(assignment)
+            earlier = _read_assignment(folder)
+            if earlier is not None and not earlier.is_of(assignment):
+                if not is_settled(folder):
+                    self._refuse(assignment, self._occupied(earlier))
+                    return None
+                folder.rename(folder.with_name(f"earlier-{folder.name}-{earlier.fence}-{earlier.store}"))
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not (folder / ASSIGNMENT_FILE).exists():
                 if assignment.is_known and not self._is_gone(assignment, folder):
@@ -165,6 +183,14 @@ class Daemon:
         attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
         self._attempts[attempt.key] = attempt
         return attempt
+
+    def _occupied(self, earlier: Assignment) -> str:
+        """Two stores, one of them an older copy, may give the same numbers to two attempts."""
+        name = f"run {earlier.run_id}, attempt {earlier.attempt}"
+        return (
+            f"Node {self._node.name} still has {name}, begun by a store that this one is an older copy of. End that "
+            f"first: rankzero nodes end-unknown {self._node.name} {earlier.run_id}"
+        )
 
     def _is_gone(self, assignment: Assignment, folder: Path) -> bool:
         """Whoever was this node before began it: to start it here would be a second one. What still runs of it on
@@ -187,7 +213,7 @@ class Daemon:
         reason = Reason.DISK_FULL if is_full else Reason.LAUNCH_FAILED
         end = PartReport(state="failed", reason=reason, message=text)
         with suppress(ServerAway, Superseded, Refused):  # the next list brings it here again
-            self._client.report(Part(assignment.fence, assignment.node_rank), end)
+            self._client.report(Part(assignment.fence, assignment.node_rank, assignment.label), end)
 
     def _folder(self, assignment: Assignment) -> Path:
         run_id = assignment.run_id
@@ -258,3 +284,30 @@ class Daemon:
         if self._troubles.get(subject) != trouble:
             self._troubles[subject] = trouble
             log.warning("%s", trouble, exc_info=is_mistake)
+
+
+def _held(attempt: Attempt) -> HeldAttempt:
+    """What this node has of it, in words that another store understands."""
+    one = attempt.assignment
+    return HeldAttempt(
+        run_id=one.run_id,
+        attempt=one.attempt,
+        fence=one.fence,
+        node_rank=one.node_rank,
+        uid=one.uid,
+        store=one.store,
+        devices=[] if attempt.is_over else one.devices,
+        folder=str(attempt.folder),
+    )
+
+
+def _read_assignment(folder: Path) -> Assignment | None:
+    """The attempt that an attempt's directory was made for; None where there is none that can be read."""
+    path = folder / ASSIGNMENT_FILE
+    try:
+        return Assignment.model_validate_json(path.read_bytes(), extra="ignore")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.error("%s cannot be read: %s", path, error)
+        return None

@@ -19,6 +19,11 @@ class RequestFailed(ServerAway):
     """The server was reached, and failed at this request: others may pass meanwhile."""
 
 
+class UnknownAttempt(RequestFailed):
+    """The server's store does not know the attempt, and has not deleted it: it is older, or another one. What trains
+    goes on, and what is new is kept here."""
+
+
 class ServerMistake(RequestFailed):
     """It failed by a mistake of its own, in its own words: the same request may fail for ever."""
 
@@ -74,6 +79,8 @@ def raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Excep
         raise Unauthorized(message)
     if code == 410 and response.json()["detail"].get("field") == "node":
         raise Ended(message)
+    if code == 404 and response.json()["detail"].get("field") == "store":
+        raise UnknownAttempt(message)
     if code in (403, 404, 409, 410):
         raise gone(message)
     if code == 507:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -28,11 +27,12 @@ from worker.daemon import SHUTDOWN_GRACE_S, Backoff, Daemon
 from worker.ending import Shutdown
 from worker.handover import sees_server_disk
 from worker.interpreter import describe
-from worker.notes import read_object, write_whole
+from worker.notes import read_object
 from worker.notices import Notices
 from worker.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.preparation import Node, training_environment
 from worker.slurm.job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
+from worker.store_memory import StoreMemory
 from worker.whereabouts import FIRST_LOOKS_S, LOOK_EVERY_S, Whereabouts
 
 log = logging.getLogger("worker")
@@ -98,6 +98,7 @@ class Worker:
         own_name = self._job.node if self._job else os.uname().nodename
         self._name = options.name or self._identity.get("name") or own_name
         self._client = Client(options.server, self._identity.get("token", ""))
+        self._memory = StoreMemory(self._client, self._identity_file, self._identity)
         self._node = node = _node(self._name, self._data, self._client, self._devices, options)
         self._python = node.python
         self._whereabouts = Whereabouts(node, self._client)
@@ -222,6 +223,10 @@ class Worker:
                 time.sleep(backoff.failed(time.monotonic()))
             else:
                 backoff.worked()
+                if not self._memory.is_of_our_store(wishes):
+                    log.warning("the dashboard has another store than before: this node registers with it")
+                    self._registered.clear()
+                    continue
                 version = wishes.version
                 self._notices.tell("unreadable", wishes.unreadable)
                 self._daemon.take(wishes)
@@ -238,6 +243,7 @@ class Worker:
             devices=self._devices,
             labels=dict(self._options.label),
             pool=self._job.pool if self._job else "",
+            held=self._daemon.held,
             info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._place},
         )
         try:
@@ -246,8 +252,8 @@ class Worker:
             if not self._daemon.attempts:
                 self._fatal = f"{self._options.server} refuses this node: {error}"
             raise ServerAway(str(error)) from error
-        self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
-        write_whole(self._identity_file, json.dumps(self._identity))
+        self._identity |= {"node_id": answer.node_id, "token": answer.token, "name": self._name}
+        self._memory.registered()
         self._agree_on(answer.protocol)
         self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
         self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
@@ -296,6 +302,7 @@ class Worker:
             if self._registered.is_set():
                 try:
                     sample = self._whereabouts.add_to(hardware.sample_load(self._data))
+                    sample.held = self._daemon.held
                     self._client.load(self._notices.add_to(sample))
                     self._contact_file.touch()
                 except Ended as error:

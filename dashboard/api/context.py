@@ -63,7 +63,17 @@ async def node_of(connection: HTTPConnection) -> str:
     """The node whose token was shown; the guard lets nobody else come this far."""
     node_id: str | None = connection.state.principal.node_id
     assert node_id is not None
+    fence = str(connection.path_params.get("fence", ""))
+    if fence.isdigit():
+        await _require_known(connection, int(fence))
     return node_id
+
+
+async def _require_known(connection: HTTPConnection, fence: int) -> None:
+    """An attempt that a restored store does not know is neither another one nor deleted."""
+    lineage, label = (await service_of(connection)).lineage, connection.headers.get("rankzero-attempt")
+    if not lineage.remembers(fence, label or ""):
+        await (await threads_of(connection)).run(lineage.check, fence, label)
 
 
 TheService = Annotated[Service, Depends(service_of)]

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from dashboard.refusals import error_body
 from db.engine import StoreGone
+from db.identity import UnknownAttempt
 from db.join_tokens import NoSuchToken
 from db.nodes import IdentityEnded, NameTaken
 from db.progress import NotYours, Superseded
@@ -25,6 +26,7 @@ STATUS: dict[type[Exception], int] = {
     IdentityEnded: 410,
     NotYours: 403,
     StoreGone: 503,
+    UnknownAttempt: 404,
 }
 
 

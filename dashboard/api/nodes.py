@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
@@ -28,6 +30,16 @@ def drain(service: TheService, node: str) -> Response:
 def undrain(service: TheService, node: str) -> Response:
     """Give a node new runs again."""
     return answer(service.undrain(node))
+
+
+@router.post("/nodes/{node}/end-unknown")
+def end_unknown(
+    service: TheService, node: str, run: Annotated[str, Body(embed=True, max_length=100)]
+) -> Response:
+    """End what a node trains of a run that this store does not know, because an older copy was restored."""
+    node_id = service.end_unknown(node, run)
+    service.hub.wishes_changed({node_id})
+    return answer(next(view for view in service.nodes() if view.id == node_id))
 
 
 @router.delete("/nodes/{node}")

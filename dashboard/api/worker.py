@@ -7,7 +7,7 @@ import hashlib
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.deltas import series_message
 from dashboard.documents import answer, document, json_text
 from dashboard.service import Service
-from db import findings, progress, protocol, ranks
+from db import findings, nodes, progress, protocol, ranks
 from db.models import Series
 from db.nodes import Claim
 from db.progress import Arrival
@@ -45,11 +45,17 @@ class Registering(NodeFacts):
 
 @router.post("/register")
 async def register(
-    service: TheService, threads: TheThreads, asking: TheAsking, facts: Registering
+    service: TheService,
+    threads: TheThreads,
+    asking: TheAsking,
+    facts: Registering,
+    rankzero_store: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Take a worker in; its token from now on is in the answer."""
     await threads.run(service.jobs.check_pool, facts.pool, asking.job, asking.node_id)
     told = NodeFacts.model_validate(facts.model_dump(exclude={"node_id", "again"}))
+    await threads.run(service.lineage.hears, rankzero_store)
+    told.held = await threads.run(service.lineage.unknown, told.held)
     claim = Claim(asking.node_id or facts.node_id, asking.node_id is not None, facts.again)
     registration = await threads.run(service.register, told, claim, asking.join_token)
     await threads.run(service.schedule_in_turn)
@@ -59,6 +65,7 @@ async def register(
             "node_id": registration.node_id,
             "token": registration.token,
             "protocol": protocol.PROTOCOL,
+            "store": service.lineage.identity,
             "poll_wait_s": settings.poll_wait_s,
             "heartbeat_s": settings.heartbeat_s,
             "adopt": service.files.adoption() if service.places.takes_adopted else None,
@@ -73,11 +80,14 @@ async def wishes(
     node_id: TheNode,
     version: Annotated[str, Query(max_length=64)] = "",
     wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 20.0,
+    rankzero_store: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Everything the node should be running; waits until that differs from `version`."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait
-    service.registry.seen(node_id)
+    is_ours = await threads.run(service.lineage.hears, rankzero_store)
+    if is_ours:  # else it registers first, and says what it holds, before it counts as alive
+        service.registry.seen(node_id)
     with service.hub.waiting(node_id) as changed:
         while True:
             changed.clear()
@@ -88,7 +98,8 @@ async def wishes(
             try:
                 await asyncio.wait_for(changed.wait(), left_s)
             except TimeoutError:
-                service.registry.seen(node_id)
+                if is_ours:
+                    service.registry.seen(node_id)
 
 
 @router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))
@@ -96,8 +107,15 @@ async def load(request: Request) -> Response:
     """A sample of the node's load; also its sign of life."""
     # From each node every few seconds: nothing here but what must be.
     service: Service = request.app.state.service
-    sample = NodeLoad.model_validate_json(await request.body())
-    service.registry.seen(await node_of(request), sample)
+    sample, node_id = NodeLoad.model_validate_json(await request.body()), await node_of(request)
+    header, lineage = request.headers.get("rankzero-store"), service.lineage
+    if not lineage.is_familiar(header, sample.held):
+        sample.held = await request.app.state.threads.run(lineage.unknown, sample.held)
+        if not await request.app.state.threads.run(lineage.hears, header):
+            return Response(status_code=204)
+    else:
+        sample.held = []
+    service.registry.seen(node_id, sample)
     return Response(status_code=204)
 
 
@@ -167,7 +185,9 @@ def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     checks = service.check_wishes(node_id)
     content = {"watched": watched, "assignments": document(assignments), "checks": document(checks)}
-    content |= service.jobs.wishes(node_id)
+    content |= service.jobs.wishes(node_id) | {"store": service.lineage.identity}
+    with service.store.read() as session:
+        content["end_unknown"] = nodes.ends_wished(session, node_id)
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
 

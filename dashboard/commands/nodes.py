@@ -61,6 +61,18 @@ def remove(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     told(found, as_json, f"Node {found['name']} is removed; its worker ends, and its token is worth nothing.")
 
 
+@nodes_app.command("end-unknown")
+def end_unknown(
+    node: NodeName,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """End what a node trains of a run that the store does not know, because an older copy was restored."""
+    found = server_at(data).post(node_path(node, "end-unknown"), {"run": run})
+    told(found, as_json, f"Node {found['name']} ends run {run}; what it wrote stays on the node.")
+
+
 def node_path(node: str, *wish: str) -> str:
     """Where the dashboard takes a wish for a node."""
     return "/".join(["/api/nodes", quote(node, safe=""), *wish])
@@ -114,6 +126,7 @@ def versions(info: dict[str, Any]) -> str:
 
 def remarks(node: dict[str, Any]) -> Iterator[str]:
     """What somebody should know before a run is given to it."""
+    yield from (one["message"] for one in node.get("unknown") or ())
     info = node.get("info") or {}
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
     if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:

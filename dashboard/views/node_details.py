@@ -87,6 +87,10 @@ def _actions(node: NodeView) -> None:
             _remove(node)
 
 
+def _end_unknown(node_id: str, run_id: str) -> None:
+    service.current().end_unknown(node_id, run_id)
+
+
 def _drain(node_id: str) -> None:
     service.current().drain(node_id)
 
@@ -109,6 +113,11 @@ def _remove(node: NodeView) -> None:
 def _warnings(node: NodeView) -> None:
     for text in cluster.notices(node):
         st.warning(as_text(text), icon=":material/warning:")
+    for run_id in dict.fromkeys(str(one["run_id"]) for one in node.unknown):
+        st.button(
+            f"End run {run_id} here", key=f"end_unknown_{run_id}", icon=":material/stop_circle:",
+            help="Its data stays on the node.", on_click=_end_unknown, args=(node.id, run_id),
+        )  # fmt: skip
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

@@ -152,7 +152,7 @@ class FakeNode:
 @contextmanager
 def running(data: Path, **settings: Any) -> Iterator[Running]:
     """A dashboard on a free port, in a thread."""
-    chosen = Settings(data=data, port=0, **settings)
+    chosen = Settings(data=data, **{"port": 0} | settings)
     app = create_app(chosen, with_pages=False)
     server = Server(uvicorn_config(app, chosen), app.state.service)
     thread = threading.Thread(target=server.run)

@@ -29,6 +29,7 @@ from worker.client import (
     ServerMistake,
     Superseded,
     Unauthorized,
+    UnknownAttempt,
 )
 from worker.courier import Courier
 from worker.delivery import TRIES
@@ -384,8 +385,8 @@ def test_a_node_that_resumes_fetches_the_checkpoint(
     assert wanted.resume_from is not None
     node.client.download(wanted.resume_from, tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == b"weights"
-    with pytest.raises(Superseded):
-        node.report(Part(999, 0), "running")
+    with pytest.raises(UnknownAttempt):
+        node.report(Part(999, 0, "abcdefghij/1/0123456789abcdef"), "running")
 
 
 def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Running, node: FakeNode) -> None:

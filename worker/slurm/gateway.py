@@ -40,6 +40,8 @@ class Kept:
     fence: int
     name: str
     folder: str
+    store: str = ""
+    """The identity of the server's store that wished for it."""
     job_id: str | None = None
     """None: it is just being submitted, or was when the gateway before this one ended."""
     told: JobReport | None = None
@@ -62,6 +64,8 @@ class Gateway:
         self._over: set[int] = set()
         """Of these the server has heard the end; its list may be a moment old."""
         self._trouble = ""
+        self.store = ""
+        """The identity of the server's store now."""
         self.starts_new = True
         """False while the server speaks another protocol: jobs go on, none is submitted."""
 
@@ -109,8 +113,21 @@ class Gateway:
             if wishes is None:
                 continue
             wished = wishes.get(kept.fence)
+            if wished is None and not self._is_unwanted(kept):
+                continue
             if wished is None or wished.action == "stop":
                 self._end(kept, 0.0 if wished is None else wished.grace_s, now)
+
+    def _is_unwanted(self, kept: Kept) -> bool:
+        """Whether a job that the list lacks may be ended: not where the list is late, nor where the store is an older
+        copy or another one, which only does not know it. ServerAway goes through."""
+        if kept.store and kept.store != self.store:
+            return False
+        try:
+            self._client.report_job(kept.fence, kept.told or JobReport(job_id=kept.job_id, state="PENDING"))
+        except (Superseded, Refused):
+            return True
+        return False
 
     def _has_no_job(self, fence: int) -> bool:
         kept = self._kept.get(fence)
@@ -120,7 +137,7 @@ class Gateway:
         """What is to be done is written down first: after a crash in between the job is found by its name."""
         spec, name = wish.spec, job_name(wish.run_id, wish.attempt)
         folder = f"{self._place.output}/{name}"
-        kept = Kept(wish.fence, name, folder)
+        kept = Kept(wish.fence, name, folder, self.store)
         self._keep(kept)
         has_gpus = (spec.slurm.partition or "") in self._gpu_partitions
         wanted = submission(spec, wish.run_id, wish.attempt, wish.fence, self._place, has_gpus)
@@ -186,12 +203,20 @@ class Gateway:
         for path in sorted(self._folder.glob("*.json")):
             note = read_object(path)
             with suppress(KeyError, TypeError, ValueError):
-                found.append(Kept(int(note["fence"]), note["name"], note["folder"], note["job_id"]))
+                kept = Kept(int(note["fence"]), note["name"], note["folder"], job_id=note["job_id"])
+                kept.store = note.get("store", "")
+                found.append(kept)
         return found
 
     def _keep(self, kept: Kept) -> None:
         self._kept[kept.fence] = kept
-        note = {"fence": kept.fence, "name": kept.name, "folder": kept.folder, "job_id": kept.job_id}
+        note = {
+            "fence": kept.fence,
+            "name": kept.name,
+            "folder": kept.folder,
+            "store": kept.store,
+            "job_id": kept.job_id,
+        }
         write_whole(self._folder / f"{kept.fence}.json", json.dumps(note))
 
     def _forget(self, fence: int) -> None:

@@ -118,6 +118,9 @@ class GatewayProgram:
                 time.sleep(backoff.failed(time.monotonic()))
             else:
                 backoff.worked()
+                if wishes.store != self._client.store:
+                    self._registered.clear()  # another store than before: it asks who this is
+                    continue
                 version = wishes.version
                 self._notices.tell("unreadable", wishes.unreadable)
                 self._gateway.take(wishes.jobs)
@@ -145,6 +148,7 @@ class GatewayProgram:
         warning = protocol.warning(answer.protocol)
         self._gateway.starts_new = warning is None
         self._notices.tell("protocol", [warning] if warning else [])
+        self._gateway.store = answer.store
         self._was_registered = True
         self._registered.set()
         names = ", ".join(each["name"] for each in self._cluster["partitions"])

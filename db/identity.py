@@ -1,0 +1,59 @@
+"""Which store this is, and which attempts it knows: workers remember more than an older copy."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, DeletedAttempt, StoreIdentity
+
+
+class UnknownAttempt(Exception):
+    """A worker speaks of an attempt that was neither made nor deleted here: an older copy of the store was restored."""
+
+    field = "store"
+
+
+class Key(NamedTuple):
+    """What tells an attempt from all others, those of other stores included."""
+
+    fence: int
+    label: str
+    """RUN/ATTEMPT/UID; the uid is empty for attempts from before there were any."""
+
+
+def current(session: Session) -> StoreIdentity:
+    """The store's identity; made where it has none yet."""
+    newest = session.scalars(select(StoreIdentity).order_by(StoreIdentity.id.desc()).limit(1)).first()
+    return newest or renew(session, "made", 0.0)
+
+
+def renew(session: Session, origin: str, now: float) -> StoreIdentity:
+    """Give the store another identity: whoever worked for it asks anew who it is."""
+    row = StoreIdentity(identity=secrets.token_hex(8), origin=origin, began_at=now)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def knows(session: Session, key: Key) -> bool:
+    """Whether the attempt was made here, also if it was deleted since."""
+    run_id, number, uid = [*key.label.split("/"), "", ""][:3]
+    row = session.execute(
+        select(Attempt.run_id, Attempt.number, Attempt.uid).where(Attempt.fence == key.fence)
+    ).first()
+    if row is not None:
+        return (row.run_id, str(row.number)) == (run_id, number) and (not uid or uid == (row.uid or uid))
+    deleted = session.get(DeletedAttempt, key.fence)
+    if deleted is not None:
+        return not uid or uid == (deleted.uid or uid)
+    return not uid and key.fence <= highest_fence(session)
+
+
+def highest_fence(session: Session) -> int:
+    """The last fencing number that was given out, as far as it is known."""
+    made, deleted = select(func.max(Attempt.fence)), select(func.max(DeletedAttempt.fence))
+    return max(session.scalar(made) or 0, session.scalar(deleted) or 0)
