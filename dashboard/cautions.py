@@ -63,7 +63,7 @@ def cautions(spec: RunSpec) -> list[str]:
     except Unreadable as unreadable:
         said = [str(unreadable)] if unreadable.is_of_content else []
         return [*said, *_one_process(spec), *_warm_up(spec)]
-    said = [*_launcher(spec, script.guess), *_arguments(spec, script)]
+    said = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]
     one_process = [] if script.guess.strategy == "dp" else _one_process(spec)
     return [*said, *one_process, *_warm_up(spec)]
 
@@ -116,6 +116,22 @@ def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
     if guess.devices is not None and guess.devices != spec.processes_per_node:
         yield f"{guess.reason} It insists on {guess.devices}; the run takes {spec.processes_per_node} on each node."
     yield from guess.warnings
+
+
+def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
+    """A strategy that the launch alone cannot bring about: the script has to carry it out."""
+    if "strategy" in script.variables or any("fsdp" in argument.lower() for argument in spec.args):
+        return
+    if spec.strategy == "fsdp" and not script.shards:
+        yield (
+            f"Nothing in {script.name} shards its parameters (no fully_shard, no FullyShardedDataParallel): strategy "
+            "fsdp reaches it only as RANKZERO_STRATEGY in the environment, and every rank holds the whole model."
+        )
+    elif spec.strategy == "dp" and script.guess.strategy != "dp" and (spec.gpus_per_node or 1) > 1:
+        yield (
+            f"Nothing in {script.name} uses DataParallel: with strategy dp it is one process, which uses one of its "
+            f"{spec.gpus_per_node} GPUs."
+        )
 
 
 def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:

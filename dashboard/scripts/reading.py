@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ READERS = {
     "Hydra": settings_reader.read_hydra,
     "absl": settings_reader.read_absl,
 }
+SHARDING = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 MOST_OPTIONS = 1000
 MOST_REMEMBERED = 64
 
@@ -43,6 +45,8 @@ class Script:
     options: list[Option]
     proposals: list[Proposal]
     guess: Guess
+    shards: bool
+    """Its text names FSDP, so that it may shard its parameters."""
     variables: frozenset[str]
     """Names of ours (`RANKZERO_LR`) that its text mentions: it takes these values from the environment."""
 
@@ -82,6 +86,7 @@ def script_in(program: Program) -> Script:
             options=options,
             proposals=propose(options, program),
             guess=guess(program, options),
+            shards=any(SHARDING.search(source.text) for source in program.sources),
             variables=frozenset(_variables(program)),
         )
     except RecursionError as error:
@@ -111,7 +116,7 @@ def _program(folder: Path, entry: str | None, module: str | None) -> Program:
 
 
 def _variables(program: Program) -> set[str]:
-    names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME".split()
+    names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY".split()
     return {name.lower() for name in names for source in program.sources if f"RANKZERO_{name}" in source.text}
 
 

@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import preview, remedies, service
 from dashboard.arguments import Option
 from dashboard.views import launch_code, launch_plan, launch_script, navigation, style
+from dashboard.views.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.formats import as_text
 from dashboard.views.launch_fields import HELP, PREFIX, Fields
 from dashboard.views.launch_form import EMPTY, LABELS, RECIPE, Reading, read, values_of
@@ -28,6 +29,9 @@ ON_HANG = ("report", "end", "resume")
 ON_LOST_NODE = ("wait", "end")
 ON_RESIZE = ("keep", "scale")
 POOLS = ("nodes", "slurm")
+TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
+PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
+"""Where no node has a GPU."""
 FILLED_FROM = "launch_filled_from"
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
@@ -167,13 +171,13 @@ def _how(form: Fields) -> None:
         form.text("nodes")
     with per_node:
         every = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
-        form.text("gpus_per_node", "Processes per node" if cpu_only else None, placeholder=every)
+        form.text("gpus_per_node", PER_PROCESS["gpus_per_node"] if cpu_only else None, placeholder=every)
     with strategy:
         form.choice("strategy", None, STRATEGIES)
     _pool(form)
     batch, accumulate, precision = st.columns([1, 1, 2])
     with batch:
-        form.text("batch_size", "Batch per process" if cpu_only else None)
+        form.text("batch_size", PER_PROCESS["batch_size"] if cpu_only else None)
     with accumulate:
         form.text("accumulate")
     with precision:
@@ -286,9 +290,18 @@ def _launch_button(reading: Reading, refusals: Mapping[str, str]) -> None:
         disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
     )  # fmt: skip
     if refusals:
-        fields = ", ".join(dict.fromkeys(LABELS.get(name, "the script's arguments") for name in refusals))
-        sentence = "Not launched" if again else "Not yet"
-        st.caption(f":red[{sentence}: see {as_text(fields)}.]")
+        fields = ", ".join(dict.fromkeys(_label(name) for name in refusals))
+        sentence = "Not launched. Fix these fields and try again" if again else "Fix these fields to launch"
+        st.caption(f":red[{sentence}: {as_text(fields)}.]")
+
+
+def _label(name: str) -> str:
+    """A field as it stands on the page: that depends on where the code comes from, and on the devices."""
+    if name in ("target", "snapshot"):
+        return TARGET_LABELS[st.session_state[PREFIX + "source"]]
+    if name in PER_PROCESS and launch_plan.device_word(service.current().nodes()) == "process":
+        return PER_PROCESS[name]
+    return LABELS.get(name, "the script's arguments")
 
 
 def _launch(spec: RunSpec | None) -> None:

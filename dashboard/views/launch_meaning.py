@@ -57,7 +57,7 @@ def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
     factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
     kept = _kept(spec)
     if spec.batch_size is None:
-        return None, f"the script's own batch {factors}{kept}"
+        return None, f"Batch set by the script {factors}{kept}"
     own = f" ({owner}’s own)" if is_own else ""
     product = spec.batch_size * spec.world_size * spec.accumulate
     return product, f"{count(spec.batch_size)}{own} {factors} = {count(product)} samples a step{kept}"
@@ -66,7 +66,7 @@ def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
 def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
     """The learning rate every rank trains with, and the sentence that explains it."""
     if spec.lr is None:
-        return None, "the script's own; the scaling rule applies to a rate given here"
+        return None, "Set by the script. Enter a rate to scale it."
     base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
     followed = _followed(spec)
     if spec.lr_scaling == "none" or spec.world_size == 1:

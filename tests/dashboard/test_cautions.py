@@ -108,3 +108,25 @@ def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_give
     asked = {"target": "image_classifier", "gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
     assert any("5 epochs or 500 steps" in text for text in cautions(RunSpec(**asked)))
     assert cautions(RunSpec(**asked, warmup_steps=500)) == []
+
+
+def test_fsdp_with_a_script_that_does_not_shard_is_said_aloud(script: Path) -> None:
+    assert "Nothing in train.py shards its parameters" in said(script, strategy="fsdp")
+    assert "shards" not in said(script, strategy="ddp")
+    for text in (
+        "from torch.distributed.fsdp import fully_shard",
+        'strategy = os.environ["RANKZERO_STRATEGY"]',
+        "model = FullyShardedDataParallel(model)",
+    ):
+        script.write_text(f"{DDP}\n{text}")
+        assert "shards" not in said(script, strategy="fsdp"), text
+    script.write_text(DDP)
+    assert "shards" not in said(
+        script, strategy="fsdp", args=["--resume={resume}", "--trainer.strategy=fsdp"]
+    )
+
+
+def test_dp_with_a_script_that_uses_one_gpu_is_said_aloud(script: Path) -> None:
+    assert "which uses one of its 2 GPUs" in said(script, strategy="dp")
+    script.write_text("import torch\nmodel = torch.nn.DataParallel(model)")
+    assert "which uses one of" not in said(script, strategy="dp")

@@ -87,6 +87,7 @@ def test_a_script_that_does_not_exist_is_refused_before_it_is_launched(pages, mo
     fill(page, script="/no/such/script.py")
     assert "does not exist" in texts(page)
     assert button(page, "Launch").disabled
+    assert "Fix these fields to launch: Script or folder." in texts(page)
 
 
 def test_what_no_node_offers_is_refused_beside_the_field_when_launched(pages):
