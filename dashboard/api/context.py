@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, ParamSpec, TypeVar
 
@@ -64,7 +65,7 @@ async def node_of(connection: HTTPConnection) -> str:
     node_id: str | None = connection.state.principal.node_id
     assert node_id is not None
     fence = str(connection.path_params.get("fence", ""))
-    if fence.isdigit():
+    if re.fullmatch(r"[0-9]{1,18}", fence):  # what is longer was never given out, and is refused by its route
         await _require_known(connection, int(fence))
     return node_id
 
