@@ -15,6 +15,7 @@ from sqlalchemy import insert
 from db.engine import Store
 from db.models import Attempt, Node, Part, Run
 from db.nodes import hash_token
+from db.protocol import PROTOCOL
 from db.spec import RunSpec
 from db.states import NodeLoad, State
 from db.views import Cell, CheckView
@@ -104,7 +105,7 @@ class Machines:
             "hostname": name, "address": f"10.0.{number // 200}.{number % 200 + 1}", "devices": devices,
             "labels": {"rack": f"b{number // 25}", "zone": "north" if number % 50 < 25 else "south"},
             "info": info, "load": dict(load), "foreign_devices": None, "first_seen": self.now - 9e5,
-            "last_seen": self.now + ALIVE_FOR_S, "drain_requested_at": None,
+            "last_seen": self.now + ALIVE_FOR_S, "drain_requested_at": None, "protocol": PROTOCOL,
         } | more  # fmt: skip
         self.rows.append(row)
         return row

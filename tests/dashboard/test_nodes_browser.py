@@ -83,7 +83,7 @@ def test_a_large_cluster_is_filtered_grouped_and_walked_through(nodes: Page) -> 
         nodes.keyboard.press(key)
     nodes.keyboard.press("Enter")
     expect(nodes.locator(".node.selected .text")).to_have_text("gpu-006")
-    expect(nodes.locator(".st-key-node_details h3")).to_have_text("gpu-006")
+    expect(nodes.locator(".st-key-node_details h2")).to_have_text("gpu-006")
 
 
 def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, cluster: Browsed) -> None:
@@ -154,7 +154,7 @@ def test_a_node_is_removed_unless_a_run_is_there(nodes: Page, cluster: Browsed) 
     """The last of these tests: from here on there are 211."""
     for name, answer in (("gpu-003", "stop it first"), ("gpu-211", None)):
         node(nodes, name).locator(".name").click()
-        expect(nodes.locator(".st-key-node_details h3")).to_have_text(name)
+        expect(nodes.locator(".st-key-node_details h2")).to_have_text(name)
         nodes.locator(".st-key-node_details").get_by_role("button", name="Remove").click()
         dialog = nodes.get_by_role("dialog")
         dialog.get_by_role("button", name="Remove it").click()
