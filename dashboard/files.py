@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dashboard.access import make_private_directory, write_private
+from dashboard.log_times import ArrivalTimes, count_notes
 from dashboard.refusals import Rejection
 
 _ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -77,17 +79,22 @@ class Files:
         """Where the bytes of a log or event file are."""
         return self.root / str(file_id)
 
+    def arrivals(self, file_id: int) -> Path:
+        """Where it stands when the stretches of a log arrived."""
+        return self.root / f"{file_id}.times"
+
     def append(self, file_id: int, offset: int, content: bytes) -> None:
         """Make bytes durable at an offset; what a crash left behind it is overwritten."""
         _write_durably(self.mirrored(file_id), offset, content)
 
     def read(self, file_id: int, offset: int, limit: int) -> bytes:
         """Bytes of a mirrored file; empty where there are none."""
-        try:
-            with self.mirrored(file_id).open("rb") as file:
-                return os.pread(file.fileno(), limit, offset)
-        except FileNotFoundError:
-            return b""
+        return _read(self.mirrored(file_id), offset, limit)
+
+    def arrival_times(self, file_id: int, size_bytes: int) -> ArrivalTimes:
+        """When the stretches of a log of that size arrived."""
+        path = self.arrivals(file_id)
+        return ArrivalTimes(partial(_read, path), count_notes(path), size_bytes)
 
     def checkpoint(self, checkpoint_id: int) -> Path:
         """Where a whole checkpoint is."""
@@ -141,6 +148,7 @@ class Files:
         """Delete the files of a run that was deleted."""
         for file_id in file_ids:
             self.mirrored(file_id).unlink(missing_ok=True)
+            self.arrivals(file_id).unlink(missing_ok=True)
         for checkpoint_id in checkpoint_ids:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)
             self.arriving(checkpoint_id).unlink(missing_ok=True)
@@ -151,6 +159,14 @@ class Files:
         if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
             raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
         return self.incoming / name
+
+
+def _read(path: Path, offset: int, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), limit, offset)
+    except FileNotFoundError:
+        return b""
 
 
 def _write_durably(path: Path, offset: int, content: bytes) -> None:

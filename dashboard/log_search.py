@@ -106,7 +106,18 @@ def line_at(read: Read, size: int, line: int) -> Hit | None:
             before = 0
         else:
             before, at = before - breaks, at + len(piece)
-    return None if before or at >= size else Hit(line, at, _shown(read(at, SHOWN_BYTES), 0, 0))
+    return None if before or at >= size else Hit(line, at, shown(read(at, SHOWN_BYTES), 0, 0))
+
+
+def number_of(read: Read, size: int, offset: int) -> int | None:
+    """The number of the line that begins at an offset; None where counting took MOST_SECONDS."""
+    line, at, until = 1, 0, time.monotonic() + MOST_SECONDS
+    while at < min(offset, size) and time.monotonic() < until:
+        piece = read(at, min(STRETCH_BYTES, offset - at))
+        if not piece:
+            return None
+        line, at = line + piece.count(b"\n"), at + len(piece)
+    return line if at == offset else None
 
 
 def _look_through(
@@ -121,7 +132,7 @@ def _look_through(
             found.lines += 1
             if len(found.hits) < most:
                 begin = max(0, place.begins_at - base)
-                found.hits.append(Hit(place.line, place.begins_at, _shown(stretch, begin, at)))
+                found.hits.append(Hit(place.line, place.begins_at, shown(stretch, begin, at)))
         seen = at
         looked = stretch.find(b"\n", at)
         if looked < 0:
@@ -139,7 +150,8 @@ def _step(stretch: bytes, base: int, start: int, end: int, place: _Place) -> Non
         place.begins_at = base + stretch.rfind(b"\n", start, end) + 1
 
 
-def _shown(stretch: bytes, begin: int, at: int) -> str:
+def shown(stretch: bytes, begin: int, at: int) -> str:
+    """The line that begins somewhere in a stretch, or of a long one what is around the match at `at`."""
     first = begin if at - begin < SHOWN_BYTES // 2 else at - SHOWN_BYTES // 4
     line, _, _ = stretch[first : first + SHOWN_BYTES].partition(b"\n")
     return line.decode(errors="replace").rstrip("\r")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from dashboard.refusals import Rejection
 from db import queries
 from db.engine import Store
-from db.views import RunView
+from db.views import FileView, RunView
 
 Stream = Literal["out", "err"]
+SomeStream = Literal["out", "err", "both"]
 LAUNCHER = "launcher"
+ALL = "all"
+_LOG = re.compile(r"logs/(?:rank(\d{1,7})|launcher)\.(out|err)")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,17 @@ def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream)
     found = [f for f in queries.files(store, run_id, attempt) if f.path == wanted]
     newest = max(found, key=lambda f: (-f.node_rank, f.generation), default=None)
     return LogFile(newest.id, newest.size_bytes) if newest else None
+
+
+def find_logs(store: Store, run_id: str, attempt: int) -> dict[tuple[int | str, str], LogFile]:
+    """The newest generation of each log of an attempt, by rank and stream."""
+    found: dict[tuple[int | str, str], FileView] = {}
+    for file in queries.files(store, run_id, attempt):
+        if (match := _LOG.fullmatch(file.path)) is not None:
+            log = (LAUNCHER if match[1] is None else int(match[1]), match[2])
+            known = found.get(log, file)
+            found[log] = max(known, file, key=lambda f: (-f.node_rank, f.generation))
+    return {log: LogFile(file.id, file.size_bytes) for log, file in found.items()}
 
 
 class TextPieces:

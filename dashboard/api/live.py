@@ -16,7 +16,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from dashboard.api.context import TheService
 from dashboard.documents import json_text
 from dashboard.live import Message, Viewer
-from dashboard.logs import Stream, TextPieces, check_rank, find_log
+from dashboard.log_following import FollowedLogs
+from dashboard.log_sources import is_merged
+from dashboard.logs import ALL, SomeStream, Stream, TextPieces, check_rank, find_log
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 from db import queries
@@ -41,7 +43,8 @@ class LogChoice(BaseModel):
     """The log a page shows."""
 
     rank: int | str
-    stream: Stream
+    stream: SomeStream
+    """A rank that is `all`, or both streams: lines of several logs by the time at which they arrived."""
     attempt: int | None = None
 
 
@@ -81,7 +84,7 @@ class _Session:
         self._wanted: set[str] | None = None
         self._named: set[str] = set()
         self._shown_until: dict[tuple[str, int], float] = {}
-        self._log: _FollowedLog | None = None
+        self._log: _FollowedLog | FollowedLogs | None = None
         self._run_sent: tuple[float, str] = (float("-inf"), "")
         self._later: asyncio.TimerHandle | None = None
 
@@ -137,12 +140,17 @@ class _Session:
             return
         self._log = None
         if asked.logs is not None:
-            run = self._service.run
+            run, rank, stream = self._service.run, asked.logs.rank, asked.logs.stream
             try:
-                check_rank(await run_in_threadpool(run, self._run_id), str(asked.logs.rank))
+                if rank != ALL:
+                    check_rank(await run_in_threadpool(run, self._run_id), str(rank))
             except Rejection:
                 return
-            self._log = _FollowedLog(self._service, self._run_id, asked.logs)
+            if stream == "both" or is_merged(str(rank), stream):
+                logs = (str(rank), stream, asked.logs.attempt)
+                self._log = FollowedLogs(self._service, self._run_id, *logs)
+            else:
+                self._log = _FollowedLog(self._service, self._run_id, rank, stream, asked.logs.attempt)
 
     async def _show_series(self, asked: Subscription) -> None:
         """What the page has no picture of yet; all names first, where it chooses among them."""
@@ -242,8 +250,11 @@ class _Session:
 class _FollowedLog:
     """One log from its last lines on."""
 
-    def __init__(self, service: Service, run_id: str, choice: LogChoice) -> None:
-        self._service, self._run_id, self._choice = service, run_id, choice
+    def __init__(
+        self, service: Service, run_id: str, rank: int | str, stream: Stream, wanted: int | None
+    ) -> None:
+        self._service, self._run_id = service, run_id
+        self._rank, self._stream, self._wanted = rank, stream, wanted
         self._file_id: int | None = None
         self._attempt: int | None = None
         self._offset = 0
@@ -255,9 +266,9 @@ class _FollowedLog:
         return await run_in_threadpool(self._read)
 
     def _read(self) -> list[dict[str, Any]]:
-        service, choice = self._service, self._choice
-        attempt = choice.attempt or service.latest_attempt(self._run_id)
-        found = find_log(service.store, self._run_id, attempt, str(choice.rank), choice.stream)
+        service = self._service
+        attempt = self._wanted or service.latest_attempt(self._run_id)
+        found = find_log(service.store, self._run_id, attempt, str(self._rank), self._stream)
         size = found.size_bytes if found else 0
         file_id = found.file_id if found else None
         is_other = self._is_new or attempt != self._attempt or self._file_id not in (None, file_id)
@@ -285,8 +296,8 @@ class _FollowedLog:
     def _message(self, piece: bytes, reset: bool = False) -> dict[str, Any]:
         return {
             "type": "log",
-            "rank": self._choice.rank,
-            "stream": self._choice.stream,
+            "rank": self._rank,
+            "stream": self._stream,
             "attempt": self._attempt,
             "offset": self._offset - len(piece),
             "text": self._text.decode(piece),

@@ -14,7 +14,18 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import TheService, Threads
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.documents import answer
-from dashboard.log_search import ERROR_OVERLAP, Found, find_error, find_text, line_at, search
+from dashboard.log_search import (
+    ERROR_OVERLAP,
+    SHOWN_BYTES,
+    Found,
+    Hit,
+    find_error,
+    find_text,
+    line_at,
+    number_of,
+    search,
+    shown,
+)
 from dashboard.logs import LogFile, Stream, check_rank, find_log
 from dashboard.refusals import Rejection
 from dashboard.service import Service
@@ -73,6 +84,9 @@ async def search_log(
     stream: Stream = "out",
     attempt: Annotated[int | None, Query(ge=1, le=MOST, description="By default the latest.")] = None,
     offset: Annotated[int, Query(ge=0, le=MOST, description="Where an earlier answer ended.")] = 0,
+    begins_at: Annotated[
+        int | None, Query(ge=0, le=MOST, description="Without `q`: the line that begins at this offset.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines.")] = 1000,
 ) -> Response:
     """The lines of a whole stored log that hold a text, with their numbers and offsets.
@@ -81,8 +95,24 @@ async def search_log(
     state = request.app.state
     if not hasattr(state, "searching"):  # of this event loop
         state.searching = Threads(SEARCHES)
+    if begins_at is not None:
+        return answer(await state.searching.run(_line, service, run_id, attempt, rank, stream, begins_at))
     wish = partial(_search, service, run_id, attempt, rank, stream)
     return answer(await state.searching.run(wish, q, errors, line, offset, limit))
+
+
+def _line(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream, offset: int
+) -> Found:
+    run = service.run(run_id)
+    check_rank(run, rank)
+    log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
+    if log is None:
+        return Found(is_complete=True)
+    read = partial(service.files.read, log.file_id)
+    line = number_of(read, log.size_bytes, offset)
+    hits = [] if line is None else [Hit(line, offset, shown(read(offset, SHOWN_BYTES), 0, 0))]
+    return Found(hits, len(hits), is_complete=True)
 
 
 def _search(

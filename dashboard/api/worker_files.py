@@ -12,6 +12,7 @@ from dashboard.api.context import TheNode, TheService, TheThreads
 from dashboard.api.reading import JsonRoute
 from dashboard.documents import answer
 from dashboard.downloads import SnapshotResponse
+from dashboard.log_times import note_arrival
 from dashboard.refusals import Rejection
 from dashboard.service import Service
 from db import progress, queries
@@ -78,6 +79,9 @@ def _append(
         if offset != have:
             return False, have
         service.files.append(file_id, offset, content)
+        if content and key[2].startswith("logs/"):
+            at_ms = round(service.clock() * 1000)
+            note_arrival(service.files.arrivals(file_id), offset, offset + len(content), at_ms)
         end = progress.file_grew(service.store, file_id, offset, offset + len(content))
     service.file_grew(key[0])
     return True, end

@@ -18,7 +18,7 @@ const SHARED = Symbol.for('rankzero.live');
 
 /**
  * @typedef {'connecting'|'live'|'reconnecting'|'refused'|'gone'} Status
- * @typedef {{rank: number|'launcher', stream: 'out'|'err', attempt: number|null}} LogChoice
+ * @typedef {{rank: number|'launcher'|'all', stream: 'out'|'err'|'both', attempt: number|null}} LogChoice
  */
 
 /**

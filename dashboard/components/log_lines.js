@@ -9,7 +9,8 @@ const ESCAPES = /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[([0-9;:]*)[ -/]*[@-~]|
 // eslint-disable-next-line no-control-regex
 const CONTROLS = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]/g;
 
-/** @typedef {{text: string, cut: number}} Line `cut`: how many characters were left out at its end */
+/** @typedef {{rank: number|'launcher', stream: 'out'|'err', offset: number, at: number|null, position: string}} Source where a line of several logs comes from */
+/** @typedef {{text: string, cut: number, source?: Source}} Line `cut`: how many characters were left out at its end */
 
 export class LogText {
   constructor() {
@@ -50,6 +51,21 @@ export class LogText {
     this.first -= earlier.lines.length - 1;
   }
 
+  /** Add whole lines, each with where it comes from. @param {(Source & {text: string})[]} lines @returns {number} number of the first one */
+  appendLines(lines) {
+    const first = this.end - 1;
+    const open = this.lines.splice(-1);
+    for (const line of lines) this.lines.push(sourced(line));
+    this.lines.push(...open);
+    return first;
+  }
+
+  /** Put whole lines into the front. @param {(Source & {text: string})[]} lines */
+  prependLines(lines) {
+    this.lines = [...lines.map(sourced), ...this.lines];
+    this.first -= lines.length;
+  }
+
   /** Keep only the last lines. @param {number} most */
   keepLast(most) {
     const surplus = this.lines.length - most;
@@ -68,6 +84,12 @@ export class LogText {
     line.text += piece;
     shorten(line);
   }
+}
+
+/** Which rank and stream wrote the line. @param {Line} line */
+export function origin(line) {
+  const { rank, stream } = line.source;
+  return `${rank === 'launcher' ? rank : `rank ${rank}`} ${stream === 'err' ? 'stderr' : 'stdout'}`;
 }
 
 /** What a terminal would show of the line, without its colours. */
@@ -128,6 +150,12 @@ class Style {
     }
     return new Style(colour, bold, dim);
   }
+}
+
+function sourced({ text, ...source }) {
+  const line = { text, cut: 0, source };
+  shorten(line);
+  return line;
 }
 
 function shorten(line) {

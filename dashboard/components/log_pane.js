@@ -1,7 +1,7 @@
 /** The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls up. */
 
 import { el, setText } from './elements.js';
-import { coloured, LogText, plainText } from './log_lines.js';
+import { coloured, LogText, origin, plainText } from './log_lines.js';
 import { size } from './numbers.js';
 
 const MOST_LINES = 5000;
@@ -66,10 +66,34 @@ export class LogPane {
     this._drawSoon();
   }
 
+  /** Add whole lines of several logs. @param {any[]} lines */
+  appendLines(lines) {
+    this._drawnTo = Math.min(this._drawnTo, this._text.appendLines(lines));
+    this._text.keepLast(this._most());
+    this._drawSoon();
+  }
+
   /** @param {string} text */
   prepend(text) {
+    this._prepend(() => this._text.prepend(text));
+  }
+
+  /** @param {any[]} lines whole ones of several logs */
+  prependLines(lines) {
+    this._prepend(() => this._text.prependLines(lines));
+  }
+
+  /** Where the first line here comes from, of several logs. */
+  get firstSource() { return this._text.lines[0].source; }
+
+  /** Where a line comes from, of several logs. @param {number} line from 1 */
+  sourceOf(line) {
+    return this._text.line(line - 1)?.source;
+  }
+
+  _prepend(add) {
     const before = this._text.lines.length;
-    this._text.prepend(text);
+    add();
     this._extra += this._text.lines.length - before;
     const fromEnd = this.element.scrollHeight - this.element.scrollTop;
     this._redraw();
@@ -87,6 +111,17 @@ export class LogPane {
   showAround(text, first, chosen) {
     this.clear(first - 1);
     this._text.append(text);
+    this._show(chosen);
+  }
+
+  /** Show lines of several logs and mark one. @param {any[]} lines @param {number} chosen number from 1 */
+  showLines(lines, chosen) {
+    this.clear();
+    this._text.appendLines(lines);
+    this._show(chosen);
+  }
+
+  _show(chosen) {
     this._follows = false;
     this._redraw();
     this.choose(chosen);
@@ -105,7 +140,7 @@ export class LogPane {
   copied() {
     const root = /** @type {any} */ (this.element.getRootNode());
     const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
-    return selected || this._text.lines.map(plainText).join('\n');
+    return selected || this._text.lines.map((line) => (line.source ? `${origin(line)}: ` : '') + plainText(line)).join('\n');
   }
 
   /** @param {boolean} on */
@@ -188,6 +223,7 @@ export class LogPane {
   _lineElement(number) {
     const line = this._text.line(number);
     const element = el('div', { class: number === this._chosen - 1 ? 'text chosen' : 'text', 'data-number': number, 'data-line': number + 1 });
+    if (line.source) element.append(originElement(element, line));
     for (const { text, style } of coloured(line)) {
       element.append(style ? el('span', { class: style, text }) : text);
     }
@@ -198,7 +234,7 @@ export class LogPane {
 
   _clicked(target) {
     const line = Number(/** @type {HTMLElement|null} */ (target.closest('.text'))?.dataset.line);
-    if (!line || !this.element.classList.contains('numbered')) return;
+    if (!line || !(this.element.classList.contains('numbered') || this.sourceOf(line))) return;
     this.choose(line);
     this._listeners.onChosen(line);
   }
@@ -218,4 +254,19 @@ export class LogPane {
     this.element.scrollTop = this.element.scrollHeight;
     this._lastTop = this.element.scrollTop;
   }
+}
+
+/** Marks a line of several logs with its rank and stream, before its text, and with the time at which it arrived. */
+function originElement(element, line) {
+  const { at, stream } = line.source;
+  element.classList.add('sourced', stream);
+  element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
+  const title = at === null ? 'Nobody noted when this line arrived' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
+  return el('span', { class: 'origin', title, text: `${origin(line)}: ` });
+}
+
+function clock(date) {
+  const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
+  const tenths = Math.floor(date.getMilliseconds() / 100);
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${tenths}`;
 }

@@ -4,8 +4,9 @@ import { el, setText } from './elements.js';
 import { count } from './numbers.js';
 
 const TYPING_MS = 250;
+const BEGINNING = { log: undefined, offset: 0, line: 1 };
 
-/** @typedef {{line: number, offset: number, text: string}} Hit */
+/** @typedef {{line: number, offset: number, text: string, rank?: number|'launcher', stream?: 'out'|'err', position?: string}} Hit the last three where several logs are searched */
 
 export class LogSearch {
   /** @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void}} log */
@@ -39,7 +40,7 @@ export class LogSearch {
     if (query) await this._told(() => this._searchAll(query));
   }
 
-  /** @param {object} more @returns {Promise<{hits: Hit[], lines: number, offset: number, line: number, is_complete: boolean}>} */
+  /** @param {object} more @returns {Promise<{hits: Hit[], lines: number, log?: number, offset: number, line: number, is_complete: boolean}>} */
   async ask(more) {
     this._abort ??= new AbortController();
     const response = await fetch(this._log.urlOf(more), { signal: this._abort.signal });
@@ -48,27 +49,41 @@ export class LogSearch {
   }
 
   async _searchAll(query) {
-    for (let place = { offset: 0, line: 1, is_complete: false }; !place.is_complete; ) {
-      const found = await this.ask({ q: query, offset: place.offset, line: place.line });
-      const isSame = found.hits.length > 0 && this._hits.at(-1)?.line === found.hits[0].line;
-      this._hits.push(...found.hits.slice(isSame ? 1 : 0));
+    let last; // of the log that the next answer goes on in
+    for (let place = { ...BEGINNING, is_complete: false }; !place.is_complete; ) {
+      const found = await this.ask({ q: query, ...placeOf(place) });
+      const isSame = found.hits.length > 0 && isSameLine(last, found.hits[0]);
+      last = found.hits.at(-1) ?? last;
+      this._add(found.hits.slice(isSame ? 1 : 0));
       this._lines += found.lines - (isSame ? 1 : 0);
-      this._isComplete = found.is_complete || found.offset === place.offset;
+      this._isComplete = found.is_complete || isStuck(place, found);
       place = { ...found, is_complete: this._isComplete };
       this._say();
     }
+  }
+
+  /** Add what was found; of several logs by time. */
+  _add(hits) {
+    const current = this._hits[this._current];
+    this._hits = this._hits.concat(hits);
+    if (hits[0]?.position) this._hits.sort(byPosition);
+    if (current) this._current = this._hits.indexOf(current);
   }
 
   async _firstError() {
     this._clear();
     this._input.value = '';
     await this._told(async () => {
-      for (let place = { offset: 0, line: 1 }; ; ) {
-        const found = await this.ask({ errors: true, offset: place.offset, line: place.line });
-        if (found.hits.length) return this._log.onHit(found.hits[0], '');
-        if (found.is_complete || found.offset === place.offset) return setText(this._said, 'No line reads like an error.');
+      const hits = [];
+      for (let place = BEGINNING; ; ) {
+        const found = await this.ask({ errors: true, ...placeOf(place) });
+        hits.push(...found.hits);
+        // Of several logs the first error is known when all of them were looked through.
+        if (found.is_complete || isStuck(place, found) || (hits.length && !hits[0].position)) break;
         place = found;
       }
+      if (!hits.length) return setText(this._said, 'No line reads like an error.');
+      this._log.onHit(hits[0].position ? hits.sort(byPosition)[0] : hits[0], '');
     });
   }
 
@@ -105,4 +120,23 @@ export class LogSearch {
     setText(this._said, this._input.value ? `${place}${all} ${this._lines === 1 ? 'line' : 'lines'}` : '');
     this._before.disabled = this._after.disabled = !this._hits.length;
   }
+}
+
+/** Where to go on: `log` only where several are searched. */
+function placeOf({ log, offset, line }) {
+  return log === undefined ? { offset, line } : { log, offset, line };
+}
+
+function isStuck(place, found) {
+  return found.offset === place.offset && found.log === place.log;
+}
+
+function isSameLine(one, other) {
+  return one !== undefined && one.line === other.line && one.rank === other.rank && one.stream === other.stream;
+}
+
+/** Time, then rank and stream, then place in the log. */
+function byPosition(one, other) {
+  const [a, b] = [one, other].map((hit) => hit.position.split('.').map(Number));
+  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
 }

@@ -1,7 +1,8 @@
-/** The log of one rank, following what is written. */
+/** The log of one rank, or of all by time, following what is written. */
 
 import { el, setText, toggle } from './elements.js';
 import { apiUrl, connect } from './live_connection.js';
+import { isMerged, linesAround, linesBefore, orderSentence } from './log_merged.js';
 import { LogPane } from './log_pane.js';
 import { LogSearch } from './log_search.js';
 import { mountOnce } from './mounting.js';
@@ -44,22 +45,25 @@ class LogView {
     this._stream = el(
       'select', { 'aria-label': 'Stream' },
       el('option', { value: 'out', text: 'stdout' }), el('option', { value: 'err', text: 'stderr' }),
+      el('option', { value: 'both', text: 'both streams' }),
     );
     this._attempt = el('select', { 'aria-label': 'Attempt', hidden: true });
     for (const select of [this._rank, this._stream, this._attempt]) {
       select.addEventListener('change', () => this._chosen());
     }
-    this._search = new LogSearch({ urlOf: (more) => this._url(more, '/search'), onHit: (hit) => void this._showHit(hit) });
+    this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit) });
     this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
     this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy what is selected, else the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
     this._link = el('button', {
       type: 'button', text: 'Copy link', title: 'Copy the address of the marked line', disabled: true,
-      onclick: () => void this._copied(this._link, this._linkTo(this._line)),
+      onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
     });
     this._download = el('a', { class: 'download', download: '', text: 'Whole file', title: 'Download the whole file' });
+    this._order = el('p', { class: 'by-time', hidden: true });
     this._pane = new LogPane({
-      onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on)),
-      onChosen: (line) => this._mark(line),
+      // The end of a stretch around a match is not the log's end.
+      onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
+      onChosen: (line) => void this._markChosen(line),
       onEarlier: () => void this._loadEarlier(),
     });
     this._root = el(
@@ -69,13 +73,13 @@ class LogView {
         el('span', { class: 'space' }), this._link, this._copy, this._follow,
         toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)), this._download,
       ),
-      this._pane.element,
+      this._order, this._pane.element,
     );
   }
 
   _showRun(run) {
     const ranks = ['launcher', ...Array.from({ length: run.world_size }, (_, rank) => String(rank))];
-    fill(this._rank, [...ranks.slice(1), ranks[0]], (rank) => (rank === 'launcher' ? 'launcher' : `rank ${rank}`));
+    fill(this._rank, ['all', ...ranks.slice(1), ranks[0]], (rank) => ({ all: 'all ranks', launcher: 'launcher' })[rank] ?? `rank ${rank}`);
     const attempts = Array.from({ length: run.attempt }, (_, i) => String(run.attempt - i));
     fill(this._attempt, attempts, (attempt) => `attempt ${attempt}`);
     this._attempt.hidden = run.attempt < 2;
@@ -102,8 +106,8 @@ class LogView {
     const { value } = this._rank;
     const latest = this._connection.run?.attempt ?? 1;
     this._choose({
-      rank: value === 'launcher' ? 'launcher' : Number(value),
-      stream: this._stream.value === 'err' ? 'err' : 'out',
+      rank: value === 'launcher' || value === 'all' ? value : Number(value),
+      stream: /** @type {'out'|'err'|'both'} */ (this._stream.value),
       attempt: !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
     });
   }
@@ -111,11 +115,14 @@ class LogView {
   _choose(change) {
     this._choice = { ...this._choice, ...change };
     this._isLive = true;
-    this._mark(0);
+    this._mark(null);
     if (Object.keys(change).length) void this._search.again();
     this._pane.clear();
     this._firstOffset = 0;
     if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
+    this._download.hidden = isMerged(this._choice);
+    this._order.hidden = !isMerged(this._choice);
+    setText(this._order, orderSentence(false));
     this._download.href = this._url();
     const { rank, stream } = this._choice;
     this._download.download = `${this._connection.runId}-${rank === 'launcher' ? rank : `rank${rank}`}.${stream}.log`;
@@ -130,6 +137,7 @@ class LogView {
 
   /** Show a line with what stands around it. @param {import('./log_search.js').Hit} hit */
   async _showHit(hit) {
+    if (hit.position) return this._showMergedHit(hit);
     const choice = this._choice;
     const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
     const response = await fetch(this._url({ offset: from, limit: EARLIER_BYTES + hit.offset - from }));
@@ -142,22 +150,52 @@ class LogView {
       begin += whole;
     }
     const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
-    this._isLive = false;
-    this._connection.followLog(null);
+    this._stay();
     this._firstOffset = begin;
-    this._follow.setAttribute('aria-pressed', 'false');
     this._pane.showAround(new TextDecoder().decode(bytes), hit.line - before, hit.line);
     this._pane.offerEarlier(begin > 0);
-    this._mark(hit.line);
+    this._mark({ ...choice, line: hit.line });
   }
 
-  _mark(line) {
-    this._line = line;
-    this._link.disabled = !line;
+  async _showMergedHit(hit) {
+    const choice = this._choice;
+    const { lines, before, chosen } = await linesAround(this._urlOf, hit.position);
+    if (choice !== this._choice) return;
+    this._stay();
+    this._pane.showLines(lines, chosen);
+    this._pane.offerEarlier(before !== null);
+    this._mark({ ...choice, ...hit });
   }
 
-  _linkTo(line) {
-    const { rank, stream, attempt } = this._choice;
+  /** Follow no longer: what is shown is not the end. */
+  _stay() {
+    this._isLive = false;
+    this._connection.followLog(null);
+    this._follow.setAttribute('aria-pressed', 'false');
+  }
+
+  /** Somebody chose a line: in lines of several logs its number is known to the server alone. */
+  async _markChosen(line) {
+    const source = this._pane.sourceOf(line);
+    const choice = this._choice;
+    if (!source) return this._mark({ ...choice, line });
+    this._mark(null);
+    const { rank, stream, offset } = source;
+    const asked = (this._asked = fetch(this._url({ rank, stream, begins_at: offset }, '/search')));
+    const response = await asked;
+    const { hits } = response.ok ? await response.json() : { hits: [] };
+    if (asked === this._asked && hits.length) this._mark({ ...choice, rank, stream, line: hits[0].line });
+  }
+
+  /** @param {{rank: any, stream: string, attempt: number|null, line: number}|null} marked the line that a link leads to */
+  _mark(marked) {
+    this._asked = null;
+    this._marked = marked;
+    this._link.disabled = marked === null;
+  }
+
+  /** A line's address leads to it in the log of its own rank. */
+  _linkTo({ rank, stream, attempt, line }) {
     const address = new URL(location.href);
     address.searchParams.set('log', [rank, stream, ...(attempt === null ? [] : [attempt])].join('.'));
     address.searchParams.set('line', String(line));
@@ -184,6 +222,7 @@ class LogView {
     if (!this._isLive) return;
     if (String(message.rank) !== String(this._choice.rank) || message.stream !== this._choice.stream) return;
     if (this._choice.attempt !== null && message.attempt !== this._choice.attempt) return;
+    if (message.lines) return this._receivedLines(message);
     if (message.reset) {
       this._pane.clear(message.offset === 0 ? 0 : undefined);
       this._firstOffset = message.offset;
@@ -192,7 +231,30 @@ class LogView {
     this._pane.append(message.text);
   }
 
+  _receivedLines({ lines, before, reset, is_untimed }) {
+    if (reset) {
+      this._pane.clear();
+      this._pane.offerEarlier(before !== null);
+    }
+    setText(this._order, orderSentence(is_untimed));
+    this._pane.appendLines(lines);
+  }
+
+  async _loadEarlierLines() {
+    const choice = this._choice;
+    const first = this._pane.firstSource;
+    try {
+      const { lines, before } = await linesBefore(this._urlOf, first.position);
+      if (choice !== this._choice || first !== this._pane.firstSource) return;
+      this._pane.prependLines(lines);
+      this._pane.offerEarlier(before !== null);
+    } catch (error) {
+      this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
+    }
+  }
+
   async _loadEarlier() {
+    if (isMerged(this._choice)) return this._loadEarlierLines();
     const until = this._firstOffset;
     const from = Math.max(0, until - EARLIER_BYTES);
     const choice = this._choice;
@@ -208,6 +270,8 @@ class LogView {
       this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
     }
   }
+
+  _urlOf = (more, below) => this._url(more, below);
 
   _url(more = {}, below = '') {
     const { rank, stream, attempt } = this._choice;
@@ -237,7 +301,7 @@ function fill(select, values, textOf) {
 }
 
 function emptyLog(run, stream) {
-  const where = stream === 'err' ? 'stderr' : 'stdout';
+  const where = { err: 'stderr', out: 'stdout', both: 'stdout or stderr' }[stream];
   if (run.state === 'queued') return 'The run has not started yet.';
   return ['succeeded', 'failed', 'stopped'].includes(run.state) ? `Nothing was written to ${where}.` : `Nothing on ${where} yet.`;
 }
