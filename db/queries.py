@@ -192,18 +192,15 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
 
 
 def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
-    """Rank 0's series of each attempt; what a script logs comes before what was read from its output."""
+    """Rank 0's series of each attempt: those that its script logs, and those read from its output."""
     query = (
         select(Series)
         .where(Series.fence.in_(fences), Series.source.in_(("events", "printed")), Series.node_rank == 0)
-        .order_by(Series.fence, Series.source.desc())
+        .order_by(Series.fence, Series.id)
     )
     found: dict[int, list[Series]] = {}
     for row in session.scalars(query):
-        rows = found.setdefault(row.fence, [])
-        if rows and rows[0].source != row.source:
-            rows.clear()
-        rows.append(row)
+        found.setdefault(row.fence, []).append(row)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from db import resizing
 from db.contact import SILENT_AFTER_S, Awaited, end_waits_for, silent_nodes
@@ -17,6 +17,7 @@ from db.views import RunView
 
 TOTAL_STEPS_TAG = "train/total_steps"
 EPOCH_TAGS = ("train/epoch", "epoch")
+LEARNING_RATE_TAGS = ("train/lr", "lr", "train/learning_rate", "learning_rate")
 PROBED_TAGS = ("samples_per_s", "steps_per_s")
 THROUGHPUT_TAGS = (
     "train/samples_per_s",
@@ -35,20 +36,18 @@ def run_view(
     nodes: Sequence[Awaited],
     finding: str | None,
 ) -> RunView:
-    """A run and its latest attempt, with the summaries of that attempt's series.
+    """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
 
     What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose parts
     have not ended."""
     wished = RunSpec.model_validate(run.spec)
     spec = resizing.effective(wished, attempt.changes)
-    by_tag = {row.tag: row for row in rows}
-    loss = by_tag.get(main_loss(by_tag) or "")
-    speeds = by_tag | {row.tag: row for row in probed if row.tag not in by_tag}
-    speed = next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
-    epoch = next((by_tag[tag] for tag in EPOCH_TAGS if tag in by_tag), None)
-    state = State(attempt.state)
-    silent_s = max((node.silent_s for node in nodes), default=None)
-    step = max((row.last_step for row in rows or probed), default=None)
+    leading = [row for row in rows if row.source == "events"] or rows
+    by_tag = {row.tag: row for row in leading}
+    loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
+    epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
+    state, silent_s = State(attempt.state), max((node.silent_s for node in nodes), default=None)
+    step = max((row.last_step for row in leading or probed), default=None)
     total_steps = _total_steps(by_tag, spec)
     return RunView(
         id=run.id,
@@ -84,9 +83,30 @@ def run_view(
         finding=finding,
         base_lr=wished.lr,
         lr=spec.scaled_lr,
+        last_lr=rate.last_value if rate else None,
+        inferred=_printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
         global_batch_size=spec.global_batch_size,
         spec=masked_spec(wished),
     )
+
+
+def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | None:
+    """The throughput: the script's own word before that of the probe."""
+    speeds = {row.tag: row for row in probed} | dict(by_tag)
+    return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
+
+
+def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | None:
+    """The first of the tags that the script logs, else the first that it prints.
+
+    Steps are not filled in so: those of a logged and of a printed series need not be the same."""
+    found = [row for row in rows if row.tag in tags]
+    return min(found, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
+
+
+def _printed(figures: Mapping[str, Series | None]) -> list[str]:
+    """The names of those figures that were read from the script's output."""
+    return [name for name, row in figures.items() if row is not None and row.source == "printed"]
 
 
 def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> str | None:

@@ -66,6 +66,11 @@ class RunView:
     """What is wrong with the latest attempt as it trains, in a line; None when nothing is known."""
     base_lr: float | None
     lr: float | None
+    """The rate it was launched with."""
+    last_lr: float | None
+    """The rate that the script said last."""
+    inferred: list[str]
+    """Which of epoch, last_loss, throughput and last_lr were read from the script's output, and not logged by it."""
     global_batch_size: int | None
     spec: RunSpec
     """As it was launched."""

@@ -22,6 +22,7 @@ RECALL_BYTES = 4 * 1024 * 1024
 """So much before the place where reading goes on is read again after a restart."""
 MAX_BEHIND_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
+EPOCH_TAG = "epoch"
 EPOCH_SCALE = 1000
 """Where a script says only that it is at epoch 0.25, that is step 250."""
 
@@ -40,6 +41,7 @@ class PrintedLines:
         self._shown: dict[str, float] = {}
         self._header: int | None = None
         self._step: int | None = None
+        self._epoch: float | None = None
         self._in_traceback = self._in_long_line = self._has_fractions = False
 
     def feed(self, data: bytes, wall: float, *, final: bool = False) -> tuple[int, dict[str, list[Point]]]:
@@ -97,7 +99,7 @@ class PrintedLines:
         step = self._step_of(reading)
         if not 0 <= step < MAX_STEP:
             return
-        for tag, value in reading.values.items():
+        for tag, value in {**reading.values, **self._new_epoch(reading)}.items():
             if tag not in self._tags:
                 if len(self._tags) >= MAX_TAGS:
                     continue
@@ -108,6 +110,14 @@ class PrintedLines:
                     continue
                 self._shown[tag] = value
             series.setdefault(tag, []).append((step, value, wall))
+
+    def _new_epoch(self, reading: Reading) -> dict[str, float]:
+        """The epoch as it was printed, once for each; a validation may count its own."""
+        epoch = reading.position.epoch
+        if epoch is None or epoch == self._epoch or reading.phase not in (None, "train"):
+            return {}
+        self._epoch = epoch
+        return {EPOCH_TAG: float(epoch)}
 
     def _step_of(self, reading: Reading) -> int:
         at = reading.position

@@ -13,7 +13,7 @@ const SILENT_BEFORE_SHOWN_MS = 600;
 const UNKNOWN_RUN = 4404;
 const FAILURES_BEFORE_ASKING = 2;
 /** Figures of a run that may be NaN or infinite, which travel as words. */
-const FIGURES = ['epoch', 'last_loss', 'throughput', 'throughput_mean'];
+const FIGURES = ['epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
 const SHARED = Symbol.for('rankzero.live');
 
 /**

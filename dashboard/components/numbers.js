@@ -44,7 +44,7 @@ export function count(value) {
 
 /** 0.0008, 3e-05: as one writes it on a command line. */
 export function learningRate(value, digits = 4) {
-  return value === null || value === undefined ? UNKNOWN : significant(value, digits);
+  return Number.isFinite(value) ? significant(value, digits) : number(value);
 }
 
 /** 00:12:31, and 2 d 03:10:00 from a day on. */

@@ -10,6 +10,8 @@ import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
 const LIVE = new Set(['starting', 'running', 'stopping']);
+const PRINTED = 'from the output';
+const PRINTED_TITLE = 'parsed from what the script prints';
 const SILENT_AFTER_S = 10;
 const SHOWN_EVERY_MS = 100;
 
@@ -147,29 +149,33 @@ class RunHeader {
     const losses = this._pushed('train/loss');
     const loss = losses?.lastValue ?? run.last_loss;
     const since = losses?.count ? losses.notFiniteSince : run.loss_not_finite_since;
-    const rate = this._pushed('train/lr')?.lastValue ?? run.lr;
+    const pushedRate = this._pushed('train/lr')?.lastValue;
+    const rate = pushedRate ?? run.last_lr ?? run.lr;
+    const printed = (name) => run.inferred?.includes(name);
+    const isPrinted = { epoch: printed('epoch'), loss: !losses && printed('last_loss'), speed: printed('throughput'), rate: pushedRate === undefined && printed('last_lr') };
     const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? this._pushed('probe/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
     const begun = run.started_at ?? null;
     const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
     const epoch = run.epoch ?? null;
     this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
-    this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch));
+    this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch), isPrinted.epoch);
     const broken = notFinite(loss, since);
     this._figure(
       'Train loss', number(loss, 4), broken.replace(`${number(loss)} `, ''),
-      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss),
+      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss), isPrinted.loss,
     );
-    this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`);
-    this._figure('Learning rate', learningRate(rate), '', exact(rate));
+    this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`, isPrinted.speed);
+    this._figure('Learning rate', learningRate(rate), '', exact(rate), isPrinted.rate);
     this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));
     this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}`);
   }
 
-  _figure(label, value, more, title) {
+  /** @param {boolean} [isPrinted] read from the output: the script does not log it */
+  _figure(label, value, more, title, isPrinted = false) {
     const figure = this._figures.get(label);
     setText(figure.value, value);
-    setText(figure.more, more);
-    setAttribute(figure.value.parentElement, 'title', title);
+    setText(figure.more, more || (isPrinted ? PRINTED : ''));
+    setAttribute(figure.value.parentElement, 'title', isPrinted ? `${title}: ${PRINTED_TITLE}` : title);
   }
 }
 

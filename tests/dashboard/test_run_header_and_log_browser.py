@@ -50,6 +50,19 @@ def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
     expect(figure(page, "Train loss")).to_have_text("0.5")
 
 
+def test_figures_that_were_only_printed_say_so(server: FakeServer, show: Show) -> None:
+    server.picture = [run_view(epoch=1, last_lr=0.1, inferred=["epoch", "last_lr"])]
+    page = show("run_header")
+    expect(figure(page, "Epoch")).to_have_text("1")
+    expect(figure(page, "Learning rate")).to_have_text("0.1")
+    rate = page.locator(".figure", has_text="Learning rate")
+    expect(rate).to_have_attribute("title", "0.1: parsed from what the script prints")
+    expect(rate.locator(".more")).to_have_text("from the output")
+    server.send(run_view(epoch="NaN", last_lr="Infinity", inferred=[]))
+    expect(figure(page, "Learning rate")).to_have_text("∞")
+    expect(rate).not_to_have_attribute("title", re.compile("parsed"))
+
+
 def test_the_title_is_the_runs_name_before_anything_is_known_of_it(server: FakeServer, show: Show) -> None:
     server.picture = []
     page = show("run_header")

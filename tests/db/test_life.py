@@ -389,3 +389,20 @@ def test_a_script_that_only_prints_has_figures_too_until_it_logs(cluster):
     assert (view(cluster, run_id).step, view(cluster, run_id).last_loss) == (7, 3.0)
     cluster.points(fence, 5, 9, {"train/loss": [(8, 2.0, 0.0)]})
     assert (view(cluster, run_id).step, view(cluster, run_id).last_loss) == (8, 2.0)
+
+
+def test_printed_epoch_and_rate_fill_in_what_is_not_logged(cluster):
+    run_id = cluster.launch()
+    fence = cluster.wished()[0].fence
+    said = {"epoch": [(411, 1.0, 0.0)], "lr": [(411, 0.1, 0.0)], "loss": [(411, 2.0, 0.0)]}
+    cluster.points(fence, 0, 5, said, source="printed")
+    found = view(cluster, run_id)
+    assert (found.epoch, found.last_lr, found.last_loss) == (1.0, 0.1, 2.0)
+    assert found.inferred == ["epoch", "last_loss", "last_lr"]
+    cluster.points(fence, 5, 9, {"train/loss": [(9, 1.5, 0.0)]})
+    found = view(cluster, run_id)
+    assert (found.step, found.last_loss, found.epoch, found.last_lr) == (9, 1.5, 1.0, 0.1)
+    assert found.inferred == ["epoch", "last_lr"]
+    cluster.points(fence, 9, 12, {"lr": [(10, 0.2, 0.0)], "train/epoch": [(10, 3.0, 0.0)]})
+    found = view(cluster, run_id)
+    assert (found.epoch, found.last_lr, found.inferred) == (3.0, 0.2, [])

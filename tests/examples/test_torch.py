@@ -86,6 +86,7 @@ def test_print_only(examples: Examples, tmp_path: Path):
     assert [step for step, _, _ in curves["printed/loss"]] == [
         64 * epoch + i for epoch in range(3) for i in range(10, 61, 10)
     ]
+    assert [value for _, value, _ in curves["printed/epoch"]] == [0.0, 1.0, 2.0]
     trained.assert_learns(curves["printed/loss"], below=0.8)
     state = torch.load(trained.download("checkpoint.pth.tar", tmp_path), weights_only=True)
     assert state["epoch"] == 3

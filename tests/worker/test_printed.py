@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from worker.printed import MAX_TAGS, PrintedLines, PrintedTail
+from worker.printed import EPOCH_TAG, MAX_TAGS, PrintedLines, PrintedTail
 from worker.printed_line import clean
 
 
-def series_of(text: str) -> dict[str, list[tuple[int, float]]]:
+def told_by(text: str) -> dict[str, list[tuple[int, float]]]:
     """All points of a whole output: tag -> [(step, value)]."""
     used, series = PrintedLines().feed(text.encode(), 0.0)
     assert used == len(text.encode())
     return {tag: [(step, value) for step, value, _ in points] for tag, points in series.items()}
+
+
+def series_of(text: str) -> dict[str, list[tuple[int, float]]]:
+    """What was measured: all but the epoch."""
+    return {tag: points for tag, points in told_by(text).items() if tag != EPOCH_TAG}
 
 
 def values_of(line: str) -> dict[str, tuple[int, float]]:
@@ -232,6 +237,26 @@ def test_lines_of_a_traceback_are_not_read() -> None:
         "step 6: loss 1.0\n"
     )
     assert series_of(text) == {"loss": [(1, 2.0), (6, 1.0)]}
+
+
+# -- epochs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs"),
+    [
+        ("Epoch: [1][20/391]\tLoss 2.0 (2.1)\tlr 0.1\n", [(20, 1.0)]),
+        ("Epoch: [0][1/2] Loss 2\nEpoch: [0][2/2] Loss 2\nEpoch: [1][1/2] Loss 2\n", [(1, 0.0), (3, 1.0)]),
+        ("Epoch 1/2\n100/200 [======>.......] - ETA: 3s - loss: 0.5\n", [(100, 1.0)]),
+        ("step 10/100 | epoch 1.25 | loss 2.3 | lr 1.00e-01\n", [(10, 1.25)]),
+        ("{'loss': 2.3, 'learning_rate': 5e-05, 'epoch': 0.1}\n", [(100, 0.1)]),
+        ("Epoch 2/5 - loss: 0.2\nEpoch 3 [val] loss=0.5\n", [(2, 2.0)]),
+        ("step 10: loss 2.3\n", None),
+        ("epoch=10 lr=0.1 batch_size=32 momentum=0.9\n", None),
+    ],
+)
+def test_the_epoch_is_told_once_as_it_is_printed(text: str, epochs: list[tuple[int, float]] | None) -> None:
+    assert told_by(text).get(EPOCH_TAG) == epochs
 
 
 # -- steps over epochs -------------------------------------------------------------------------
@@ -496,7 +521,7 @@ def test_going_back_reads_the_same_again(tmp_path: Path) -> None:
     tail = PrintedTail(log, clock=lambda: 5.0)
     tail.read()
     tail.offset = 24
-    assert tail.read().series == {"loss": [(10, 1.0, 5.0)]}
+    assert tail.read().series == {"loss": [(10, 1.0, 5.0)], "epoch": [(10, 2.0, 5.0)]}
 
 
 def test_a_log_that_grows_faster_than_it_is_read_is_read_at_its_end(
