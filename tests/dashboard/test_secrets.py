@@ -146,7 +146,7 @@ def test_the_run_page_shows_masks(tmp_path) -> None:
     with served(tmp_path / "data") as pages:
         pages.seed.node("here", 2, kind="cpu")
         pages.seed.launch("secretive", 900, target="image_classifier", gpus_per_node=1, **SECRETS)
-        page = pages.open("run", id=pages.seed.runs["secretive"])
+        page = pages.open("run", id=pages.seed.runs["secretive"], tab="spec")
         shown = texts(page) + "".join(str(table) for table in page.dataframe) + str(page.session_state)
         assert not page.exception and CANARY not in shown
         assert MASK in texts(page)
