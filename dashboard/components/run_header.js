@@ -10,6 +10,9 @@ import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
 const LIVE = new Set(['starting', 'running', 'stopping']);
+const GRAVE = new Set(['hung', 'NaN loss']);
+const NO_CONTACT = 'no contact';
+const NO_CONTACT_TITLE = 'Its node was not heard of. Training may go on: nothing is ended because of this alone.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 const SILENT_AFTER_S = 10;
@@ -96,8 +99,7 @@ class RunHeader {
     setText(this._name, run.name || run.id);
     setAttribute(this._name, 'title', `${run.id} in ${run.project}`);
     const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
-    setText(this._state, state);
-    this._state.className = `pill ${state}`;
+    this._showState(run, state);
     this._showContact(run);
     const [sentence, tone] = sentenceOf(run, now);
     setText(this._sentence, sentence);
@@ -108,12 +110,21 @@ class RunHeader {
     this._showFigures(run, now);
   }
 
+  /** Its state; of a run that needs a person also why, in words and in the tone of the table of runs. */
+  _showState(run, state) {
+    const why = state === 'deleted' || run.attention === state ? null : run.attention;
+    const said = why === NO_CONTACT ? noContact(run) : why;
+    setText(this._state, said ? `${state} · ${said}` : state);
+    this._state.className = `pill ${why ? (GRAVE.has(why) ? 'grave' : 'warn') : state}`;
+    setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
+  }
+
   _showContact(run) {
-    const shown = run.lost_contact && LIVE.has(run.state);
+    const shown = run.lost_contact && LIVE.has(run.state) && run.attention !== NO_CONTACT;
     this._contact.hidden = !shown;
     if (!shown) return;
-    setText(this._contact, run.silent_s ? `no contact for ${Math.round(run.silent_s)} s` : 'lost contact');
-    setAttribute(this._contact, 'title', 'Its node was not heard of. Training may go on: nothing is ended because of this alone.');
+    setText(this._contact, noContact(run));
+    setAttribute(this._contact, 'title', NO_CONTACT_TITLE);
   }
 
   _showProgress(run) {
@@ -195,6 +206,10 @@ function sentenceOf(run, now) {
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
   const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
   return [`${ranks}${nodes}${batch}`, ''];
+}
+
+function noContact(run) {
+  return run.silent_s ? `${NO_CONTACT} for ${Math.round(run.silent_s)} s` : NO_CONTACT;
 }
 
 /** Why it waits, and when it is expected to start, by the browser's clock. */

@@ -72,6 +72,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     made = seed(service.store, service.clock(), service.settings.files_directory)
     PAGES["run"] = f"/run?id={made.runs['gpt wide, long warm-up']}"
     PAGES["failed run"] = f"/run?id={made.runs['bad labels']}"
+    PAGES["broken run"] = f"/run?id={made.runs['nan at once']}"
     for tab in TABS:
         PAGES[tab] = f"{PAGES['run']}&tab={tab}"
     with browsed(service) as it:
@@ -115,7 +116,7 @@ def test_no_page_has_an_error(browser: Browser, dashboard: Browsed, name: str, s
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", [*PAGES, "failed run", *TABS])
+@pytest.mark.parametrize("name", [*PAGES, "failed run", "broken run", *TABS])
 def test_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str, scheme: str) -> None:
     with signed_in(browser, dashboard, scheme) as context:
         page = visit(context, dashboard, name).page

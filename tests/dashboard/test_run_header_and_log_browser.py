@@ -133,6 +133,31 @@ def test_silence_of_a_node_is_a_flag_beside_the_state(server: FakeServer, show: 
     expect(page.locator(".pill")).to_have_text(["running", "no contact for 34 s"])
 
 
+def test_a_run_that_needs_a_person_is_not_simply_running(server: FakeServer, show: Show) -> None:
+    finding = "hung: no step for 90 s, rank 1 is behind"
+    server.picture = [run_view(attention="hung", finding=finding)]
+    page = show("run_header")
+    pill = page.locator(".pill").first
+    expect(pill).to_have_text("running · hung")
+    expect(pill).to_have_class("pill grave")
+    expect(pill).to_have_attribute("title", finding)
+    server.send(run_view(attention="NaN loss", last_loss="NaN"))
+    expect(pill).to_have_text("running · NaN loss")
+    expect(pill).not_to_have_attribute("title", finding)
+    server.send(run_view(attention="no contact", lost_contact=True, silent_s=34.2))
+    expect(page.locator(".pill:visible")).to_have_text(["running · no contact for 34 s"])
+    expect(pill).to_have_class("pill warn")
+    server.send(run_view(state="stopping", attention="hung", lost_contact=True, silent_s=34.2))
+    expect(page.locator(".pill:visible")).to_have_text(["stopping · hung", "no contact for 34 s"])
+    server.send(run_view(state="failed", attention="failed"))
+    expect(page.locator(".pill:visible")).to_have_text(["failed"])
+    expect(pill).to_have_class("pill failed")
+    server.send(run_view(state="succeeded", attention="NaN loss"))
+    expect(pill).to_have_text("succeeded · NaN loss")
+    server.send(run_view())
+    expect(pill).to_have_class("pill running")
+
+
 def test_a_log_is_followed_with_colours_and_collapsed_progress_bars(server: FakeServer, show: Show) -> None:
     server.log_picture = lambda choice: [log("first\n\x1b[31mred\x1b[0m <b>\n10%\r50%", reset=True)]
     page = show("log_view")
