@@ -93,10 +93,12 @@ def with_script_figures(spec: RunSpec) -> RunSpec:
 
 
 def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
-    """The script's default where neither the plan nor its arguments say otherwise."""
+    """The script's default or constant where neither the plan nor its arguments say otherwise."""
     option = taker(field, script.options)
-    if option is None or getattr(spec, field) is not None:
+    if getattr(spec, field) is not None:
         return None
+    if option is None:
+        return script.constants.get(field)
     is_given = option.name in command.named(script.options, spec.args) and not _hands_over(spec, field)
     is_number = type(option.default) in (int, float) and option.default > 0
     return option.default if is_number and not is_given else None

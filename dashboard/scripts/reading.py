@@ -15,6 +15,7 @@ from dashboard.scripts import (
     settings_reader,
     signature_reader,
 )
+from dashboard.scripts.constants import constants_in
 from dashboard.scripts.launchers import Guess, guess
 from dashboard.scripts.options import Option
 from dashboard.scripts.proposals import Proposal, propose
@@ -49,6 +50,8 @@ class Script:
     """Its text names FSDP, so that it may shard its parameters."""
     variables: frozenset[str]
     """Names of ours (`RANKZERO_LR`) that its text mentions: it takes these values from the environment."""
+    constants: dict[str, int | float]
+    """`batch_size` and `lr` as they stand in its text, where that is certain."""
 
     def option(self, name: str) -> Option | None:
         """The option of that name."""
@@ -88,6 +91,7 @@ def script_in(program: Program) -> Script:
             guess=guess(program, options),
             shards=any(SHARDING.search(source.text) for source in program.sources),
             variables=frozenset(_variables(program)),
+            constants=constants_in(program),
         )
     except RecursionError as error:
         raise Unreadable(f"{program.script.name} is nested too deeply to be read.") from error

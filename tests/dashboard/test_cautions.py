@@ -97,6 +97,11 @@ def test_the_scripts_own_batch_makes_the_global_batch(script: Path) -> None:
     assert preview(asked, []).global_batch_size is None
 
 
+def test_constants_of_a_script_without_options_make_its_figures(script: Path) -> None:
+    script.write_text("from torch.utils.data import DataLoader\nDataLoader(data, batch_size=32)\n")
+    assert preview(RunSpec(target=str(script), gpus_per_node=2), []).global_batch_size == 64
+
+
 def test_a_file_that_is_no_program_is_named_with_its_line(script: Path) -> None:
     script.write_text("def (:")
     assert "train.py cannot be read as Python: line 1" in said(script)
