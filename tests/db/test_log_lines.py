@@ -17,7 +17,9 @@ def written():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
-    log = logging.Logger("apart")  # below no other: pytest keeps what reaches those, and cannot send a lone surrogate
+    log = logging.Logger(
+        "apart"
+    )  # below no other: pytest keeps what reaches those, and cannot send a lone surrogate
     log.addHandler(handler)
     return log, stream
 
