@@ -145,7 +145,7 @@ def test_delete_takes_the_files_along(dashboard: Running, node: FakeNode) -> Non
     node.report(part, "succeeded")
     files = dashboard.service.files
     kept = [p for p in files.root.rglob("*") if p.is_file() and p.name != "proof"]
-    assert len(kept) == 2
+    assert len(kept) == 3  # the log, when its lines came, and the checkpoint
     assert dashboard.http.delete(f"/api/runs/{run_id}").json()["state"] == "succeeded"
     assert not any(path.exists() for path in kept)
     assert dashboard.http.get(f"/api/runs/{run_id}").status_code == 404

@@ -34,7 +34,7 @@ class HttpServer:
         self.loads = 0
         self.last_load: dict = {}
         self.is_behind_s = 0.0
-        self.points_at: list[tuple[float, int]] = []
+        self.point_batches: list[list[int]] = []
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
@@ -141,8 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
             return {"state": store.report(part, PartReport.model_validate_json(body))}
         if what == "points":
             batch = PointBatch.model_validate_json(body)
-            for points in batch.series.values():
-                self.server_of.points_at += [(time.time() - point[2], point[0]) for point in points]
+            self.server_of.point_batches += [
+                [point[0] for point in points] for points in batch.series.values()
+            ]
             return {"offset": store.points(part, batch)}
         if what == "findings":
             store.findings(part, Findings.model_validate_json(body))
