@@ -28,7 +28,9 @@ class Cell(StrEnum):
     FOREIGN = "foreign"
     """Processes that are not ours compute there: it is not given out."""
     DRAINING = "draining"
-    """Free, but nothing new starts on its node: it drains, must be upgraded, or belongs to a job of Slurm."""
+    """Free, but nothing new starts on its node: it drains, or belongs to a job of Slurm."""
+    UPGRADE = "to upgrade"
+    """Free, but nothing new starts on its node: its worker speaks another protocol than the dashboard."""
     SILENT = "no contact"
     LOST = "lost"
 
@@ -43,7 +45,9 @@ def cell(node: NodeView, device: DeviceView) -> Cell:
         return Cell.OURS
     if device.foreign:
         return Cell.FOREIGN
-    return Cell.DRAINING if node.draining or node.upgrade or node.pool else Cell.FREE
+    if node.upgrade:
+        return Cell.UPGRADE
+    return Cell.DRAINING if node.draining or node.pool else Cell.FREE
 
 
 def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
 
 
 def summary(nodes: Sequence[NodeView]) -> str:
-    """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 foreign, 8 draining; 2 nodes lost."""
+    """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 foreign, 8 draining, 8 to upgrade; 2 nodes lost."""
     if not nodes:
         return "No node has joined yet."
     found = Counter(cell(node, device) for node in nodes for device in node.devices)
@@ -70,7 +74,8 @@ def summary(nodes: Sequence[NodeView]) -> str:
     said = [f"{_free(nodes)} free"]
     if found[Cell.OURS]:
         said.append(f"{count(found[Cell.OURS])} in use by {plural(len(runs), 'run')}")
-    said += [f"{count(found[state])} {state}" for state in (Cell.FOREIGN, Cell.DRAINING) if found[state]]
+    idle = (Cell.FOREIGN, Cell.DRAINING, Cell.UPGRADE)
+    said += [f"{count(found[state])} {state}" for state in idle if found[state]]
     states = Counter(node.state for node in nodes)
     said += [
         f"{plural(states[state], 'node')} {words}"
@@ -173,6 +178,7 @@ def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
         "name": node.name,
         "state": node.state,
         "draining": node.draining,
+        "upgrade": node.upgrade is not None,
         "address": node.address,
         "labels": node.labels | ({"pool": node.pool} if node.pool else {}),
         "kinds": kinds(node),

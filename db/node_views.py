@@ -13,6 +13,7 @@ from db.engine import Store
 from db.hosts import has_devices, unknown_devices
 from db.models import Attempt, Node, Part, Run
 from db.spec import rank_at
+from db.states import HeldAttempt
 from db.views import DeviceView, NodeView
 
 OWN_VERSION = version("rankzero")
@@ -78,13 +79,19 @@ def _node_view(
         silent_s=silent_s,
         protocol=node.protocol or protocol.FIRST,
         upgrade=upgrade,
-        unknown=[one | {"message": _unknown(node.name, one)} for one in node.unknown_attempts or ()],
+        unknown=[_unknown_attempt(node, one) for one in node.unknown_attempts or ()],
         pool=node.pool,
     )
 
 
-def _unknown(node: str, held: dict[str, Any]) -> str:
-    """What a node trains that this store does not know, and what somebody may do about it."""
+def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:
+    """A held attempt with a sentence on it, and whether somebody asked for its end."""
+    is_ending = HeldAttempt.model_validate(held).label in (node.unknown_ends or ())
+    return held | {"message": _unknown_words(node.name, held), "ending": is_ending}
+
+
+def _unknown_words(node: str, held: dict[str, Any]) -> str:
+    """The sentence on an attempt that this store does not know, and what somebody may do about it."""
     devices = ", ".join(held.get("devices") or [])
     does = f"trains here on {devices}" if devices else "has ended here and is not reported"
     by = f"store {held['store']}" if held.get("store") else "an earlier store"

@@ -10,7 +10,7 @@ export const PERCENT = 3;
 export const USED = 4;
 
 /**
- * @typedef {{id: string, name: string, state: string, draining: boolean, address: string, labels: Record<string, string>,
+ * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string, labels: Record<string, string>,
  *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells: any[][]}} Node
  * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string,
  *            runs: {id: string, name: string, state: string, colour: number}[],
@@ -38,7 +38,7 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
 function wordsOf(picture, node) {
   const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
   const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
-  const states = [node.state, node.draining ? 'draining' : ''];
+  const states = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''];
   return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
 }
 
@@ -63,7 +63,7 @@ export function grouped(nodes, group) {
   if (!group) return [['', nodes]];
   const groups = new Map();
   for (const node of nodes) {
-    const title = group === 'state' ? (node.draining && node.state === 'alive' ? 'draining' : node.state) : node.labels[group];
+    const title = group === 'state' ? standing(node) : node.labels[group];
     const known = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
     if (!groups.has(known)) groups.set(known, []);
     groups.get(known).push(node);
@@ -71,6 +71,12 @@ export function grouped(nodes, group) {
   const byNumber = new Intl.Collator(undefined, { numeric: true });
   const isNone = (title) => title === `no ${group}`;
   return [...groups].sort(([a], [b]) => Number(isNone(a)) - Number(isNone(b)) || byNumber.compare(a, b));
+}
+
+/** The state of a node as the page marks it: of those that are alive, which get nothing new, and why. */
+export function standing(/** @type {Node} */ node) {
+  if (node.state !== 'alive') return node.state;
+  return node.upgrade ? 'to upgrade' : node.draining ? 'draining' : node.state;
 }
 
 /** How many devices are in each state. */
@@ -85,7 +91,7 @@ export function spoken(picture, node) {
   const found = counts(picture, [node]);
   const said = picture.states.map((state, at) => (found[at] ? `${found[at]} ${state}` : '')).filter(Boolean);
   const runs = runsOn(picture, node).map((run) => run.name);
-  const state = node.draining ? `${node.state}, draining` : node.state;
+  const state = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
   return `${node.name}: ${state}, ${said.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
@@ -104,12 +110,16 @@ export function lines(picture, node, place) {
   return said;
 }
 
+/** A state is told by its sign as well as by its colour. @type {Record<string, string>} */
+export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑' };
+
 /** @type {Record<string, string>} */
 export const MEANING = {
   free: 'free',
   'in use': 'in use',
   foreign: 'used by processes that are not ours',
   draining: 'free, but nothing new starts on its node',
+  'to upgrade': 'free, but nothing new starts there before its worker and this dashboard have the same version',
   'no contact': 'its node is not heard: what runs there goes on',
   lost: 'its node is lost',
 };

@@ -1,7 +1,7 @@
 /** One node of the cluster on the page: its name, a cell for each device, and its load where there is room. */
 
 import { el, setAttribute, setText } from './elements.js';
-import { PERCENT, RANK, RUN, spoken, STATE } from './cells_model.js';
+import { PERCENT, RANK, RUN, SIGNS, spoken, standing, STATE } from './cells_model.js';
 
 /** Colours that runs take turns with; the same as the charts have. */
 export const COLOURS = 8;
@@ -31,8 +31,8 @@ export class NodeCells {
     if (key === this._key) return;
     this._key = key;
     setText(this._name, node.name);
-    setText(this._mark, node.state === 'lost' ? '✕' : node.state !== 'alive' ? '?' : node.draining ? '↓' : '');
-    setAttribute(this._mark, 'class', `mark ${node.state === 'alive' ? (node.draining ? 'draining' : '') : node.state.replace(' ', '-')}`);
+    setText(this._mark, SIGNS[standing(node)] ?? '');
+    setAttribute(this._mark, 'class', `mark ${standing(node).replace(' ', '-')}`);
     setAttribute(this.button, 'aria-label', spoken(picture, node));
     setText(this._about, [node.kinds, node.address].filter(Boolean).join(' · '));
     while (this._strip.childElementCount > node.cells.length) this._strip.lastChild.remove();
@@ -59,7 +59,7 @@ function showCell(element, picture, cell) {
   element.dataset.key = key;
   element.className = `cell ${state.replace(' ', '-')}${run ? ' run' : ''}`;
   element.style.cssText = run ? `--run:var(--run-${run.colour % COLOURS});--busy:${cell[PERCENT] ?? 100}%` : '';
-  element.textContent = { lost: '✕', 'no contact': '?', draining: '↓', 'in use': cell[RANK] ?? '' }[state] ?? '';
+  element.textContent = state === 'in use' ? (cell[RANK] ?? '') : (SIGNS[state] ?? '');
 }
 
 function showLoad(bar, what, percent) {

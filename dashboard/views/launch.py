@@ -49,7 +49,7 @@ def page() -> None:
     reading = _read(values, script)
     refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(reading.spec)
     form, meaning = st.columns([2, 1], gap="large")
-    with form:
+    with form, st.container(key="launch_form"):
         own = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
         _fields(recipes, own, script, refusals)
     with meaning, st.container(key="launch_meaning"):
@@ -120,7 +120,7 @@ def _fields(
     refusals: Mapping[str, str],
 ) -> None:
     if notice := st.session_state.get("launch_notice"):
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
             st.caption(as_text(notice), width="content")
             st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
     if script is not None:
@@ -129,7 +129,7 @@ def _fields(
         form = Fields({option.name: option.default for option in own}, refusals, "recipe")
     with st.container(border=True):
         _what(form, recipes, script)
-    with st.container(border=True):
+    with st.container(border=True, key="launch_how"):
         _how(form)
     with st.container(border=True, key="launch_arguments"):
         if script is not None:

@@ -42,7 +42,7 @@ class Form(Protocol):
 
 def code(form: Form, recipes: Iterable[str]) -> None:
     """Source and target in one row; below it what starts, and what is kept."""
-    source, target = st.columns([1, 2])
+    source, target = st.columns([3, 5])
     with source:
         form.choice("source", "Train", SOURCES)
     values = {name: st.session_state[PREFIX + name] for name in (*EMPTY_CODE, "workdir")}

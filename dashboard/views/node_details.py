@@ -12,6 +12,7 @@ from dashboard.views import navigation, node_facts, run_dialogs, style
 from dashboard.views.formats import as_text, number, plural, size
 from dashboard.views.tables import table
 from db.occupants import Occupant, occupants
+from db.protocol import is_older
 from db.views import DeviceView, NodeView
 
 REFRESH_S = 3
@@ -68,7 +69,8 @@ def _badges(node: NodeView) -> None:
         if node.draining:
             st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
         if node.upgrade:
-            st.badge("to upgrade", color="orange", icon=":material/upgrade:")
+            whose = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
+            st.badge(whose, color="orange", icon=":material/upgrade:")
         st.caption(as_text(f"{node.free} of {plural(node.slots, cluster.noun(node))} free"))
 
 
@@ -85,10 +87,6 @@ def _actions(node: NodeView) -> None:
         st.button(label, key=f"drain_{node.id}", help=meaning, on_click=wish, args=(node.id,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
             _remove(node)
-
-
-def _end_unknown(node_id: str, run_id: str) -> None:
-    service.current().end_unknown(node_id, run_id)
 
 
 def _drain(node_id: str) -> None:
@@ -113,11 +111,25 @@ def _remove(node: NodeView) -> None:
 def _warnings(node: NodeView) -> None:
     for text in cluster.notices(node):
         st.warning(as_text(text), icon=":material/warning:")
-    for run_id in dict.fromkeys(str(one["run_id"]) for one in node.unknown):
-        st.button(
-            f"End run {run_id} here", key=f"end_unknown_{run_id}", icon=":material/stop_circle:",
-            help="Its data stays on the node.", on_click=_end_unknown, args=(node.id, run_id),
-        )  # fmt: skip
+    endings = {str(one["run_id"]): bool(one["ending"]) for one in node.unknown}
+    for run_id, is_ending in endings.items():
+        label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
+        icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
+        if st.button(label, icon=icon, key=key, disabled=is_ending):
+            _end_unknown(node, run_id)
+
+
+@st.dialog("End this run?", icon=":material/stop_circle:")
+def _end_unknown(node: NodeView, run_id: str) -> None:
+    """Nothing here can resume it: the store that began it is gone."""
+    st.markdown(
+        f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
+        "Its data stays there; nothing here can resume it."
+    )
+    if run_dialogs.confirmed(
+        "End it", "Let it train", lambda: service.current().end_unknown(node.id, run_id)
+    ):
+        st.rerun()
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

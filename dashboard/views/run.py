@@ -169,7 +169,8 @@ def _failure(run: RunView) -> None:
     if run.nodes > 1 and error.get("node_rank") is not None:
         where.append(f"node {error['node_rank']}")
     st.caption(f"The first failing rank's own words ({as_text(', '.join(where))})" if where else "Traceback")
-    st.code(traceback, language="python", height=TRACEBACK_PX if traceback.count("\n") > 12 else "content")
+    height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
+    st.code(traceback, language="python", height=height, wrap_lines=True)
 
 
 def _say_unknown(run_id: str) -> None:

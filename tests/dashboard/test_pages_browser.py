@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
+from tests.dashboard.visits import LIMIT_MS, Seen, axe_faults, signed_in
 from tests.end_to_end.browsers import CHROMIUM, chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 60_000
 TABS = ("logs", "ranks", "checkpoints", "history", "code", "commands", "spec")
 BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
 PAGES = {
@@ -32,29 +29,6 @@ PAGES = {
     "login": "/login",
     "no such page": "/nonsense",
 }
-
-
-@dataclass
-class Seen:
-    """What a page complained of."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-
-    def listen(self) -> None:
-        """From now on."""
-        self.page.on("console", lambda said: self._note(said.type, said.text, said.location.get("url", "")))
-        self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
-        self.page.on("requestfailed", lambda lost: self.complaints.append(f"{lost.url}: {lost.failure}"))
-        self.page.on("response", self._answered)
-
-    def _note(self, kind: str, text: str, url: str) -> None:
-        if kind == "error" and url != self.page.url:  # the page's own status: a 404 page is one
-            self.complaints.append(f"console: {text} ({url})")
-
-    def _answered(self, answer: Response) -> None:
-        if answer.status >= 400 and not answer.request.is_navigation_request():
-            self.complaints.append(f"{answer.status}: {answer.url}")
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +51,6 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
         PAGES[tab] = f"{PAGES['run']}&tab={tab}"
     with browsed(service) as it:
         yield it
-
-
-@contextmanager
-def signed_in(
-    browser: Browser, dashboard: Browsed, scheme: str = "light", width: int = 1280
-) -> Iterator[BrowserContext]:
-    """A browser with a session."""
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
-    context.set_default_timeout(LIMIT_MS)
-    credentials = dashboard.service.credentials
-    cookie = credentials.cookie(dashboard.service.clock())
-    context.add_cookies([{"name": credentials.cookie_name, "value": cookie, "url": dashboard.url}])
-    yield context
-    context.close()
 
 
 def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
@@ -121,13 +81,7 @@ def test_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str, sche
     with signed_in(browser, dashboard, scheme) as context:
         page = visit(context, dashboard, name).page
         expect(page.locator("[data-stale=true]")).to_have_count(0)
-        found = Axe().run(page).response["violations"]
-        faults = [
-            f"{each['id']}: {node['html']} {node['failureSummary']}"
-            for each in found
-            for node in each["nodes"]
-        ]
-        assert faults == []
+        assert axe_faults(page) == []
 
 
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(

@@ -99,6 +99,27 @@ def test_a_page_with_charts_builds_itself_from_top_to_bottom(context, dashboard)
     assert shift(page) < MOST_SHIFT
 
 
+@pytest.mark.parametrize(
+    ("width", "label", "tab"),
+    [
+        (390, "gpt wide, long warm-up", "spec"),
+        (2560, "gpt wide, long warm-up", "code"),
+        (2560, "bad labels", "charts"),
+    ],
+)
+def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
+    context, dashboard, width: int, label: str, tab: str
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 844})
+    served, seeded = dashboard
+    page.goto(f"{served.url}/run?id={seeded.runs[label]}&tab={tab}")
+    expect(page.locator(".run-header .name")).to_have_text(label)
+    expect(page.get_by_role("button", name="Delete")).to_be_attached()
+    page.wait_for_load_state("networkidle")
+    assert shift(page) < MOST_SHIFT
+
+
 def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(context, dashboard) -> None:
     page = shown(context, dashboard, "digits baseline")
     expect(page.get_by_role("tab")).to_have_text(

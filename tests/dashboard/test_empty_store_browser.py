@@ -1,0 +1,61 @@
+"""An empty store in Chromium: each page says what to do next, and the form fits screens of any width."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.visits import LIMIT_MS, look, signed_in, whole
+from tests.end_to_end.browsers import CHROMIUM, chromium
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=LIMIT_MS)
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    with browsed(opened(tmp_path_factory.mktemp("empty") / "data")) as it:
+        yield it
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("address", "next_step"),
+    [("/", "Launch the first run"), ("/launch", "No node is connected"), ("/nodes", "Make a join token")],
+)
+def test_an_empty_store_says_what_to_do_next(
+    browser: Browser, empty: Browsed, address: str, next_step: str, scheme: str
+) -> None:
+    with signed_in(browser, empty, scheme) as context:
+        seen = look(context, empty, address)
+        expect(seen.page.get_by_text(next_step).first).to_be_visible()
+        whole(seen.page)
+        assert seen.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 1920, 2560, 3840])
+def test_the_form_uses_a_wide_screen_and_cuts_nothing_off(
+    browser: Browser, empty: Browsed, width: int
+) -> None:
+    with signed_in(browser, empty, width=width) as context:
+        page = look(context, empty, "/launch").page
+        upload = page.get_by_role("radio", name="Upload")
+        expect(upload).to_be_in_viewport(ratio=1)
+        widest = page.locator(".st-key-launch_how").bounding_box()
+        assert widest is not None and widest["width"] < 1300
+        choices = page.locator("[data-testid=stButtonGroup] [role=radiogroup]").first
+        assert choices.evaluate("group => group.scrollWidth <= group.clientWidth + 1")

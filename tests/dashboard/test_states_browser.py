@@ -1,0 +1,188 @@
+"""Pages in Chromium in the states that are seldom: a store that cannot be written, nodes of other versions, unknown
+trainings, open dialogs; each in both themes, with axe-core."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from sqlalchemy import insert
+
+from db.models import Node
+from db.protocol import PROTOCOL
+from db.trouble import Trouble
+from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.seeded_cluster import Machines, a_preflight
+from tests.dashboard.seeded_store import Seed, seed
+from tests.dashboard.visits import LIMIT_MS, look, signed_in, whole
+from tests.end_to_end.browsers import CHROMIUM, chromium
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
+SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
+UNKNOWN = "unknownrun"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=LIMIT_MS)
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browsed, Seed]]:
+    """Runs in every state; nodes of an older and a newer version, and one that trains what the store does not know."""
+    service = opened(tmp_path_factory.mktemp("full") / "data")
+    seeded = seed(service.store, service.clock(), service.settings.files_directory)
+    machines = Machines(service.clock())
+    machines.gpu(7, protocol=PROTOCOL - 1)
+    machines.gpu(8, protocol=PROTOCOL + 1)
+    machines.gpu(9, unknown_attempts=[held(["GPU-0009-0"])])
+    with service.store.write() as session:
+        for row in machines.rows:
+            session.execute(insert(Node), [row])
+    service.preflights = a_preflight  # type: ignore[method-assign]
+    with browsed(service) as it:
+        yield it, seeded
+
+
+def held(devices: list[str]) -> dict[str, Any]:
+    """An attempt of another store, as a node tells of it."""
+    return {
+        "run_id": UNKNOWN, "attempt": 1, "fence": 77, "uid": "ff00", "store": "0123456789abcdef", "devices": devices,
+        "folder": f"/data/runs/{UNKNOWN}/attempts/1/node0",
+    }  # fmt: skip
+
+
+@SCHEMES
+def test_every_page_says_that_nothing_can_be_stored(
+    browser: Browser, full: tuple[Browsed, Seed], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard, seeded = full
+    monkeypatch.setattr(type(dashboard.service), "trouble", Trouble.FULL)
+    with signed_in(browser, dashboard, scheme) as context:
+        for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
+            page = look(context, dashboard, address).page
+            expect(page.get_by_role("alert").first).to_contain_text(Trouble.FULL)
+            whole(page)
+
+
+def details(page: Page) -> Locator:
+    """The panel of one node."""
+    return page.locator(".st-key-node_details")
+
+
+@SCHEMES
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
+    browser: Browser, full: tuple[Browsed, Seed], scheme: str, width: int
+) -> None:
+    dashboard, _ = full
+    with signed_in(browser, dashboard, scheme, width) as context:
+        page = look(context, dashboard, "/nodes").page
+        expect(page.locator(".cells .summary")).to_contain_text("16 to upgrade")
+        expect(page.locator(".cells .summary")).not_to_contain_text("draining")
+        expect(page.locator(".node .cell.to-upgrade")).to_have_count(16)
+        expect(page.locator(".node .mark.to-upgrade")).to_have_text(["↑", "↑"])
+        page.locator(".states [data-state='to upgrade']").click()
+        expect(page.locator(".node .text")).to_have_text(["gpu-007", "gpu-008"])
+        whole(page)
+        for name, badge, advice in (
+            ("gpu-007", "to upgrade", "Upgrade its worker"),
+            ("gpu-008", "newer than this dashboard", "Upgrade this dashboard"),
+        ):
+            page = look(context, dashboard, f"/nodes?node={name}").page
+            expect(details(page)).to_contain_text(badge)
+            expect(details(page)).to_contain_text(advice)
+            whole(page)
+
+
+@SCHEMES
+def test_an_unknown_training_is_ended_after_a_question(
+    browser: Browser, full: tuple[Browsed, Seed], scheme: str
+) -> None:
+    dashboard, _ = full
+    with signed_in(browser, dashboard, scheme) as context:
+        page = look(context, dashboard, "/nodes?node=gpu-009").page
+        expect(details(page)).to_contain_text("this dashboard's store does not know it")
+        if scheme == "light":
+            details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
+            whole(page)
+            page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            assert not ends_wished(dashboard)
+            details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
+            page.get_by_role("dialog").get_by_role("button", name="End it").click()
+        expect(details(page).get_by_role("button", name=f"Ending run {UNKNOWN}")).to_be_disabled()
+        assert ends_wished(dashboard)
+        whole(page)
+
+
+def ends_wished(dashboard: Browsed) -> bool:
+    """Whether gpu-009 is asked to end what it trains."""
+    node = next(node for node in dashboard.service.nodes() if node.name == "gpu-009")
+    return bool(node.unknown[0]["ending"])
+
+
+@SCHEMES
+def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed], scheme: str) -> None:
+    dashboard, _ = full
+    with signed_in(browser, dashboard, scheme) as context:
+        seen = look(context, dashboard, "/nodes")
+        for tab, part in (("Preflight", ".preflight .heat"), ("Add a node", ".st-key-nodes_tab")):
+            seen.page.get_by_role("tab", name=tab).click()
+            if part.startswith(".preflight"):
+                expect(seen.page.locator(part)).to_be_visible()
+            else:
+                expect(seen.page.get_by_role("button", name="Make a join token")).to_be_visible()
+            whole(seen.page)
+        assert seen.complaints == []
+
+
+@SCHEMES
+@pytest.mark.parametrize(
+    ("label", "button"),
+    [
+        ("gpt wide, long warm-up", "Stop"),
+        ("bad labels", "Resume"),
+        ("digits baseline", "Delete"),
+    ],
+)
+def test_the_dialogs_of_a_run(
+    browser: Browser, full: tuple[Browsed, Seed], label: str, button: str, scheme: str
+) -> None:
+    dashboard, seeded = full
+    with signed_in(browser, dashboard, scheme) as context:
+        seen = look(context, dashboard, f"/run?id={seeded.runs[label]}")
+        seen.page.get_by_role("button", name=button, exact=True).click()
+        expect(seen.page.get_by_role("dialog")).to_be_visible()
+        whole(seen.page)
+        assert seen.complaints == []
+
+
+@SCHEMES
+def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, Seed], scheme: str) -> None:
+    dashboard, _ = full
+    with signed_in(browser, dashboard, scheme) as context:
+        page = look(context, dashboard, "/nodes?node=gpu-007").page
+        details(page).get_by_role("button", name="Remove").click()
+        expect(page.get_by_role("dialog")).to_contain_text("What ran there stays in the history")
+        whole(page)
+
+
+def test_pages_open_at_all_widths(browser: Browser, full: tuple[Browsed, Seed]) -> None:
+    dashboard, seeded = full
+    for width in (390, 2560):
+        with signed_in(browser, dashboard, width=width) as context:
+            for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
+                page = look(context, dashboard, address).page
+                expect(page).to_have_url(re.compile(re.escape(address)))
+                whole(page)
