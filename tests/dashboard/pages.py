@@ -30,7 +30,7 @@ class Pages:
 
     def open(self, page: str = "", **query: str) -> AppTest:
         """The page at that address, run once."""
-        test = AppTest.from_file(APP, default_timeout=30)
+        test = AppTest.from_file(APP, default_timeout=180)
         for name, value in query.items():
             test.query_params[name] = value
         if page:
