@@ -130,6 +130,24 @@ def test_an_end_is_told_with_what_the_job_printed_and_the_job_is_not_submitted_a
     assert site.gateway.is_idle
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_job_of_a_younger_store_is_left_alone_by_a_restored_older_one(site: Site, is_restarted: bool):
+    """The restored store lists no job, and refuses what it is told of this one."""
+    site.gateway.store = "younger"
+    site.wish("run")
+    site.gateway.step(0)
+    site.cluster.becomes("1", "RUNNING")
+    gateway = site.started_again() if is_restarted else site.gateway
+    gateway.store, site.server.trouble = "older", Superseded("no such attempt")
+    site.wish()
+    for now in range(1, 90, 30):
+        gateway.step(now)
+    assert site.cluster.cancelled == [] and list((site.folder / "jobs").glob("*.json"))
+    gateway.store = "younger"
+    gateway.step(100)
+    assert site.cluster.cancelled == ["1"]
+
+
 def test_a_refused_job_is_told_in_slurms_words_and_not_tried_again(site: Site):
     site.cluster.trouble = JobRefused("Invalid account")
     site.wish("run")
