@@ -27,7 +27,6 @@ def empty(tmp_path: Path) -> Iterator[Pages]:
 @pytest.fixture
 def full(empty: Pages) -> Pages:
     empty.seed = seed(empty.service.store, empty.service.clock())
-    empty.seed.silence("gpu-1", -3600)  # it stays heard of on however busy a machine
     return empty
 
 
