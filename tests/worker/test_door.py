@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import pytest
 
 from db.spec import CheckPeer
 from worker.clock import offset
 from worker.door import Door, find_ways, knock
+from worker.failures import ServerAway
 from worker.preflight import least_free
 
 
@@ -69,6 +71,31 @@ def test_a_taken_port_and_a_strange_address_open_no_door() -> None:
 def test_the_offset_is_that_of_the_middle_of_the_quickest_answer() -> None:
     assert abs(offset(lambda: 1000.0, now=lambda: 1005.0).seconds - 5) < 0.5
     assert offset(lambda: 1000.0, now=lambda: 990.0).seconds < -9
+
+
+def test_a_process_that_is_not_run_for_a_while_takes_the_pause_for_no_offset() -> None:
+    def paused_once_it_is_read() -> float:
+        read_at = time.time()
+        time.sleep(0.2)
+        return read_at
+
+    measured = offset(time.time, now=paused_once_it_is_read)
+    assert abs(measured.seconds) <= measured.error_s
+
+
+def test_one_request_that_fails_costs_no_offset() -> None:
+    answers: list[Exception | float] = [ServerAway("broken off"), 1000.0]
+
+    def server_time() -> float:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert abs(offset(server_time, now=lambda: 1005.0).seconds - 5) < 0.5
+    answers[:] = [ServerAway("away")] * 3
+    with pytest.raises(ServerAway):
+        offset(server_time)
 
 
 def test_the_fullest_disk_counts(tmp_path) -> None:
