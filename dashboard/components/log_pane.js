@@ -83,6 +83,12 @@ export class LogPane {
     this._prepend(() => this._text.prependLines(lines));
   }
 
+  /** Number of the first line here. */
+  get firstLine() { return this._text.first; }
+
+  /** Number of the line that the next text goes on. */
+  get openLine() { return this._text.end - 1; }
+
   /** Where the first line here comes from, of several logs. */
   get firstSource() { return this._text.lines[0].source; }
 

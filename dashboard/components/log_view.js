@@ -3,6 +3,7 @@
 import { el, setText, toggle } from './elements.js';
 import { apiUrl, connect } from './live_connection.js';
 import { isMerged, linesAround, linesBefore, orderSentence } from './log_merged.js';
+import { LogOffsets } from './log_offsets.js';
 import { LogPane } from './log_pane.js';
 import { LogSearch } from './log_search.js';
 import { mountOnce } from './mounting.js';
@@ -118,7 +119,7 @@ class LogView {
     this._mark(null);
     if (Object.keys(change).length) void this._search.again();
     this._pane.clear();
-    this._firstOffset = 0;
+    this._offsets = new LogOffsets();
     if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
     this._download.hidden = isMerged(this._choice);
     this._order.hidden = !isMerged(this._choice);
@@ -151,8 +152,8 @@ class LogView {
     }
     const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
     this._stay();
-    this._firstOffset = begin;
     this._pane.showAround(new TextDecoder().decode(bytes), hit.line - before, hit.line);
+    this._offsets.begin(this._pane.firstLine, begin);
     this._pane.offerEarlier(begin > 0);
     this._mark({ ...choice, line: hit.line });
   }
@@ -225,10 +226,11 @@ class LogView {
     if (message.lines) return this._receivedLines(message);
     if (message.reset) {
       this._pane.clear(message.offset === 0 ? 0 : undefined);
-      this._firstOffset = message.offset;
+      this._offsets.begin(this._pane.firstLine, message.offset);
       this._pane.offerEarlier(message.offset > 0);
-    }
+    } else this._offsets.follow(this._pane.openLine, message.offset);
     this._pane.append(message.text);
+    if (this._offsets.hasDropped(this._pane.firstLine)) this._pane.offerEarlier(true);
   }
 
   _receivedLines({ lines, before, reset, is_untimed }) {
@@ -255,20 +257,27 @@ class LogView {
 
   async _loadEarlier() {
     if (isMerged(this._choice)) return this._loadEarlierLines();
-    const until = this._firstOffset;
-    const from = Math.max(0, until - EARLIER_BYTES);
     const choice = this._choice;
+    const first = this._pane.firstLine;
     try {
-      const response = await fetch(this._url({ offset: from, limit: until - from }));
-      if (!response.ok) throw new Error(`Earlier lines could not be read (${response.status}).`);
-      const text = new TextDecoder().decode(await response.arrayBuffer());
-      if (choice !== this._choice || until !== this._firstOffset) return;
-      this._firstOffset = from;
+      const until = await this._offsets.startOf(first, (offset, limit) => this._bytes(offset, limit));
+      const from = Math.max(0, until - EARLIER_BYTES);
+      const text = new TextDecoder().decode(await this._bytes(from, until - from));
+      if (choice !== this._choice) return;
+      if (first !== this._pane.firstLine) return this._pane.offerEarlier(true); // more was dropped meanwhile
       this._pane.prepend(text);
+      this._offsets.begin(this._pane.firstLine, from);
       this._pane.offerEarlier(from > 0);
     } catch (error) {
       this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
     }
+  }
+
+  /** @param {number} offset @param {number} limit */
+  async _bytes(offset, limit) {
+    const response = await fetch(this._url({ offset, limit }));
+    if (!response.ok) throw new Error(`Earlier lines could not be read (${response.status}).`);
+    return new Uint8Array(await response.arrayBuffer());
   }
 
   _urlOf = (more, below) => this._url(more, below);

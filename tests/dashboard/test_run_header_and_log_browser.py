@@ -213,6 +213,29 @@ def test_earlier_lines_are_loaded_on_request_and_join_without_a_seam(server: Fak
     expect(page.get_by_role("button", name="Load earlier lines")).to_be_hidden()
 
 
+def test_lines_that_following_dropped_are_loaded_again_without_a_gap(server: FakeServer, show: Show) -> None:
+    lines = [f"line {i} é\n" for i in range(8_000)]
+    server.log_file = "".join(lines).encode()
+    page = show("log_view")
+    expect(page.locator(".log-empty")).to_have_text("Nothing on stdout yet.")
+    for start in range(0, 8_000, 1_000):  # pieces that begin in mid-line
+        sent = "".join(lines[start : start + 1_000])
+        at = len("".join(lines[:start]).encode())
+        head, tail = sent[:4], sent[4:]
+        server.send(log(head, at))
+        server.send(log(tail, at + len(head)))
+    expect(page.locator(".text").last).to_have_text("line 7999 é")
+    kept = page.locator(".text").count()
+    assert kept <= 5_000
+    page.locator(".pane").hover()
+    page.mouse.wheel(0, -1_000_000)
+    page.get_by_role("button", name="Load earlier lines").click()
+    expect(page.locator(".text")).to_have_count(8_000)
+    shown = page.locator(".text").all_text_contents()
+    assert shown == [line.rstrip() for line in lines]
+    expect(page.get_by_role("button", name="Load earlier lines")).to_be_hidden()
+
+
 def test_another_rank_and_stream_are_asked_for(server: FakeServer, show: Show) -> None:
     def picture(choice: Message) -> list[Message]:
         return [log(f"{choice['rank']}\nof {choice['stream']}\n", reset=True) | choice | {"attempt": 1}]
