@@ -14,8 +14,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from worker.events import EventTail
-from worker.points import BATCH_BYTES
+from worker.streams.events import EventTail
+from worker.streams.points import BATCH_BYTES
 
 ROUNDS = 9
 

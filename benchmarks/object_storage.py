@@ -27,11 +27,11 @@ import httpx
 import psutil
 from botocore.session import get_session
 
-from db.states import CheckpointOffer, Device, NodeFacts
+from domain.messages import CheckpointOffer, Device, NodeFacts
 from tests.end_to_end.product import free_port, wait_for
-from worker.checkpoints import Snapshot
-from worker.client import Client, Part
-from worker.parts import BucketWay, part_sums, through_server
+from worker.checkpoints.multipart import BucketWay, part_sums, through_server
+from worker.checkpoints.watching import Snapshot
+from worker.session.client import Client, Part
 
 MIB = 1024 * 1024
 
@@ -64,7 +64,7 @@ class Dashboard:
 
     def __init__(self, data: Path, env: dict[str, str]) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
-        argv = [sys.executable, "-P", "-m", "dashboard.cli", "dashboard", "--data", str(data)]
+        argv = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data)]
         argv += ["--port", self.url.rpartition(":")[2]]
         self._log = data.with_suffix(".log").open("wb")
         self._process = subprocess.Popen(argv, env=os.environ | env, stdout=self._log, stderr=self._log)

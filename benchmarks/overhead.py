@@ -91,7 +91,9 @@ def one_slice(seconds: float) -> Slice:
 def frozen(product: Product) -> Iterator[None]:
     """Everything of ours stands still; torchrun and the ranks go on."""
     ours = [
-        p for p in product.processes() if {"dashboard.cli", "worker", "worker.supervisor"} & set(p.cmdline())
+        p
+        for p in product.processes()
+        if {"cli.main", "worker", "worker.attempt.supervisor"} & set(p.cmdline())
     ]
     for process in ours:
         process.send_signal(signal.SIGSTOP)

@@ -25,16 +25,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import insert
 
-from dashboard.server import create_app
-from dashboard.service import Service
+from dashboard.app.server import create_app
+from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Attempt, Node, Part, Run, Series
-from db.nodes import hash_token
-from db.placement import place
-from db.scheduling import place_queue
-from db.spec import RunSpec
-from db.states import NodeLoad, State
-from db.wants import Hold, Host, Want
+from db.records.node_tokens import hash_token
+from db.scheduling.queue_placement import place_queue
+from domain.messages import NodeLoad, State
+from domain.scheduling.models import Hold, Host, Want
+from domain.scheduling.placement import place
+from domain.spec import RunSpec
 
 GPUS = 8
 NOW = 1_000_000.0

@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import psutil
 
-from dashboard.server import most_connections
-from dashboard.service import Service
+from dashboard.app.server import most_connections
+from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.nodes import register_node
-from db.spec import RunSpec
-from db.states import Device, NodeFacts
+from db.reports.nodes import register_node
+from domain.messages import Device, NodeFacts
+from domain.spec import RunSpec
 
 QUIET_S = 3.0
 PAUSE_S = 0.1
@@ -69,7 +69,7 @@ def fill(data: Path, nodes: int) -> tuple[list[str], int]:
 
 @contextmanager
 def dashboard(data: Path) -> Iterator[tuple[psutil.Process, int]]:
-    command = [sys.executable, "-P", "-m", "dashboard.cli", "dashboard", "--data", str(data), "--port", "0"]
+    command = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             while not (data / "server.json").exists():

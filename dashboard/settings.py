@@ -9,7 +9,7 @@ from platformdirs import user_data_path
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from dashboard.storage.s3 import ObjectName
+from dashboard.object_name import ObjectName
 
 MIB = 1024 * 1024
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from dashboard.cli import app
+from cli.main import app
 from dashboard.settings import Settings
-from db.states import Reason, State
+from domain.messages import Reason, State
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = typer.main.get_group(app).commands

@@ -159,8 +159,8 @@ WORKERS = [name for name in COMPOSED if name.startswith("worker")]
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_compose_gives_runs_the_time_they_were_promised(name: str) -> None:
-    from db.spec import RunSpec
-    from worker.program import ACKNOWLEDGE_LIMIT_S
+    from domain.spec import RunSpec
+    from worker.agent.program import ACKNOWLEDGE_LIMIT_S
 
     grace_s = float(COMPOSED[name]["stop_grace_period"].removesuffix("s"))
     assert grace_s > RunSpec(target="language_model").stop_grace_s + ACKNOWLEDGE_LIMIT_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from worker.program import main
+from worker.agent.program import main
 
 code = main()
 logging.shutdown()

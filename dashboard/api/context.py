@@ -11,8 +11,8 @@ from anyio import CapacityLimiter
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from dashboard.auth import Principal
-from dashboard.service import Service
+from dashboard.security.auth import Principal
+from dashboard.service.service import Service
 
 P = ParamSpec("P")
 T = TypeVar("T")

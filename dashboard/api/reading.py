@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.refusals import Rejection
+from dashboard.errors import Rejection
 
 LEAST, MOST = -(2**63), 2**63 - 1
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)

@@ -9,11 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from dashboard import preview
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
-from dashboard.documents import answer
-from dashboard.refusals import Rejection
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer
+from dashboard.planning import preview
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["system"])
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.documents import document, json_text
+from dashboard.json_responses import document, json_text
 
 
 class Tagged(NamedTuple):

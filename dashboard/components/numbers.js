@@ -1,4 +1,4 @@
-/** Numbers and times as people read them; the same rules as dashboard/views/formats.py. */
+/** Numbers and times as people read them; the same rules as domain/text/formats.py. */
 
 export const UNKNOWN = '–';
 const UNITS = [[1e12, ' T'], [1e9, ' G'], [1e6, ' M'], [1e3, ' k']];

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from streamlit.components.v2 import component
 
 from dashboard.components.live_run import loader, text_of
-from dashboard.views.formats import size
+from domain.text.formats import size
 
 _upload = component(
     "rankzero.upload_code",

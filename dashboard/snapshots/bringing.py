@@ -27,7 +27,7 @@ from dashboard.snapshots.selection import (
     select,
 )
 from dashboard.snapshots.starting_point import check_module, check_python, entry_in
-from dashboard.views.formats import plural, size
+from domain.text.formats import plural, size
 
 MIB = 1024 * 1024
 SMALL_BYTES = 20 * MIB

@@ -16,7 +16,7 @@ from typing import Literal
 
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.unified import hunks, one_sided, quoted
-from dashboard.views.formats import size
+from domain.text.formats import size
 
 Kind = Literal["added", "removed", "changed", "renamed"]
 MOST_BYTES = 1024 * 1024

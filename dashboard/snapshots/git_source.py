@@ -10,7 +10,7 @@ from pathlib import Path
 from dashboard.snapshots import walking
 from dashboard.snapshots.programs import GitTooLarge, GitTooSlow, Outcome, git, has_git
 from dashboard.snapshots.refusal import CodeRefused
-from dashboard.views.formats import size
+from domain.text.formats import size
 
 MIB = 1024 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dashboard.access import make_private_directory
 from dashboard.clock import Clock
+from dashboard.security.token_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.bringing import Brought, CodeWish, bring
@@ -21,12 +21,12 @@ from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.packing import Packed, pack
 from dashboard.snapshots.refusal import CodeRefused
-from db import snapshots as kept
 from db.engine import Store
-from db.requests import Refused
-from db.snapshots import SnapshotView
-from db.spec import RunSpec
-from worker.launch import recipe_names
+from db.reports import snapshots as kept
+from db.reports.snapshots import SnapshotView
+from domain.errors import InvalidRequest
+from domain.launch.plan import recipe_names
+from domain.spec import RunSpec
 
 log = logging.getLogger("rankzero")
 HELD_S = 3600.0
@@ -74,11 +74,11 @@ class Snapshots:
 
     @contextmanager
     def for_launch(self, spec: RunSpec) -> Iterator[RunSpec]:
-        """The specification with its code kept, until the run that names it is in the store. Raises Refused."""
+        """The specification with its code kept, until the run that names it is in the store. Raises InvalidRequest."""
         try:
             spec = self._with_code(spec)
         except CodeRefused as refused:
-            raise Refused(refused.field, str(refused)) from refused
+            raise InvalidRequest(refused.field, str(refused)) from refused
         yield spec
         with self._lock:
             self._held.pop(spec.snapshot or "", None)

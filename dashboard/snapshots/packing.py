@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import Item, Selection
-from dashboard.views.formats import size
+from domain.text.formats import size
 
 MIB = 1024 * 1024
 MOST_FILES = 10_000

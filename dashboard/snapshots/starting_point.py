@@ -6,7 +6,7 @@ import os
 import warnings
 from pathlib import Path, PurePosixPath
 
-from dashboard.scripts.parsing import parsed
+from dashboard.script_reader.parsing import parsed
 from dashboard.snapshots.refusal import CodeRefused
 
 LOOKED_AT_BYTES = 1024 * 1024

@@ -15,7 +15,7 @@ from dashboard.snapshots.packing import MOST_FILES, too_many_files
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from dashboard.snapshots.starting_point import check_python
-from dashboard.views.formats import size
+from domain.text.formats import size
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 LONGEST_NAME = 200

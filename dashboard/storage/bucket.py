@@ -12,14 +12,20 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dashboard.downloads import StreamedResponse, checkpoint_headers, content_disposition, not_modified
-from dashboard.files import Files
-from dashboard.refusals import Rejection
+from dashboard.errors import Rejection
+from dashboard.object_name import ObjectName
+from dashboard.storage.downloads import (
+    StreamedResponse,
+    checkpoint_headers,
+    content_disposition,
+    not_modified,
+)
+from dashboard.storage.files import Files
 from dashboard.storage.place import PartLink, Via
-from dashboard.storage.s3 import S3, BucketTrouble, Gone, ObjectName, Refused, StoredPart, part_headers
-from db import checkpoints
+from dashboard.storage.s3 import S3, BucketTrouble, Gone, Refused, StoredPart, part_headers
 from db.engine import Store
 from db.models import Checkpoint
+from db.reports import checkpoints
 
 log = logging.getLogger("rankzero")
 MIB = 1024 * 1024

@@ -9,9 +9,9 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.downloads import CheckpointResponse
-from dashboard.files import Files
-from dashboard.refusals import Rejection
+from dashboard.errors import Rejection
+from dashboard.storage.downloads import CheckpointResponse
+from dashboard.storage.files import Files
 from dashboard.storage.place import PartLink, Via
 from db.models import Checkpoint
 

@@ -14,15 +14,16 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.files import Files
-from dashboard.refusals import Rejection
+from dashboard.errors import Rejection
+from dashboard.object_name import ObjectName
 from dashboard.storage.bucket import Bucket
 from dashboard.storage.disk import Disk
+from dashboard.storage.files import Files
 from dashboard.storage.place import Place, Via
-from dashboard.storage.s3 import S3, BucketTrouble, Gone, ObjectName
-from db import discarding
+from dashboard.storage.s3 import S3, BucketTrouble, Gone
 from db.engine import Store
 from db.models import Checkpoint
+from db.records import discarded_objects
 
 log = logging.getLogger("rankzero")
 SWEEP_EVERY_S = 2.0
@@ -100,10 +101,10 @@ class Places:
     def _delete_discarded(self) -> None:
         try:
             now = self._clock()
-            discarding.give_up_uploads(self._store, now - ABANDONED_AFTER_S, now)
-            for location in discarding.discarded(self._store, AT_ONCE):
+            discarded_objects.give_up_uploads(self._store, now - ABANDONED_AFTER_S, now)
+            for location in discarded_objects.discarded(self._store, AT_ONCE):
                 self.s3.delete(ObjectName.parse(location))
-                discarding.deleted(self._store, location)
+                discarded_objects.deleted(self._store, location)
                 log.info("%s deleted", location)
         except BucketTrouble as trouble:
             log.warning("discarded checkpoints are still in their bucket: %s", trouble)

@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
+
+from dashboard.object_name import ObjectName
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 60.0
@@ -34,23 +36,6 @@ class Gone(BucketTrouble):
 
 class Refused(BucketTrouble):
     """It does not take these bytes, because they are not those that were announced."""
-
-
-@dataclass(frozen=True)
-class ObjectName:
-    """An object's bucket and key."""
-
-    bucket: str
-    key: str
-
-    @classmethod
-    def parse(cls, url: str) -> Self:
-        """Read s3://BUCKET/KEY. Raises ValueError."""
-        scheme, _, rest = url.partition("://")
-        bucket, _, key = rest.partition("/")
-        if scheme != "s3" or not bucket:
-            raise ValueError(f"must be s3://BUCKET or s3://BUCKET/PREFIX, got {url!r}")
-        return cls(bucket, key.strip("/"))
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.marks import MARK
-from dashboard.views import launch, memory, navigation, style
+from dashboard.views import memory, page_list
+from dashboard.views.launch import launch_page
+from dashboard.views.layout import style
 
-chosen = st.navigation(list(navigation.pages().values()), position="hidden")
+chosen = st.navigation(list(page_list.pages().values()), position="hidden")
 st.set_page_config(page_title=f"{chosen.title} · Rankzero", page_icon=MARK, layout="wide")
-navigation.bar()
-if chosen.title in navigation.HEADED_BY_BAR:
+page_list.bar()
+if chosen.title in page_list.HEADED_BY_BAR:
     style.hidden_title(chosen.title)
 memory.spare_what_stays()
 style.warn_of_trouble()
 if chosen.url_path != "launch":
-    launch.fill_anew()
+    launch_page.fill_anew()
 chosen.run()

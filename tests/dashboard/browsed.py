@@ -12,9 +12,9 @@ from pathlib import Path
 from sqlalchemy import update
 from streamlit.runtime import Runtime
 
+from dashboard.app.server import Server, create_app, uvicorn_config
 from dashboard.clock import LEASE_S, Lease
-from dashboard.server import Server, create_app, uvicorn_config
-from dashboard.service import Service
+from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Node
 from tests.end_to_end.product import free_port, wait_for

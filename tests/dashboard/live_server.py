@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from dashboard import log_search
+from dashboard.logs import search
 
 RUN_ID = "abcdefghij"
 THEMES = {
@@ -223,11 +223,11 @@ class FakeServer:
             return log[offset : offset + limit]
 
         if "line" in asked and "q" not in asked and "errors" not in asked:
-            hit = log_search.line_at(read, len(log), int(asked["line"]))
+            hit = search.line_at(read, len(log), int(asked["line"]))
             return JSONResponse({"hits": [asdict(hit)] if hit else [], "is_complete": True})
-        finder = (log_search.find_error, 200) if "errors" in asked else log_search.find_text(asked["q"])
+        finder = (search.find_error, 200) if "errors" in asked else search.find_text(asked["q"])
         most = 1 if "errors" in asked else 1000
-        return JSONResponse(asdict(log_search.search(read, len(log), *finder, most=most)))
+        return JSONResponse(asdict(search.search(read, len(log), *finder, most=most)))
 
     async def _logs(self, request: Request) -> Response:
         self.asked.append(str(request.url.query))

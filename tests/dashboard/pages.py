@@ -12,9 +12,9 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
-from dashboard import service
 from dashboard.clock import Lease
-from dashboard.service import Service
+from dashboard.service import service
+from dashboard.service.service import Service
 from dashboard.settings import Settings
 from tests.dashboard.seeded_store import Seed
 

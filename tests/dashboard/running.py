@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
-from dashboard.server import Server, create_app, uvicorn_config
-from dashboard.service import Service
+from dashboard.app.server import Server, create_app, uvicorn_config
+from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.spec import Assignment
-from db.states import CheckpointOffer, Device, NodeFacts, PartReport, PointBatch
-from worker.client import Client, Part
+from domain.messages import CheckpointOffer, Device, NodeFacts, PartReport, PointBatch
+from domain.spec import Assignment
+from worker.session.client import Client, Part
 
 LIMIT_S = 20.0
 ANSWER_LIMIT_S = 120.0

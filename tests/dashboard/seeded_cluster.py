@@ -14,11 +14,11 @@ from sqlalchemy import insert
 
 from db.engine import Store
 from db.models import Attempt, Node, Part, Run
-from db.nodes import hash_token
-from db.protocol import PROTOCOL
-from db.spec import RunSpec
-from db.states import NodeLoad, State
-from db.views import Cell, CheckView
+from db.records.node_tokens import hash_token
+from domain.messages import NodeLoad, State
+from domain.protocol import PROTOCOL
+from domain.spec import RunSpec
+from domain.views import Cell, CheckView
 
 GIB = 2**30
 GPUS = 8

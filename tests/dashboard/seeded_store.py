@@ -11,11 +11,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from db import checkpoints, nodes, progress, queries, requests, scheduling
 from db.engine import Store
 from db.models import Node
-from db.spec import RunSpec
-from db.states import (
+from db.queries import run_queries
+from db.reports import checkpoints, nodes, progress
+from db.requests import run_requests
+from db.scheduling import queue_placement
+from domain.messages import (
     CheckpointOffer,
     Device,
     NodeFacts,
@@ -26,6 +28,7 @@ from db.states import (
     RankError,
     Reason,
 )
+from domain.spec import RunSpec
 
 GIB = 2**30
 TRACEBACK = """Traceback (most recent call last):
@@ -81,16 +84,16 @@ class Seed:
     def launch(self, label: str, age_s: float, **asked: object) -> str:
         """Submit and place a run that many seconds ago."""
         spec = RunSpec.model_validate({"target": "language_model", "name": label, **asked})
-        self.runs[label] = requests.submit(self.store, spec, self.now - age_s)
+        self.runs[label] = run_requests.submit(self.store, spec, self.now - age_s)
         for node_id in self.node_ids.values():
             nodes.node_seen(self.store, node_id, self.now)
-        scheduling.place_queue(self.store, self.now, alive_within_s=60)
+        queue_placement.place_queue(self.store, self.now, alive_within_s=60)
         return self.runs[label]
 
     def report(self, label: str, state: str, age_s: float, **more: object) -> None:
         """What the nodes of the run's latest attempt say."""
-        attempt = queries.attempts(self.store, self.runs[label])[-1]
-        names = {queried.id: queried.name for queried in queries.nodes(self.store, self.now)}
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        names = {queried.id: queried.name for queried in run_queries.nodes(self.store, self.now)}
         for part in attempt.parts:
             node_id = next(i for i, name in names.items() if name == part.node)
             told = PartReport.model_validate({"state": state, **more})
@@ -116,7 +119,7 @@ class Seed:
         if last_loss is not None:
             loss[-1] = (steps, last_loss, wall[-1])
         speed: list[Point] = [(step, 12_400 + luck.gauss(0, 300), wall[step]) for step in range(1, steps + 1)]
-        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
         series = {
             "train/loss": loss,
             "train/samples_per_s": speed,
@@ -130,7 +133,7 @@ class Seed:
 
     def checkpoint(self, label: str, step: int, files: Path | None, received: float = 1.0) -> int:
         """A checkpoint, whole or on its way; its bytes too where the server's files are."""
-        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
         content = f"{label} {step}".encode() * 40_000
         offer = CheckpointOffer(
             path=f"checkpoints/step_{step:06}.pt", step=step, size_bytes=len(content),
@@ -152,7 +155,7 @@ class Seed:
             session.get_one(Node, self.node_ids[name]).last_seen = self.now - seconds
 
     def _node_of(self, label: str) -> str:
-        attempt = queries.attempts(self.store, self.runs[label])[-1]
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
         name = attempt.parts[0].node
         return next(i for n, i in self.node_ids.items() if n == name)
 
@@ -191,7 +194,7 @@ def _ended(made: Seed, files: Path | None) -> None:
     made.start(HOSTILE_NAME, 4_990)
     made.train(HOSTILE_NAME, 100, 4_900)
     made.checkpoint(HOSTILE_NAME, 80, files)
-    requests.request_stop(made.store, made.runs[HOSTILE_NAME], made.now - 4_500)
+    run_requests.request_stop(made.store, made.runs[HOSTILE_NAME], made.now - 4_500)
     made.report(HOSTILE_NAME, "stopped", 4_480)
 
 
@@ -208,7 +211,7 @@ def _live(made: Seed, files: Path | None) -> None:
     made.launch("being stopped", 400, gpus_per_node=2)
     made.start("being stopped", 390)
     made.train("being stopped", 60, 380)
-    requests.request_stop(made.store, made.runs["being stopped"], made.now - 5)
+    run_requests.request_stop(made.store, made.runs["being stopped"], made.now - 5)
     made.report("being stopped", "stopping", 4)
     made.launch("just launched", 20, gpus_per_node=1)
     made.report("just launched", "starting", 10)

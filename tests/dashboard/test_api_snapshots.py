@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import cli
+from cli import main
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, names_in, write
 from tests.dashboard.git_server import git_over_https
 from tests.dashboard.running import FakeNode, Running, running
-from worker.client import Refused
+from worker.session.client import Refused
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 MIB = 1024 * 1024
@@ -132,7 +132,7 @@ def test_an_archive_that_no_worker_would_unpack_is_refused(shared, content):
 
 
 def test_more_than_the_limit_is_not_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("dashboard.api.snapshots.OVERHEAD_BYTES", MIB)
+    monkeypatch.setattr("dashboard.api.code.snapshots.OVERHEAD_BYTES", MIB)
     with running(tmp_path / "data", snapshot_limit_mb=1) as dashboard:
         assert dashboard.http.get("/api/info").json()["snapshot_limit_bytes"] == MIB
         slightly = tar_of(member("x", size=MIB + 1), content=b"x" * (MIB + 1))
@@ -219,10 +219,10 @@ def test_a_repository_is_cloned_by_the_dashboard_or_by_the_command_line(
             "1",
             "--json",
         ]
-        assert cli.run(["launch", *arguments]) == 0
+        assert main.run(["launch", *arguments]) == 0
         other = dashboard.run(json.loads(capsys.readouterr().out)["id"])
         asked = len(server.asked)
-        assert cli.run(["launch", *arguments, "--dry-run"]) == 0
+        assert main.run(["launch", *arguments, "--dry-run"]) == 0
         assert len(server.asked) == asked
         write(code, train_py="print(2)\n")
         commit(code, "second")

@@ -13,14 +13,15 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from db import progress
+from db.metrics.points import pack
 from db.models import Attempt, Chunk
-from db.points import pack
-from db.spec import RunSpec
-from db.states import NodeLoad, PointBatch
+from db.reports import progress
+from domain.messages import NodeLoad, PointBatch
+from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, wait_for
 from tests.worker.test_events import scalar
-from worker.client import (
+from worker.attempt.uploader import Courier
+from worker.session.client import (
     ChecksumMismatch,
     OffsetMismatch,
     Part,
@@ -31,8 +32,7 @@ from worker.client import (
     Unauthorized,
     UnknownAttempt,
 )
-from worker.courier import Courier
-from worker.delivery import TRIES
+from worker.streams.delivery import TRIES
 
 
 def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:

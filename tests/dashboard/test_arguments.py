@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.arguments import default_of, options_in, read_options
-from dashboard.preview import recipe_options
-from worker.launch import recipe_names
+from dashboard.planning.preview import recipe_options
+from dashboard.script_reader.arguments import default_of, options_in, read_options
+from domain.launch.plan import recipe_names
 
 SCRIPT = """
 import argparse

@@ -6,9 +6,9 @@ from textwrap import dedent
 
 import pytest
 
-from dashboard.scripts.command import Filled, compose, key_of, take_apart
-from dashboard.scripts.reading import Script, script_in
-from dashboard.scripts.source import program_in
+from dashboard.script_reader.command import Filled, compose, key_of, take_apart
+from dashboard.script_reader.reading import Script, script_in
+from dashboard.script_reader.source import program_in
 
 
 def script(source: str) -> Script:

@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from dashboard.scripts.options import Option, written
-from dashboard.scripts.reading import Script, read_script
-from dashboard.scripts.source import Unreadable
+from dashboard.script_reader.options import Option, written
+from dashboard.script_reader.reading import Script, read_script
+from dashboard.script_reader.source import Unreadable
 
 
 def script(folder: Path, source: str, **others: str) -> Script:
@@ -110,7 +110,7 @@ def test_a_parser_in_a_module_beside_the_script_is_followed(tmp_path: Path) -> N
 
 
 def test_a_module_that_changes_is_read_again_after_a_while(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("dashboard.scripts.reading.REMEMBERED_FOR_S", -1e6)
+    monkeypatch.setattr("dashboard.script_reader.reading.REMEMBERED_FOR_S", -1e6)
     assert set(
         options(tmp_path, "import config\nconfig.f()", config__py="def f(p): p.add_argument('--a')")
     ) == {"a"}

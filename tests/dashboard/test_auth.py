@@ -15,11 +15,11 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from dashboard.access import Credentials, TokenUnusable
-from dashboard.auth import PUBLIC, is_host_allowed
-from dashboard.login import local_path
-from dashboard.server import create_app
-from dashboard.service import Service
+from dashboard.app.server import create_app
+from dashboard.security.auth import PUBLIC, is_host_allowed
+from dashboard.security.login import local_path
+from dashboard.security.token_files import Credentials, TokenUnusable
+from dashboard.service.service import Service
 from dashboard.settings import Settings
 from tests.dashboard.running import FakeNode, Running
 

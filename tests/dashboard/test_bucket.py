@@ -18,17 +18,17 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboard import doctor
-from dashboard.client import Address, Server
-from dashboard.commands.transfer import Transfer
+from cli.server.client import Address, Server
+from cli.server.transfer import Transfer
+from cli.up import doctor
 from dashboard.settings import Settings
-from db import queries
-from db.spec import ResumeFrom
+from db.queries import run_queries
+from domain.spec import ResumeFrom
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.s3_server import Bucket, error
-from worker.checkpoints import CheckpointWatch
-from worker.client import Client, ServerAway
-from worker.handover import Handover
+from worker.checkpoints.upload import Handover
+from worker.checkpoints.watching import CheckpointWatch
+from worker.session.client import Client, ServerAway
 
 torch = pytest.importorskip("torch")
 MIB = 1024 * 1024
@@ -246,7 +246,7 @@ def test_only_a_bucket_that_checks_no_parts_is_read_back(
 def test_a_crash_between_completion_and_listing_is_mended(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from db import checkpoints
+    from db.reports import checkpoints
 
     stage.spool.save(CONTENT)
 
@@ -376,7 +376,7 @@ def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     stage.spool.send()
     (listed,) = stage.listed()
     node = stage.spool.node
-    monkeypatch.setattr(queries, "assignments", lambda store, node_id: [resuming])
+    monkeypatch.setattr(run_queries, "assignments", lambda store, node_id: [resuming])
     path = f"/api/worker/checkpoints/{listed['id']}/file"
     source = ResumeFrom(
         checkpoint_id=listed["id"],

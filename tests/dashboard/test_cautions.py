@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.cautions import cautions, with_script_figures, with_script_rate
-from dashboard.preview import preview
-from db.spec import RunSpec
+from dashboard.planning.launch_warnings import cautions
+from dashboard.planning.preview import preview
+from dashboard.planning.script_defaults import with_script_figures, with_script_rate
+from domain.spec import RunSpec
 
 DDP = """
 import argparse, os

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from dashboard.check_picture import picture, title, verdict, worst
-from dashboard.views.node_preflight import described
-from db.views import Cell, CheckView
+from dashboard.cluster.preflight_matrix import picture, title, verdict, worst
+from dashboard.views.nodes.preflight import described
+from domain.views import Cell, CheckView
 
 MEND = "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
 

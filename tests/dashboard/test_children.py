@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from dashboard import children
-from dashboard.children import Child, Program, start_program
-from dashboard.leftovers import RunProcesses
+from cli.up import children
+from cli.up.children import Child, Program, start_program
+from cli.up.leftovers import RunProcesses
 
 
 class FakeProcess:
@@ -162,9 +162,9 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
     (tmp_path / "runs" / run_id).mkdir(parents=True)
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     environment = os.environ | {"RANKZERO_RUN_ID": run_id}
-    supervisor = subprocess.Popen([*sleep, "-m", "worker.supervisor", "--data", str(tmp_path)])
+    supervisor = subprocess.Popen([*sleep, "-m", "worker.attempt.supervisor", "--data", str(tmp_path)])
     rank = subprocess.Popen(sleep, env=environment)
-    other_data = subprocess.Popen([*sleep, "-m", "worker.supervisor", "--data", str(tmp_path) + "2"])
+    other_data = subprocess.Popen([*sleep, "-m", "worker.attempt.supervisor", "--data", str(tmp_path) + "2"])
     other_run = subprocess.Popen(sleep, env=environment | {"RANKZERO_RUN_ID": uuid.uuid4().hex[:10]})
     try:
         found = RunProcesses(tmp_path)

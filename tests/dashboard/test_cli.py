@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from dashboard import cli
-from dashboard.client import CommandFailed, find_server
-from dashboard.commands.launch import resolve_target
-from dashboard.commands.printing import printable
+from cli import main
+from cli.commands.launch import resolve_target
+from cli.server.client import find_server
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import printable
 from tests.dashboard.fake_dashboard import CHECKPOINT, CONTENT, RUN, SHA256, TOKEN, FakeDashboard, serving
 
 
@@ -32,7 +33,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDashbo
 def rankzero(capfd: pytest.CaptureFixture[str]) -> Any:
     def run(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.run(list(arguments))
+        code = main.run(list(arguments))
         return code, *capfd.readouterr()
 
     return run
@@ -307,14 +308,14 @@ def test_points_of_one_series_are_printed_one_a_line(rankzero, fake) -> None:
 
 
 def test_logs_are_printed_byte_for_byte(fake, capfdbinary) -> None:
-    assert cli.run(["logs", "abcdefghij", "--rank", "1", "--stream", "err"]) == 0
+    assert main.run(["logs", "abcdefghij", "--rank", "1", "--stream", "err"]) == 0
     assert capfdbinary.readouterr().out == fake.log
     assert "rank=1" in fake.asked[-1][1] and "stream=err" in fake.asked[-1][1]
 
 
 def test_a_followed_log_goes_on_after_a_broken_connection(fake, capfdbinary) -> None:
     fake.cut_after = 5
-    assert cli.run(["logs", "abcdefghij", "-f"]) == 0
+    assert main.run(["logs", "abcdefghij", "-f"]) == 0
     assert capfdbinary.readouterr().out == fake.log
     assert "offset=5" in fake.asked[-1][1]
 
@@ -443,6 +444,6 @@ def test_help_comes_at_once_because_nothing_heavy_is_imported(arguments: list[st
 
 def test_a_reader_that_has_enough_is_no_error(fake) -> None:
     fake.metrics = {f"series/{i}": [[1, 1.0, 1.0]] for i in range(20_000)}
-    command = f"{sys.executable} -P -m dashboard.cli metrics abcdefghij --json | head -c 10"
+    command = f"{sys.executable} -P -m cli.main metrics abcdefghij --json | head -c 10"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert result.stderr == ""

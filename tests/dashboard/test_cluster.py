@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.api.cluster import Pictures
-from dashboard.cluster import Cell, attention, by_number, cell, kinds, notices, picture, summary
-from db.occupants import Occupant
-from db.spec import rank_at
-from db.views import DeviceView, NodeView
+from dashboard.api.nodes.cluster import Pictures
+from dashboard.cluster.picture import Cell, attention, by_number, cell, kinds, notices, picture, summary
+from db.queries.device_allocations import Occupant
+from domain.spec import rank_at
+from domain.views import DeviceView, NodeView
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_cluster import seed_cluster
 
@@ -126,7 +126,7 @@ def test_a_rank_is_known_by_where_it_computes(rank, strategy):
 
 
 def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboard: Running, monkeypatch):
-    monkeypatch.setattr("dashboard.api.cluster.KEPT_S", 3600.0)
+    monkeypatch.setattr("dashboard.api.nodes.cluster.KEPT_S", 3600.0)
     seed_cluster(dashboard.service.store, dashboard.service.clock(), 212)
     first = dashboard.http.get("/api/cluster", headers={"Accept-Encoding": "gzip"})
     assert first.headers["content-encoding"] == "gzip" and int(first.headers["content-length"]) < 30_000
@@ -142,7 +142,7 @@ def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboa
 
 def test_a_picture_is_read_once_for_all_who_look(shared: Running, monkeypatch):
     asked = []
-    monkeypatch.setattr("dashboard.api.cluster.occupants", lambda store: asked.append(store) or [])
+    monkeypatch.setattr("dashboard.api.nodes.cluster.occupants", lambda store: asked.append(store) or [])
     pictures = Pictures(shared.service)
     assert pictures.latest() == pictures.latest()
     assert len(asked) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.views.code_fields import (
+from dashboard.views.launch.code_fields import (
     AS_IT_IS,
     AS_IT_WAS,
     EMPTY_CODE,
@@ -14,7 +14,7 @@ from dashboard.views.code_fields import (
     code_values,
     code_wish,
 )
-from db.spec import RunSpec
+from domain.spec import RunSpec
 
 SHA256 = "ab" * 32
 RECIPES = ("language_model",)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard import cli
-from dashboard.commands import diff as diff_command
+from cli import main
+from cli.commands import diff as diff_command
+from dashboard.compare.spec_changes import interpreter_changes, label_of, spec_changes
+from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
-from dashboard.spec_changes import interpreter_changes, label_of, spec_changes
-from dashboard.spec_words import in_words
-from db.spec import RunSpec
+from domain.spec import RunSpec
 from tests.dashboard.checkouts import write
 from tests.dashboard.running import Running
 
@@ -209,7 +209,7 @@ def rankzero(shared: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.run(list(arguments))
+        code = main.run(list(arguments))
         return code, *capfd.readouterr()
 
     return run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard import cli
+from cli import main
 from tests.dashboard.fake_dashboard import RUN, TOKEN, FakeDashboard, serving
 from tests.dashboard.running import FakeNode, Running
 
@@ -43,12 +43,12 @@ def test_a_node_that_is_not_there_is_told(dashboard: Running) -> None:
 def test_the_command_line_says_what_goes_on_there(
     fake: FakeDashboard, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["drain", "gpu 3/a"]) == 0
+    assert main.run(["drain", "gpu 3/a"]) == 0
     assert capsys.readouterr().out == (
         f"Node gpu-3 is draining: nothing new starts there; 1 run there goes on until its end: {RUN['id']}.\n"
     )
-    assert cli.run(["undrain", "gpu-3"]) == 0
+    assert main.run(["undrain", "gpu-3"]) == 0
     assert capsys.readouterr().out == "Node gpu-3 takes new runs again.\n"
-    assert cli.run(["drain", "gpu-3", "--json"]) == 0
+    assert main.run(["drain", "gpu-3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["draining"] is True
     assert fake.asked[0] == ("POST", "/api/nodes/gpu 3/a/drain")

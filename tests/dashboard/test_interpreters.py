@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from dashboard.cli import app
-from dashboard.interpreters import programs, project_python, remark, with_project_python
-from dashboard.up import Parent, Plan
-from db.spec import RunSpec
+from cli.main import app
+from cli.up.parent import Parent, Plan
+from dashboard.planning.interpreters import programs, project_python, remark, with_project_python
+from domain.spec import RunSpec
 
 
 def environment(folder: Path) -> Path:

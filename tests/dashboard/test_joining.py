@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from dashboard import cli
-from dashboard.commands.nodes import versions
-from dashboard.joining import Listening, how_to_join
-from db.states import NodeLoad
+from cli import main
+from cli.commands.nodes import versions
+from dashboard.cluster.joining import Listening, how_to_join
+from domain.messages import NodeLoad
 from tests.dashboard.running import FakeNode, Running
-from worker.client import Ended, Unauthorized
+from worker.session.client import Ended, Unauthorized
 
 OPEN = Listening("0.0.0.0", 8765, "10.0.0.1")
 
@@ -109,23 +109,23 @@ def test_the_command_line_makes_lists_and_revokes(
 ) -> None:
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
-    assert cli.run(["token", "--join", "--expires", "90m", "--name", "rack 3"]) == 0
+    assert main.run(["token", "--join", "--expires", "90m", "--name", "rack 3"]) == 0
     said = capsys.readouterr()
     secret = said.out.strip()
     assert secret.startswith("rzjoin-") and "01:30:00" in said.err and f"RANKZERO_TOKEN={secret}" in said.err
     joining(dashboard, secret, "n1")
-    assert cli.run(["token", "--join", "--list", "--json"]) == 0
+    assert main.run(["token", "--join", "--list", "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert (listed["name"], listed["uses"]) == ("rack 3", 1)
-    assert cli.run(["token", "--join", "--revoke", listed["id"]]) == 0
-    assert cli.run(["token", "--join", "--list"]) == 0
+    assert main.run(["token", "--join", "--revoke", listed["id"]]) == 0
+    assert main.run(["token", "--join", "--list"]) == 0
     assert "revoked just now" in capsys.readouterr().out
     for wrong in (
         ["--expires", "1h"],
         ["--join", "--expires", "soon"],
         ["--join", "--list", "--revoke", "x"],
     ):
-        assert cli.run(["token", *wrong]) == 2
+        assert main.run(["token", *wrong]) == 2
 
 
 def test_a_node_comes_back_with_its_own_token_when_its_join_token_has_ended(dashboard: Running) -> None:
@@ -153,10 +153,10 @@ def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     run_id = dashboard.launch()
-    assert cli.run(["nodes", "remove", "n0"]) == 1
+    assert main.run(["nodes", "remove", "n0"]) == 1
     assert f"Node n0 still has {run_id}; stop it first" in capsys.readouterr().err
     node.report(node.part(), "succeeded")
-    assert cli.run(["nodes", "remove", "n0"]) == 0
+    assert main.run(["nodes", "remove", "n0"]) == 0
     assert "Node n0 is removed" in capsys.readouterr().out
     with pytest.raises(Ended, match=r"Node n0 was removed at .* delete node/node.json"):
         node.client.load(NodeLoad())
@@ -164,8 +164,8 @@ def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(
         node.client.register(node.facts, node.identity.node_id, dashboard.join_token)
     assert dashboard.http.get("/api/nodes").json() == []
     assert dashboard.http.get(f"/api/runs/{run_id}").json()["state"] == "succeeded"
-    assert cli.run(["nodes", "remove", "n0"]) == 1
-    assert cli.run(["nodes", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
+    assert main.run(["nodes", "remove", "n0"]) == 1
+    assert main.run(["nodes", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
 
 
 def test_what_a_node_says_of_its_address_and_clock_is_listed(
@@ -178,7 +178,7 @@ def test_what_a_node_says_of_its_address_and_clock_is_listed(
     dashboard.service.registry.write_down()
     (listed,) = dashboard.http.get("/api/nodes").json()
     assert (listed["address"], listed["info"]["interface"]) == ("10.0.0.7", "eth1")
-    assert cli.run(["nodes"]) == 0
+    assert main.run(["nodes"]) == 0
     said = capsys.readouterr().out
     assert "10.0.0.7" in said and "n0: its clock is 5.0 s ahead of the dashboard's." in said
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from dashboard.live import LONGEST_QUEUE, Hub
-from dashboard.logs import TextPieces
+from dashboard.live.hub import LONGEST_QUEUE, Hub
+from dashboard.logs.stored_logs import TextPieces
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 LOGS = {"rank": 0, "stream": "out", "attempt": None}

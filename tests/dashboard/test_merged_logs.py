@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dashboard import log_merge
-from dashboard.log_merge import Line, Position, Source, lines_before, lines_from, offsets_at, position_of
-from dashboard.log_times import ArrivalTimes, count_notes, note_arrival
+from dashboard.logs import merge
+from dashboard.logs.merge import Line, Position, Source, lines_before, lines_from, offsets_at, position_of
+from dashboard.storage.log_times import ArrivalTimes, count_notes, note_arrival
 from tests.dashboard.running import FakeNode, Running, running
 
 RANKS = [(0, "out"), (0, "err"), (1, "out"), ("launcher", "err")]
@@ -125,7 +125,7 @@ def test_a_position_means_the_same_lines_however_it_is_reached(many: Logs) -> No
 
 
 def test_a_line_longer_than_a_window_comes_in_pieces(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_merge, "LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr(merge, "LONGEST_LINE_BYTES", 1000)
     logs.write(0, b"x" * 5000, 1)
     logs.write(0, b"y" * 5000 + b"\nend\n", 2)
     for read, start in ((lines_before, ends), (lines_from, lambda sources: [0] * len(sources))):

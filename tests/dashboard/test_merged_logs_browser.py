@@ -13,7 +13,7 @@ from tests.dashboard.running import FakeNode, Running
 from tests.dashboard.test_merged_logs import PIECES, write_logs
 from tests.dashboard.test_run_header_and_log_browser import clipboard
 from tests.end_to_end.browsers import CHROMIUM, chromium
-from worker.client import Part
+from worker.session.client import Part
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"

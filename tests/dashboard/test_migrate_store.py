@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.alone import alone_on
-from dashboard.cli import run
-from dashboard.doctor import examine
-from db import moving, nodes, queries, requests
+from cli.main import run
+from cli.up.doctor import examine
+from dashboard.app.data_lock import alone_on
+from db import copy_store
 from db.engine import Store
 from db.models import Base
-from db.spec import RunSpec
+from db.queries import run_queries
+from db.reports import nodes
+from db.requests import run_requests
+from domain.spec import RunSpec
 from tests.dashboard.seeded_store import seed
 from tests.db.cluster import Cluster, facts
 from tests.postgresql import Cluster as Server
@@ -36,9 +39,9 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cluster.points(wish.fence, 0, 2**40, {"l": [(2**62, math.nan, 1.0)] * 3000})
     cluster.report(wish.fence, "failed", message="nul \0 and größe")
     seed(store, time.time())
-    last = requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
-    requests.request_stop(store, last, 2.0)
-    requests.delete(store, last, 9.0)
+    last = run_requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
+    run_requests.request_stop(store, last, 2.0)
+    run_requests.delete(store, last, 9.0)
     store.close()
     return folder
 
@@ -58,14 +61,14 @@ def pictures(where: str) -> dict[str, object]:
     """What people see of a store."""
     store = Store.open(where)
     try:
-        found = queries.runs(store, 1e9)
+        found = run_queries.runs(store, 1e9)
         assert found
         return {
             "runs": found,
-            "nodes": queries.nodes(store, 1e9),
-            "series": {r.id: repr(queries.series(store, r.id, source="all")) for r in found},
-            "history": {r.id: queries.history(store, r.id) for r in found},
-            "checkpoints": {r.id: queries.checkpoints(store, r.id) for r in found},
+            "nodes": run_queries.nodes(store, 1e9),
+            "series": {r.id: repr(run_queries.series(store, r.id, source="all")) for r in found},
+            "history": {r.id: run_queries.history(store, r.id) for r in found},
+            "checkpoints": {r.id: run_queries.checkpoints(store, r.id) for r in found},
         }
     finally:
         store.close()
@@ -83,7 +86,7 @@ def test_everything_is_there_and_ids_go_on(data: Path, target: str, capsys):
     store = Store.open(target)
     with sqlite3.connect(data / "rankzero.db") as source:
         (highest,) = source.execute("select seq from sqlite_sequence where name = 'attempts'").fetchone()
-    requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
+    run_requests.submit(store, RunSpec(target="image_classifier", gpus_per_node=1), 1.0)
     with store.read() as session:
         assert session.execute(text("select max(fence) from attempts")).scalar() == highest + 1
     store.close()
@@ -107,23 +110,23 @@ def test_a_target_that_holds_anything_is_refused(data: Path, target: str, capsys
     nodes.register_node(store, facts("here"), None, 1.0)
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
     assert "is not empty: its table nodes has rows" in capsys.readouterr().err
-    assert [node.name for node in queries.nodes(store, 1.0)] == ["here"]
+    assert [node.name for node in run_queries.nodes(store, 1.0)] == ["here"]
     store.close()
 
 
 def test_what_arrives_differently_is_found_and_nothing_is_kept(data: Path, target: str, capsys, monkeypatch):
-    real = moving._rows
+    real = copy_store._rows
 
     def with_a_slip(table, connection):
         for rows in real(table, connection):
             slips = table.name == "history" and connection.dialect.name == "postgresql"
             yield [{**row, "text": "other"} for row in rows] if slips else rows
 
-    monkeypatch.setattr(moving, "_rows", with_a_slip)
+    monkeypatch.setattr(copy_store, "_rows", with_a_slip)
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
     assert "history is not the same after copying" in capsys.readouterr().err
     store = Store.open(target)
-    assert queries.runs(store, 1.0) == []
+    assert run_queries.runs(store, 1.0) == []
     store.close()
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from db.views import Cell, CheckView
+from domain.views import Cell, CheckView
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import CHROMIUM, chromium

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboard import slow_connections
-from db.states import PointBatch
+from dashboard.app import slow_connections
+from domain.messages import PointBatch
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.running import LIMIT_S, FakeNode, Running, running, wait_for
 
@@ -233,7 +233,7 @@ def others_are_served(it: Running) -> bool:
     """Is any request but our own under way?"""
     import gc
 
-    from dashboard.server import Server
+    from dashboard.app.server import Server
 
     servers = [
         one for one in gc.get_objects() if isinstance(one, Server) and one.started and not one.should_exit

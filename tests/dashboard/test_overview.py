@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import overview as overviews
-from dashboard.overview import Filter, overview
-from db.states import State
+from dashboard.service import overview as overviews
+from dashboard.service.overview import Filter, overview
+from domain.messages import State
 from tests.dashboard.pages import Pages, served
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from db.states import Reason
+from domain.messages import Reason
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.end_to_end.browsers import CHROMIUM, chromium

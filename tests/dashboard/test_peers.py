@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from dashboard.peers import Peers
-from db import queries
+from dashboard.live.pubsub import Peers
 from db.channel import Channel
-from db.nodes import Claim
+from db.queries import run_queries
+from db.reports.nodes import Claim
 from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
-from worker.client import ServerAway, Unauthorized
+from worker.session.client import ServerAway, Unauthorized
 
 SOON_S = 5.0
 """Far less than the second tick after the next, and than a worker's long poll."""
@@ -183,7 +183,7 @@ def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
         later = service.clock() + 100
         service.lease.judging_time = lambda now, later=later: later
     wait_for(lambda: all(service._silence._silent for service in services), "both to notice")
-    lines = [line.text for line in queries.history(services[0].store, run_id)]
+    lines = [line.text for line in run_queries.history(services[0].store, run_id)]
     assert len([line for line in lines if line.startswith("no contact")]) == 1
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dashboard import cli
-from db.states import NodeCheck
+from cli import main
+from domain.messages import NodeCheck
 from tests.dashboard.running import FakeNode, Running
 from tests.db.test_preflight import GOOD, way
-from worker.checks import Checks
-from worker.client import ServerAway
-from worker.preparation import Node
+from worker.launch.preparation import Node
+from worker.preflight.checks import Checks
+from worker.session.client import ServerAway
 
 
 class Answering:
@@ -62,7 +62,7 @@ def rankzero(dashboard: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
 
     def run(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()
-        return cli.run(list(arguments)), capfd.readouterr().out
+        return main.run(list(arguments)), capfd.readouterr().out
 
     return run
 

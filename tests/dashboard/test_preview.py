@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.documents import document
-from dashboard.preview import check_target, preview, with_recipe_defaults
-from dashboard.room import nodes_for
-from db.requests import Refused
-from db.spec import RunSpec
-from db.views import DeviceView, NodeView
+from dashboard.json_responses import document
+from dashboard.planning.eligible_nodes import nodes_for
+from dashboard.planning.preview import check_target, preview, with_recipe_defaults
+from domain.errors import InvalidRequest
+from domain.spec import RunSpec
+from domain.views import DeviceView, NodeView
 
 
 def node(
@@ -105,7 +105,7 @@ def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
         RunSpec(target="unknown_recipe"),
         RunSpec(target="image_classifier", module="x"),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidRequest):
             check_target(wrong, [here])
 
 

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import event
 
 from dashboard.clock import Clock
-from dashboard.registry import NodeRegistry
+from dashboard.cluster.registry import NodeRegistry
 from db.engine import Store
-from db.queries import nodes
-from db.states import NodeLoad
+from db.queries.run_queries import nodes
+from domain.messages import NodeLoad
 from tests.db.cluster import facts
 
 

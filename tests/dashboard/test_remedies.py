@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard import cautions
-from dashboard.remedies import remedy, split
-from db.spec import RunSpec
-from db.states import Reason
+from dashboard.planning.fixes import remedy, split
+from dashboard.script_reader import targets
+from domain.messages import Reason
+from domain.spec import RunSpec
 
 CUDA = "rank 0 on gpu-1: CUDA out of memory, 2.00 GiB wanted, train.py line 41"
 KILLED = "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
@@ -34,7 +34,7 @@ def script(tmp_path):
 
 
 def found_for(spec: RunSpec, message: str = CUDA):
-    found = remedy(spec, Reason.OUT_OF_MEMORY, message, cautions.script_of(spec))
+    found = remedy(spec, Reason.OUT_OF_MEMORY, message, targets.script_of(spec))
     assert found is not None
     return found
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dashboard import cli
+from cli import main
 from tests.dashboard.running import Running, running, wait_for
-from worker import processes
+from worker.node import processes
 
 TRAINING = """
 import pathlib, time
@@ -143,8 +143,8 @@ def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
         monkeypatch.setenv("RANKZERO_URL", after.url)
         monkeypatch.setenv("RANKZERO_TOKEN", after.token)
         after.http.post(f"/api/runs/{waiting}/stop")
-        assert cli.run(["nodes", "end-unknown", "n0", "zzzzzzzzzz"]) == 1
-        assert cli.run(["nodes", "end-unknown", "n0", younger]) == 0
+        assert main.run(["nodes", "end-unknown", "n0", "zzzzzzzzzz"]) == 1
+        assert main.run(["nodes", "end-unknown", "n0", younger]) == 0
         assert f"Node n0 ends run {younger}" in capsys.readouterr().out
         wait_for(lambda: not unknown(after), "the node to have let go", LIMIT_S)
         assert machine.trains(known) and not machine.trains(younger)

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from dashboard import cli, rewrites
-from dashboard.checkpoint_form import Form, is_folder
+from cli import main
+from dashboard.storage import conversion
+from dashboard.storage.checkpoint_form import Form, is_folder
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 torch = pytest.importorskip("torch")
@@ -154,7 +155,7 @@ def test_what_was_written_goes_when_nobody_asks_for_it(wrapped: Stored) -> None:
     wrapped.get("prefix=strip")
     kept = wrapped.dashboard.service.rewrites
     for path in kept._folder.iterdir():
-        long_ago = time.time() - rewrites.KEEP_S - 1
+        long_ago = time.time() - conversion.KEEP_S - 1
         os.utime(path, (long_ago, long_ago))
     kept._swept_at = float("-inf")
     wait_for(lambda: kept.sweep() or wrapped.others == [], "the sweep")
@@ -174,14 +175,14 @@ def test_a_full_disk_refuses_before_anything_is_written(
 
 
 def test_a_long_rewrite_is_asked_for_again(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.api.checkpoints.WAIT_S", 0.0)
+    monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
     answer = wrapped.get("prefix=strip")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     wait_for(lambda: wrapped.get("prefix=strip").status_code == 200, "the file")
 
 
 def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrites, "LEAST_S", 0)
+    monkeypatch.setattr(conversion, "LEAST_S", 0)
     answer = wrapped.get("prefix=strip")
     assert answer.status_code == 422
     assert "could not be rewritten within 0 s" in answer.json()["detail"]["message"]
@@ -190,9 +191,9 @@ def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: py
 
 def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
     service = wrapped.dashboard.service
-    from db import queries
+    from db.queries import run_queries
 
-    found = queries.checkpoint_file(service.store, wrapped.id)
+    found = run_queries.checkpoint_file(service.store, wrapped.id)
     assert found is not None
     future = service.rewrites.wish(found[0], Form(strip=True))
     service.rewrites.close()
@@ -245,7 +246,7 @@ def zip_of(data: bytes, **options: Any) -> bytes:
 def test_hostile_files_cost_a_sentence(dashboard: Running, node: FakeNode, content: bytes) -> None:
     stored = Stored(dashboard, node, content)
     query = "format=safetensors&prefix=strip"
-    limit_s = 2 * rewrites.LEAST_S  # the program is ended after the first half, if not earlier
+    limit_s = 2 * conversion.LEAST_S  # the program is ended after the first half, if not earlier
     answer = wait_for(lambda: (got := stored.get(query)).status_code != 503 and got, "a sentence", limit_s)
     assert answer.status_code == 422, answer.text
     assert stored.others in (
@@ -301,7 +302,7 @@ def rankzero(
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.run(list(arguments))
+        code = main.run(list(arguments))
         return code, *capfd.readouterr()
 
     return run
@@ -322,8 +323,8 @@ def test_a_command_fetches_it_in_another_form(wrapped: Stored, rankzero: Any, tm
 def test_a_command_waits_for_a_long_rewrite(
     wrapped: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.api.checkpoints.WAIT_S", 0.0)
-    monkeypatch.setattr("dashboard.commands.transfer.RETRY_S", 0.05)
+    monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
+    monkeypatch.setattr("cli.server.transfer.RETRY_S", 0.05)
     assert rankzero("download", wrapped.run_id, "--strip-prefix")[0] == 0
     assert (tmp_path / "step_10.no-prefix.pt").exists()
 

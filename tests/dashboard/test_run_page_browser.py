@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from dashboard.deltas import series_message
-from db import progress, queries
+from dashboard.live.messages import series_message
 from db.models import Series
-from db.states import Point, PointBatch
+from db.queries import run_queries
+from db.reports import progress
+from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.end_to_end.browsers import CHROMIUM, chromium
@@ -188,7 +189,7 @@ def log(
     served: Browsed | None = None,
 ) -> None:
     """New points of a run, told to those who look at it."""
-    attempt = queries.attempts(seeded.store, seeded.runs[label])[-1]
+    attempt = run_queries.attempts(seeded.store, seeded.runs[label])[-1]
     node_id = seeded._node_of(label)
     path = f"{source} {','.join(series)}"[:200] if served is None else source
     batch = PointBatch(path=path, generation=0, start=start, end=start + 1, source=source, series=series)

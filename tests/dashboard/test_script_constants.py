@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.scripts.constants import constants_in
-from dashboard.scripts.source import program_in
+from dashboard.script_reader.constants import constants_in
+from dashboard.script_reader.source import program_in
 
 IMPORTS = "import torch\nfrom torch import optim\nfrom torch.utils.data import DataLoader\n"
 

@@ -7,9 +7,9 @@ import json
 import httpx
 import pytest
 
-from db import queries
-from db.masking import MASK
-from db.requests import specification
+from db.queries import run_queries
+from db.requests.run_requests import specification
+from domain.masking import MASK
 from tests.dashboard.pages import button, served, texts
 from tests.dashboard.running import FakeNode, Running
 
@@ -154,4 +154,4 @@ def test_the_run_page_shows_masks(tmp_path) -> None:
 
 def all_runs(pages):
     """Every run there is."""
-    return queries.runs(pages.service.store, pages.service.clock())
+    return run_queries.runs(pages.service.store, pages.service.clock())

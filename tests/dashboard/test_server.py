@@ -20,9 +20,9 @@ import psutil
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from db.states import NodeFacts
+from domain.messages import NodeFacts
 from tests.dashboard.running import wait_for
-from worker.client import Client, ServerAway
+from worker.session.client import Client, ServerAway
 
 FACTS = NodeFacts(name="n0", instance_id="i", hostname="h", address="10.0.0.1", devices=[])
 LONG_POLL_S = 20
@@ -34,7 +34,7 @@ class Program:
     def __init__(self, data: Path, *options: str, cwd: Path | None = None) -> None:
         self.data = data
         self.log = data.parent / "log"
-        argv = [sys.executable, "-P", "-m", "dashboard.cli", "dashboard", "--data", str(data), *options]
+        argv = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data), *options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=cwd)
 

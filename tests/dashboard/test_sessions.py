@@ -9,8 +9,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from dashboard.access import COOKIE_LIFETIME_S
-from dashboard.sessions import Sessions
+from dashboard.security.sessions import Sessions
+from dashboard.security.token_files import COOKIE_LIFETIME_S
 from tests.dashboard.running import LIMIT_S, Running
 
 

@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from dashboard.preview import SlurmPreview, preview
-from db.spec import JobWish, RunSpec
-from db.states import Device, JobReport, NodeFacts
+from dashboard.planning.preview import SlurmPreview, preview
+from domain.messages import Device, JobReport, NodeFacts
+from domain.spec import JobWish, RunSpec
 from tests.dashboard.running import Running, wait_for
-from worker.client import Client, Refused, Superseded, Unauthorized
+from worker.session.client import Client, Refused, Superseded, Unauthorized
 
 GPU_CLUSTER = {
     "slurm": {

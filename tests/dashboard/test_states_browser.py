@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from sqlalchemy import insert
 
 from db.models import Node
-from db.protocol import PROTOCOL
 from db.trouble import Trouble
+from domain.protocol import PROTOCOL
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import Machines, a_preflight
 from tests.dashboard.seeded_store import Seed, seed

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import store_opening
-from dashboard.service import Service
+from dashboard.service import store_opening
+from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.engine import Store, StoreUnusable
 from db.models import Base

@@ -15,20 +15,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dashboard import tensorboard_program
-from dashboard.access import Credentials
-from dashboard.service import Service
+from dashboard.security.tensorboard_pass import LIFETIME_S, Passes
+from dashboard.security.token_files import Credentials
+from dashboard.service.service import Service
 from dashboard.settings import Settings
-from dashboard.tensorboard import CannotStart, NothingToShow, StillStarting, TensorBoards
-from dashboard.tensorboard_links import arrange, event_links
-from dashboard.tensorboard_pass import LIFETIME_S, Passes
-from db import progress, queries
-from db.views import FileView
+from dashboard.tensorboard import program as tensorboard_program
+from dashboard.tensorboard.links import arrange, event_links
+from dashboard.tensorboard.process import CannotStart, NothingToShow, StillStarting, TensorBoards
+from db.queries import run_queries
+from db.reports import progress
+from domain.views import FileView
 from tests.dashboard.event_files import write_events
 from tests.dashboard.pages import served
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.dashboard.seeded_store import Seed
-from worker.client import Part
+from worker.session.client import Part
 
 EVENT = "events.out.tfevents.1760000000.n0.1.0"
 
@@ -174,7 +175,7 @@ class Boards:
         """As a worker would bring it."""
         store, fence = (
             self.service.store,
-            queries.attempts(self.service.store, self.seed.runs[label])[-1].fence,
+            run_queries.attempts(self.service.store, self.seed.runs[label])[-1].fence,
         )
         file_id, _ = progress.file_for_append(store, self.seed.node_ids["n"], fence, 0, path, 0)
         self.service.files.append(file_id, 0, b"events")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import cli
-from dashboard.commands.printing import printable
-from dashboard.commands.terminal import TerminalText
+from cli import main
+from cli.terminal.printing import printable
+from cli.terminal.terminal import TerminalText
 from tests.dashboard.fake_dashboard import TOKEN, FakeDashboard, serving
 
 STEERING = {
@@ -77,7 +77,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDashboard]:
 def on_a_terminal(*arguments: str) -> bytes:
     """What the command writes to a terminal."""
     own, theirs = pty.openpty()
-    command = [sys.executable, "-P", "-m", "dashboard.cli", *arguments]
+    command = [sys.executable, "-P", "-m", "cli.main", *arguments]
     program = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, close_fds=True)
     os.close(theirs)
     shown = b""
@@ -100,7 +100,7 @@ def test_a_log_is_safe_on_a_terminal_and_unchanged_elsewhere(fake, capfdbinary, 
     assert on_a_terminal("logs", "abcdefghij") == "\x1b[32mgreen � end\n\x1b[0m".encode()
     assert on_a_terminal("logs", "abcdefghij", "--raw") == LOG
     for raw in ([], ["--raw"]):
-        assert cli.run(["logs", "abcdefghij", *raw]) == 0
+        assert main.run(["logs", "abcdefghij", *raw]) == 0
         assert capfdbinary.readouterr().out == LOG
 
 
@@ -126,7 +126,7 @@ NOT_UTF8 = b"caf\xe9"
      [b"runs", b"--project", NOT_UTF8], [b"launch", NOT_UTF8], [NOT_UTF8], [b"drain", NOT_UTF8]],
 )  # fmt: skip
 def test_arguments_that_are_not_utf8_are_refused_in_a_sentence(fake, arguments, tmp_path: Path) -> None:
-    command = [sys.executable.encode(), b"-P", b"-m", b"dashboard.cli", *arguments]
+    command = [sys.executable.encode(), b"-P", b"-m", b"cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
     assert done.returncode in (1, 2), done.stderr
     assert b"Traceback" not in done.stderr

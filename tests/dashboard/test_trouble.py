@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.client import Address, Server
-from dashboard.warned import WARNING
-from db import engine, join_tokens
+from cli.server.client import Address, Server
+from dashboard.app.trouble_header import WARNING
+from db import engine
 from db.engine import Store, StoreUnusable
-from db.states import NodeLoad
+from db.requests import join_tokens
 from db.trouble import Trouble
+from domain.messages import NodeLoad
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 
 SMALL_BYTES = 8 * 1024 * 1024

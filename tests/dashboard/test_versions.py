@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from dashboard.commands.nodes import remarks, row
+from cli.commands.nodes import remarks, row
 from db.models import Node
-from db.protocol import PROTOCOL
+from domain.protocol import PROTOCOL
 from tests.dashboard.running import FakeNode, Running, wait_for
-from worker.client import Client
+from worker.session.client import Client
 
 OLD_BODY: dict[str, Any] = {
     "name": "old", "instance_id": "i", "hostname": "old.example", "address": "10.0.0.9", "labels": {}, "pool": "",

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db import checkpoints, queries
-from db.states import CheckpointOffer
+from db.queries import run_queries
+from db.reports import checkpoints
+from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
 from tests.dashboard.running import wait_for
 
@@ -37,7 +38,7 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
 
 def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, received: float = 1.0) -> None:
     """A checkpoint on the server, or on its way."""
-    (attempt,) = queries.attempts(pages.service.store, pages.seed.runs[RUN])
+    (attempt,) = run_queries.attempts(pages.service.store, pages.seed.runs[RUN])
     offer = CheckpointOffer(
         path=path,
         size_bytes=len(content),
@@ -116,5 +117,5 @@ def test_why_a_checkpoint_waits_is_said(pages: Pages) -> None:
     assert "50% received, waits" in texts(page).replace("\\", "")
     (warning,) = page.warning
     assert warning.value.replace("\\", "").startswith(sentence)
-    history = queries.history(pages.service.store, pages.seed.runs[RUN])
+    history = run_queries.history(pages.service.store, pages.seed.runs[RUN])
     assert [line.text for line in history].count(f"checkpoint work/step_1.pt waits: {sentence}") == 1

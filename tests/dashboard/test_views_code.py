@@ -13,7 +13,8 @@ from streamlit.testing.v1 import AppTest
 from dashboard.snapshots.origin import LeftBehind, Origin
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
-from dashboard.views import run_code, run_compare
+from dashboard.views.run import code as run_code
+from dashboard.views.run import compare
 from tests.dashboard.checkouts import write
 from tests.dashboard.pages import Pages, served, texts
 
@@ -210,11 +211,11 @@ def test_hundreds_of_files_are_named_and_the_command_is_given(pages, launch):
     before = launch("a", 200, train_py="", **{f"m{i}.py": "1\n" for i in range(300)})
     run_id = launch("b", 100, train_py="", **{f"m{i}.py": "2\n" * 900 for i in range(300)})
     page = opened(pages, run_id, compare=before)
-    assert "300 files differ" in said(page) and len(page.expander) == 1 + run_compare.MOST_FILES
+    assert "300 files differ" in said(page) and len(page.expander) == 1 + compare.MOST_FILES
     assert "270 more files differ:" in said(page)
     assert "The first 400 of 902 lines." in said(page)
     assert any(code.value == f"rankzero diff {before} {run_id}" for code in page.code)
 
 
 def test_long_lines_are_cut():
-    assert run_compare.within("short\n" + "x" * 50, 10) == "short\n" + "x" * 10 + " …"
+    assert compare.within("short\n" + "x" * 50, 10) == "short\n" + "x" * 10 + " …"

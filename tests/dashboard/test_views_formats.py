@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dashboard.views import formats
+from domain.text import formats
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.views.formats import with_code
-from dashboard.views.node_joining import lasting, state_of
-from db.views import JoinTokenView
+from dashboard.views.nodes.joining import lasting, state_of
+from domain.text.formats import with_code
+from domain.views import JoinTokenView
 from tests.dashboard.pages import Pages, button, served, texts
 
 TOKEN = JoinTokenView("ab12", "rack b2", "rzjoin-ab12-…", 0.0, 86_400.0, None, None, 0)

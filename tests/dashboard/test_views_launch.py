@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db import queries
-from db.spec import RunSpec
+from db.queries import run_queries
+from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served, texts
 
 
@@ -27,7 +27,7 @@ def fill(page: AppTest, **values: str) -> AppTest:
 
 
 def specs(pages: Pages) -> list[RunSpec]:
-    return [run.spec for run in queries.runs(pages.service.store, pages.service.clock())]
+    return [run.spec for run in run_queries.runs(pages.service.store, pages.service.clock())]
 
 
 def test_the_empty_form_is_a_run_that_can_be_launched(pages):

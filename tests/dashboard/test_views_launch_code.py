@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db import queries
-from db.spec import RunSpec
+from db.queries import run_queries
+from domain.spec import RunSpec
 from tests.dashboard.checkouts import commit, write
 from tests.dashboard.pages import Pages, button, served, texts
 
@@ -45,7 +45,7 @@ def said_on(page: AppTest) -> str:
 
 
 def newest(pages: Pages) -> RunSpec:
-    return queries.runs(pages.service.store, pages.service.clock())[0].spec
+    return run_queries.runs(pages.service.store, pages.service.clock())[0].spec
 
 
 def test_a_script_says_what_is_kept_and_is_launched_with_it(pages, code):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.views.launch_form import EMPTY, RECIPE, SCRIPT, read, values_of
-from db.spec import RunSpec, SlurmOptions
+from dashboard.views.launch.form import EMPTY, RECIPE, SCRIPT, read, values_of
+from domain.spec import RunSpec, SlurmOptions
 
 FILLED = {**EMPTY, "source": RECIPE, "recipe": "language_model"}
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dashboard.views import launch_meaning as meaning
-from db.spec import RunSpec
+from dashboard.views.launch import meaning as meaning
+from domain.spec import RunSpec
 
 
 @dataclass(frozen=True)

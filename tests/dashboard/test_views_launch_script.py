@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from db import queries
-from db.spec import RunSpec
+from db.queries import run_queries
+from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served, texts
 
 SCRIPT = """
@@ -80,7 +80,7 @@ def command(page: AppTest) -> str:
 
 
 def specs(pages: Pages) -> list[RunSpec]:
-    return [run.spec for run in queries.runs(pages.service.store, pages.service.clock())]
+    return [run.spec for run in run_queries.runs(pages.service.store, pages.service.clock())]
 
 
 def test_a_scripts_arguments_are_fields_that_add_nothing_until_they_are_changed(pages, script):
@@ -197,7 +197,7 @@ def test_a_run_fills_the_form_again_and_launches_as_it_was(pages, script):
     tick(page, "--epochs={epochs}").set_value(False)
     fill(page, batch_size="16", args="--arch=resnet50")
     button(page, "Launch").click().run()
-    (run,) = queries.runs(pages.service.store, pages.service.clock())
+    (run,) = run_queries.runs(pages.service.store, pages.service.clock())
     page = pages.open("launch", **{"from": run.id})
     assert own(page, "data").value == "/d" and own(page, "--amp").value is True
     assert not tick(page, "--epochs={epochs}").value

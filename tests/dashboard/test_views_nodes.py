@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.cluster import notices
-from dashboard.views.node_details import ranks
-from dashboard.views.node_facts import clock_words
-from db import nodes
-from db.views import DeviceView
+from dashboard.cluster.picture import notices
+from dashboard.views.nodes.details import ranks
+from dashboard.views.nodes.facts import clock_words
+from db.reports import nodes
+from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import seed
 from tests.db.cluster import facts

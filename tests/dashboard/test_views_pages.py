@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from dashboard.views import run, run_checkpoints, run_code, run_ranks, run_tabs
-from db import queries
-from db.states import State
+from dashboard.views.run import checkpoints, code, ranks, tabs
+from dashboard.views.run import run_page as run
+from db.queries import run_queries
 from db.trouble import Trouble
+from domain.messages import State
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
 
@@ -32,7 +33,7 @@ def full(empty: Pages) -> Pages:
 
 
 def state_of(pages: Pages, label: str) -> State:
-    run = queries.run(pages.service.store, pages.seed.runs[label], pages.service.clock())
+    run = run_queries.run(pages.service.store, pages.seed.runs[label], pages.service.clock())
     assert run is not None
     return run.state
 
@@ -107,7 +108,7 @@ def test_an_ended_run_is_resumed_from_the_checkpoint_chosen(full):
     assert page.selectbox(key="resume_from").options[0].startswith("checkpoints/step_000600.pt · step 600")
     button(page, "Resume it").click().run()
     assert not page.exception
-    attempts = queries.attempts(full.service.store, run_id)
+    attempts = run_queries.attempts(full.service.store, run_id)
     assert [a.resumed_from for a in attempts] == [None, "checkpoints/step_000600.pt"]
 
 
@@ -118,7 +119,7 @@ def test_delete_is_for_ended_runs_only(full):
     page = full.open("run", id=full.seed.runs["bad labels"])
     button(page, "Delete").click().run()
     button(page, "Delete for good").click().run()
-    assert queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
+    assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
 
 
 @pytest.mark.parametrize(
@@ -127,9 +128,9 @@ def test_delete_is_for_ended_runs_only(full):
 )
 def test_the_tab_in_the_address_is_open_and_no_other_is_built(full, monkeypatch, asked, opened):
     built = []
-    for module, name in ((run, "live_charts"), (run, "log_view"), (run_ranks, "ranks"), (run_code, "code"),
-                         (run_checkpoints, "checkpoints"), (run_tabs, "history"), (run_tabs, "commands"),
-                         (run_tabs, "specification")):  # fmt: skip
+    for module, name in ((run, "live_charts"), (run, "log_view"), (ranks, "ranks"), (code, "code"),
+                         (checkpoints, "checkpoints"), (tabs, "history"), (tabs, "commands"),
+                         (tabs, "specification")):  # fmt: skip
         monkeypatch.setattr(module, name, lambda *_, name=name: built.append(name))
     page = full.open("run", id=full.seed.runs["nan at once"], **asked)
     assert not page.exception

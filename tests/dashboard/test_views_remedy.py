@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from db import queries
-from db.states import Reason
+from db.queries import run_queries
+from domain.messages import Reason
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.running import Running
 
@@ -52,7 +52,7 @@ def test_the_button_opens_the_form_with_the_change_and_launches_it(pages, run_id
     assert form.text_input(key="launch_accumulate").value == "4"
     assert "32 → 16" in texts(form)
     button(form, "Launch").click().run()
-    newest = queries.runs(pages.service.store, pages.service.clock())[0].spec
+    newest = run_queries.runs(pages.service.store, pages.service.clock())[0].spec
     assert (newest.batch_size, newest.accumulate, newest.global_batch_size) == (16, 4, 128)
 
 

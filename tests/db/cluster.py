@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from db import nodes, progress, requests, scheduling
 from db.engine import Store
-from db.queries import assignments
-from db.spec import Assignment, RunSpec
-from db.states import Device, NodeFacts, PartReport, PointBatch, State
+from db.queries.desired_state import assignments
+from db.reports import nodes, progress
+from db.requests import run_requests
+from db.scheduling import queue_placement
+from domain.messages import Device, NodeFacts, PartReport, PointBatch, State
+from domain.spec import Assignment, RunSpec
 
 
 def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
@@ -29,13 +31,13 @@ class Cluster:
 
     def launch(self, **spec) -> str:
         given = {"target": "image_classifier", "batch_size": 8, "lr": 0.1} | spec
-        run_id = requests.submit(self.store, RunSpec(**given), self.now)
+        run_id = run_requests.submit(self.store, RunSpec(**given), self.now)
         self.place()
         return run_id
 
     def place(self) -> list[str]:
         nodes.node_seen(self.store, self.node_id, self.now)
-        return scheduling.place_queue(self.store, self.now, alive_within_s=30)
+        return queue_placement.place_queue(self.store, self.now, alive_within_s=30)
 
     def wished(self) -> list[Assignment]:
         return assignments(self.store, self.node_id)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from db.placement import place, turn
-from db.wants import Hold, Host, Want
+from domain.scheduling.models import Hold, Host, Want
+from domain.scheduling.placement import place, turn
 
 
 def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]] = (), **more) -> Host:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from db.engine import Store
-from db.nodes import register_node
+from db.reports.nodes import register_node
 from tests.db.cluster import Cluster, facts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.agreement import MOST_NAMED, Told, disagreement, names, remark
+from domain.preflight.version_match import MOST_NAMED, Told, disagreement, names, remark
 
 
 def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/python", **more):

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from db.attention import FAILED_LATELY_S, attention
-from db.states import State
+from domain.attention import FAILED_LATELY_S, attention
+from domain.messages import State
 
 NOW = 1_000_000.0
 

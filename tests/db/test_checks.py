@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from db import checks, gate, nodes
-from db.requests import NoSuchNode, Refused
-from db.states import CheckAnswer, Measured, NodeCheck, Reached
+from db.preflight import preflight_results, preflight_sessions
+from db.records.exceptions import NoSuchNode
+from db.reports import nodes
+from domain.errors import InvalidRequest
+from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
 from tests.db.cluster import facts
 from tests.db.test_preflight import GOOD
 
@@ -19,15 +21,15 @@ class Asked:
         self.ids = [nodes.register_node(store, facts(name), None, 100.0).node_id for name in "abc"]
 
     def ask(self, names=None, bandwidth=False) -> int:
-        return checks.ask(self.store, names, bandwidth, self.now)
+        return preflight_sessions.ask(self.store, names, bandwidth, self.now)
 
     def wish(self, number: int):
-        (wish,) = checks.wishes(self.store, self.ids[number])
+        (wish,) = preflight_sessions.wishes(self.store, self.ids[number])
         return wish
 
     def answer(self, number: int, check_id: int, **said) -> bool:
         said = CheckAnswer(**said)
-        return gate.check_answered(self.store, self.ids[number], check_id, said, self.now)[0]
+        return preflight_results.check_answered(self.store, self.ids[number], check_id, said, self.now)[0]
 
     def facts(self, number: int, check_id: int, **other) -> bool:
         found = NodeCheck(**GOOD | {"address": f"10.0.0.{number}", "port": 4000 + number} | other)
@@ -44,7 +46,7 @@ class Asked:
             self.reached(number, check_id)
 
     def view(self, check_id: int):
-        (view,) = checks.views(self.store, check_id)
+        (view,) = preflight_sessions.views(self.store, check_id)
         return view
 
 
@@ -66,8 +68,8 @@ def test_nodes_look_at_themselves_and_then_for_each_other(asked):
     view = asked.view(check_id)
     assert view.ended_at == 103.0 and not view.failed and view.run_id is None
     assert {cell.value for cell in view.cells if cell.row == "reach"} == {"2 of 2 nodes, 1.0 ms"}
-    assert checks.wishes(asked.store, asked.ids[0]) == []
-    assert [each.id for each in checks.views(asked.store)] == [check_id]
+    assert preflight_sessions.wishes(asked.store, asked.ids[0]) == []
+    assert [each.id for each in preflight_sessions.views(asked.store)] == [check_id]
 
 
 def test_late_and_repeated_answers_change_nothing(asked):
@@ -83,9 +85,9 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
     asked.facts(0, check_id)
     asked.facts(1, check_id)
     asked.now = 109.0
-    assert gate.checks_overdue(asked.store, asked.now) == (False, [])
+    assert preflight_results.checks_overdue(asked.store, asked.now) == (False, [])
     asked.now = 111.0
-    assert gate.checks_overdue(asked.store, asked.now) == (True, [])
+    assert preflight_results.checks_overdue(asked.store, asked.now) == (True, [])
     assert [peer.node_rank for peer in asked.wish(0).peers] == [1]
     asked.reached(0, check_id)
     asked.reached(1, check_id)
@@ -99,7 +101,7 @@ def test_who_was_silent_before_is_not_waited_for_long(asked):
         nodes.node_seen(asked.store, node, asked.now)
     check_id = asked.ask(["a", "c"])
     asked.facts(0, check_id)
-    gate.checks_overdue(asked.store, 1004.0)
+    preflight_results.checks_overdue(asked.store, 1004.0)
     (found,) = asked.view(check_id).failed
     assert found.value == "no word for 904 s" and asked.view(check_id).ended_at == 1004.0
     assert asked.view(asked.ask()).nodes == ["a", "b"]  # of its own accord only those that are alive
@@ -109,8 +111,8 @@ def test_a_slow_node_that_is_alive_gets_more_time(asked):
     check_id = asked.ask()
     for node in asked.ids:
         nodes.node_seen(asked.store, node, 130.0)
-    assert gate.checks_overdue(asked.store, 139.0) == (False, [])
-    assert gate.checks_overdue(asked.store, 141.0) == (True, [])
+    assert preflight_results.checks_overdue(asked.store, 139.0) == (False, [])
+    assert preflight_results.checks_overdue(asked.store, 141.0) == (True, [])
     assert asked.view(check_id).ended_at == 141.0
 
 
@@ -131,9 +133,9 @@ def test_pairs_measure_in_rounds_and_passes_are_remembered(asked):
     assert view.bandwidth == [[None, 1e9, 1e9], [1e9, None, 1e9 + 1], [1e9, 1e9 + 1, None]]
     found = [(node, NodeCheck(**GOOD | {"address": f"10.0.0.{n}"})) for n, node in enumerate(asked.ids)]
     with asked.store.read() as session:
-        assert checks.not_passed(session, found, [(0, 1), (1, 2)]) == []
+        assert preflight_sessions.not_passed(session, found, [(0, 1), (1, 2)]) == []
         found[1] = (asked.ids[1], NodeCheck(**GOOD | {"address": "10.0.9.9"}))
-        assert checks.not_passed(session, found, [(0, 1), (0, 2)]) == [(0, 1)]
+        assert preflight_sessions.not_passed(session, found, [(0, 1), (0, 2)]) == [(0, 1)]
 
 
 def test_a_pair_that_fails_or_never_ends_is_red(asked):
@@ -142,7 +144,7 @@ def test_a_pair_that_fails_or_never_ends_is_red(asked):
         step(0, check_id)
         step(1, check_id)
     asked.answer(0, check_id, stage=2, measured=Measured(bytes_per_s=1.0))
-    assert gate.checks_overdue(asked.store, asked.now + 181) == (True, [])
+    assert preflight_results.checks_overdue(asked.store, asked.now + 181) == (True, [])
     (found,) = asked.view(check_id).failed
     assert (found.row, found.node, found.peer) == ("bandwidth", "a", "b")
     assert found.value == "b gave no result within 180 s"
@@ -165,15 +167,15 @@ def test_a_node_alone_looks_only_at_itself(asked):
 
 
 def test_only_the_last_ones_are_kept(asked):
-    for _ in range(checks.KEPT + 5):
+    for _ in range(preflight_sessions.KEPT + 5):
         check_id = asked.ask(["a"])
         asked.facts(0, check_id)
-    assert len(checks.views(asked.store)) == checks.KEPT
+    assert len(preflight_sessions.views(asked.store)) == preflight_sessions.KEPT
 
 
 def test_an_unknown_node_and_no_node_are_refused(asked):
     with pytest.raises(NoSuchNode):
         asked.ask(["a", "nobody"])
     asked.now = 5000.0
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         asked.ask()

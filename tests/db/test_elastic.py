@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import checkpoints, elastic, nodes, queries, requests, scheduling
-from db.lost import LostNodes
-from db.placement import place
-from db.placement import turn as place_turn
-from db.spec import RunSpec
-from db.states import CheckpointOffer, State
-from db.wants import Hold
+from db.lifecycle.node_failure import LostNodes
+from db.queries import desired_state, run_queries
+from db.reports import checkpoints, nodes
+from db.requests import run_requests
+from db.scheduling import elastic, queue_placement
+from domain.errors import InvalidRequest
+from domain.messages import CheckpointOffer, State
+from domain.scheduling.models import Hold
+from domain.scheduling.placement import place
+from domain.scheduling.placement import turn as place_turn
+from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
 from tests.db.clusters import host, hosts, queues, want
 
@@ -26,22 +30,22 @@ class Rack(Cluster):
         return nodes.register_node(self.store, facts(name), None, self.now).node_id
 
     def place(self) -> list[str]:
-        for node in queries.nodes(self.store, self.now):
+        for node in run_queries.nodes(self.store, self.now):
             nodes.node_seen(self.store, node.id, self.now)
-        return scheduling.place_queue(self.store, self.now, alive_within_s=30)
+        return queue_placement.place_queue(self.store, self.now, alive_within_s=30)
 
     def attempt(self, run_id: str):
-        return queries.attempts(self.store, run_id)[-1]
+        return run_queries.attempts(self.store, run_id)[-1]
 
     def view(self, run_id: str):
-        view = queries.run(self.store, run_id, self.now)
+        view = run_queries.run(self.store, run_id, self.now)
         assert view is not None
         return view
 
     def everywhere(self, run_id: str, state: State, **more) -> None:
         """All nodes of the latest attempt report this."""
         attempt = self.attempt(run_id)
-        by_name = {node.name: node.id for node in queries.nodes(self.store, self.now)}
+        by_name = {node.name: node.id for node in run_queries.nodes(self.store, self.now)}
         for part in attempt.parts:
             self.node_id = by_name[part.node]
             self.report(attempt.fence, state, part.node_rank, **more)
@@ -49,7 +53,7 @@ class Rack(Cluster):
     def save(self, run_id: str, step: int) -> str | None:
         """Rank 0's node hands over a checkpoint, and it is complete; the run's id if it is to go on with others."""
         attempt = self.attempt(run_id)
-        node = next(n for n in queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
+        node = next(n for n in run_queries.nodes(self.store, self.now) if n.name == attempt.parts[0].node)
         offer = CheckpointOffer(
             path="last.pt", step=step, size_bytes=1, sha256=f"{step:064x}", written_at=self.now
         )
@@ -60,17 +64,19 @@ class Rack(Cluster):
     def told(self, run_id: str) -> set[str]:
         """What the nodes of the latest attempt are told to do."""
         fence = self.attempt(run_id).fence
-        wished = [queries.assignments(self.store, n.id) for n in queries.nodes(self.store, self.now)]
+        wished = [
+            desired_state.assignments(self.store, n.id) for n in run_queries.nodes(self.store, self.now)
+        ]
         return {wish.action for each in wished for wish in each if wish.fence == fence}
 
     def pass_time(self, seconds: float) -> None:
         """All nodes are heard again."""
         self.now += seconds
-        for node in queries.nodes(self.store, self.now):
+        for node in run_queries.nodes(self.store, self.now):
             nodes.node_seen(self.store, node.id, self.now)
 
     def said(self, run_id: str) -> list[str]:
-        return [line.text for line in queries.history(self.store, run_id)]
+        return [line.text for line in run_queries.history(self.store, run_id)]
 
 
 @pytest.fixture
@@ -98,9 +104,9 @@ def test_an_elastic_run_starts_with_the_nodes_there_are_and_keeps_its_global_bat
 
 def test_workers_are_told_what_the_attempt_has_not_what_the_run_was_launched_with(rack):
     run_id = rack.launch(**ELASTIC)
-    by_name = {node.name: node.id for node in queries.nodes(rack.store, rack.now)}
+    by_name = {node.name: node.id for node in run_queries.nodes(rack.store, rack.now)}
     for name in ("a", "b"):
-        (wish,) = queries.assignments(rack.store, by_name[name])
+        (wish,) = desired_state.assignments(rack.store, by_name[name])
         assert (wish.spec.nodes, wish.spec.accumulate) == (2, 2)
         assert wish.spec.scaled_lr == pytest.approx(0.8)
         assert RunSpec.model_validate_json(wish.spec.model_dump_json()) == wish.spec
@@ -117,7 +123,7 @@ def test_it_gets_no_more_nodes_than_it_names(rack):
 def test_one_node_is_too_few_and_the_words_say_so(store):
     rack = Rack(store, "")
     rack.join("a")
-    with pytest.raises(requests.Refused, match="the run needs 2 to 4 nodes with 2 slots each, but 1 node"):
+    with pytest.raises(InvalidRequest, match="the run needs 2 to 4 nodes with 2 slots each, but 1 node"):
         rack.launch(**ELASTIC)
     view = rack.view(rack.launch(**ELASTIC, wait_for_nodes=True))
     assert view.waiting_for.startswith("needs at least 4 slots on 2 to 4 nodes, 2 are free")
@@ -128,14 +134,14 @@ def test_a_run_that_is_not_elastic_waits_for_all_its_nodes_at_first_but_not_late
     assert rack.attempt(run_id).changes == {}
     rack.everywhere(run_id, State.FAILED, reason="node lost")
     other = rack.launch(gpus_per_node=2)
-    requests.resume(rack.store, run_id, rack.now)
+    run_requests.resume(rack.store, run_id, rack.now)
     rack.place()
     view = rack.view(run_id)
     assert (view.state, view.nodes, view.global_batch_size) == (State.STARTING, 1, 32)
     assert "on 1 of 2 nodes, 2 of 4 ranks: global batch 32 kept" in rack.said(run_id)[-1]
     rack.everywhere(run_id, State.FAILED, reason="node lost")
     rack.everywhere(other, State.SUCCEEDED)
-    requests.resume(rack.store, run_id, rack.now)
+    run_requests.resume(rack.store, run_id, rack.now)
     rack.place()
     assert rack.view(run_id).nodes == 2
     assert rack.said(run_id)[-1] == "on all 2 nodes: batch and learning rate as launched"
@@ -170,7 +176,7 @@ def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
     )
     assert rack.save(run_id, 50) is None  # the one that is saved on the way out
     rack.everywhere(run_id, State.STOPPED)
-    first, second = queries.attempts(rack.store, run_id)
+    first, second = run_queries.attempts(rack.store, run_id)
     assert (first.state, first.message) == (
         State.STOPPED,
         "Ended at checkpoint last.pt to go on with 3 nodes: c is free.",
@@ -197,7 +203,7 @@ def test_nobody_comes_between_an_attempt_that_ends_and_the_next(grown):
     rack.save(run_id, 40)
     other = rack.launch(gpus_per_node=2, priority=-1, on_nodes=["a"])
     attempt = rack.attempt(run_id)
-    rack.node_id = next(n.id for n in queries.nodes(rack.store, rack.now) if n.name == "a")
+    rack.node_id = next(n.id for n in run_queries.nodes(rack.store, rack.now) if n.name == "a")
     rack.report(attempt.fence, State.STOPPED, 0)
     assert rack.place() == []
     rack.everywhere(run_id, State.STOPPED)
@@ -209,14 +215,14 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     rack.join("c")
     run_id = rack.launch(**ELASTIC)
     rack.everywhere(run_id, State.RUNNING)
-    requests.drain(rack.store, "b", rack.now)
+    run_requests.drain(rack.store, "b", rack.now)
     assert rack.told(run_id) == {"run"}
     assert rack.save(run_id, 10) == run_id
     rack.everywhere(run_id, State.STOPPED)
     rack.place()
     assert rack.attempt(run_id).state == State.STARTING
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "c"]
-    assert queries.attempts(rack.store, run_id)[0].message == (
+    assert run_queries.attempts(rack.store, run_id)[0].message == (
         "Ended at checkpoint last.pt to go on with 2 nodes: b drains."
     )
 
@@ -224,7 +230,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
 def test_it_stays_on_a_node_that_drains_where_too_few_would_be_left(rack):
     run_id = rack.launch(**ELASTIC)
     rack.everywhere(run_id, State.RUNNING)
-    requests.drain(rack.store, "b", rack.now)
+    run_requests.drain(rack.store, "b", rack.now)
     assert rack.save(run_id, 10) is None
 
 
@@ -233,7 +239,7 @@ def test_a_run_that_is_not_elastic_is_never_resized(rack):
     rack.everywhere(run_id, State.RUNNING)
     rack.pass_time(3600)
     rack.join("c")
-    requests.drain(rack.store, "b", rack.now)
+    run_requests.drain(rack.store, "b", rack.now)
     assert rack.save(run_id, 10) is None
     assert rack.told(run_id) == {"run"}
 
@@ -241,9 +247,9 @@ def test_a_run_that_is_not_elastic_is_never_resized(rack):
 def test_a_person_who_stops_it_meanwhile_is_obeyed(grown):
     rack, run_id = grown
     rack.save(run_id, 40)
-    requests.request_stop(rack.store, run_id, rack.now)
+    run_requests.request_stop(rack.store, run_id, rack.now)
     rack.everywhere(run_id, State.STOPPED, message="it was stopped")
-    (attempt,) = queries.attempts(rack.store, run_id)
+    (attempt,) = run_queries.attempts(rack.store, run_id)
     assert (attempt.state, attempt.message) == (State.STOPPED, "it was stopped")
 
 
@@ -267,7 +273,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
     rack.everywhere(run_id, State.RUNNING)
     rack.save(run_id, 10)
     lost = LostNodes()
-    names = {n.name: n.id for n in queries.nodes(rack.store, rack.now)}
+    names = {n.name: n.id for n in run_queries.nodes(rack.store, rack.now)}
     for _ in range(8):
         rack.now += 10
         for name in ("a", "b"):
@@ -279,9 +285,9 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
         rack.node_id = names[name]
         rack.report(attempt.fence, State.STOPPED, node_rank)
     lost.judge(rack.store, rack.now, 30.0)
-    first, second = queries.attempts(rack.store, run_id)
+    first, second = run_queries.attempts(rack.store, run_id)
     assert (first.state, first.reason, second.state) == (State.FAILED, "node lost", State.QUEUED)
-    scheduling.place_queue(rack.store, rack.now, alive_within_s=30)
+    queue_placement.place_queue(rack.store, rack.now, alive_within_s=30)
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "b"]
 
 

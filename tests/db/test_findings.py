@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from db import queries
-from db.findings import findings, findings_reported
-from db.progress import NotYours, Superseded
-from db.states import Finding
+from db.queries import run_queries
+from db.records.exceptions import NotOwner, Superseded
+from db.reports.findings import findings, findings_reported
+from domain.messages import Finding
 
 NAN = Finding(kind="loss is not a number", evidence="train/loss is NaN since step 7")
 HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meaning="m", mend="stop it")
@@ -26,7 +26,7 @@ def say(cluster, fence, *told: Finding, node_rank: int = 0):
 
 
 def history(cluster, run_id) -> list[str]:
-    return [line.text for line in queries.history(cluster.store, run_id)]
+    return [line.text for line in run_queries.history(cluster.store, run_id)]
 
 
 def test_a_finding_is_kept_with_its_attempt_and_told_in_the_history(running):
@@ -68,7 +68,7 @@ def test_what_is_missing_from_the_list_is_no_longer_so_and_may_come_back(running
 
 def test_only_the_node_that_has_the_part_may_speak_of_it(running):
     cluster, _, fence = running
-    with pytest.raises(NotYours):
+    with pytest.raises(NotOwner):
         findings_reported(cluster.store, "another", fence, 0, [], 1.0)
     with pytest.raises(Superseded):
         say(cluster, fence, node_rank=5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from db.fitting import devices_per_node, refusal
-from db.spec import RunSpec
+from domain.scheduling.eligibility import devices_per_node, refusal
+from domain.spec import RunSpec
 from tests.db.clusters import host
 
 NODES = [host("gpu-1", 6, [("r", 2, None)], labels={"rack": "a"}), host("gpu-2", 0, foreign=4)]

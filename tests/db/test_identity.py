@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import select
 
 from dashboard.clock import Clock
-from dashboard.lineage import Lineage
-from dashboard.refusals import Rejection
-from db import identity, requests
+from dashboard.cluster.lineage import Lineage
+from dashboard.errors import Rejection
+from db import identity
 from db.engine import Store
 from db.identity import Key, UnknownAttempt
 from db.models import Attempt
+from db.requests import run_requests
 from tests.db.cluster import Cluster
 
 
@@ -56,7 +57,7 @@ def test_attempts_that_were_made_or_deleted_are_known_and_others_are_not(cluster
     assert not knows(cluster.store, Key(key.fence, f"zzzzzzzzzz/1/{key.label.rpartition('/')[2]}"))
     assert not knows(cluster.store, Key(key.fence + 1, f"{run_id}/2/anotheruid"))
     cluster.report(key.fence, "failed")
-    requests.delete(cluster.store, run_id, cluster.now)
+    run_requests.delete(cluster.store, run_id, cluster.now)
     assert knows(cluster.store, key)
     assert not knows(cluster.store, Key(key.fence, f"{run_id}/1/anotheruid"))
 

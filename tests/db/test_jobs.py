@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from db import jobs, nodes, queries, requests, scheduling
-from db.progress import Superseded
-from db.states import JobReport, State
+from db.queries import desired_state, run_queries
+from db.records.exceptions import Superseded
+from db.reports import nodes
+from db.requests import run_requests
+from db.scheduling import queue_placement
+from db.slurm import slurm_jobs
+from domain.errors import InvalidRequest
+from domain.messages import JobReport, State
 from tests.db.cluster import Cluster, facts
 
 
 @pytest.fixture
 def gateway(store) -> Cluster:
-    return Cluster(store, join(store, "login", jobs.GATEWAY, slots=0))
+    return Cluster(store, join(store, "login", slurm_jobs.GATEWAY, slots=0))
 
 
 def join(store, name: str, pool: str, **more) -> str:
@@ -27,30 +32,30 @@ def launch(gateway: Cluster, **spec) -> str:
 
 def turn(gateway: Cluster) -> None:
     nodes.node_seen(gateway.store, gateway.node_id, gateway.now)
-    jobs.give_out(gateway.store, gateway.now, 15)
-    scheduling.place_queue(gateway.store, gateway.now)
+    slurm_jobs.give_out(gateway.store, gateway.now, 15)
+    queue_placement.place_queue(gateway.store, gateway.now)
 
 
 def wished(gateway: Cluster):
-    return jobs.wishes(gateway.store, gateway.node_id, lambda fence: f"secret {fence}")
+    return slurm_jobs.wishes(gateway.store, gateway.node_id, lambda fence: f"secret {fence}")
 
 
 def told(gateway: Cluster, state: str, reason: str = "", **more) -> str | None:
     (wish,) = wished(gateway)
     said = JobReport(**{"job_id": "7", "state": state, "reason": reason, "partition": "gpu"} | more)
-    return jobs.reported(gateway.store, gateway.node_id, wish.fence, said, gateway.now)
+    return slurm_jobs.reported(gateway.store, gateway.node_id, wish.fence, said, gateway.now)
 
 
 def view(gateway: Cluster, run_id: str):
-    return queries.run(gateway.store, run_id, gateway.now)
+    return run_queries.run(gateway.store, run_id, gateway.now)
 
 
 def history(gateway: Cluster, run_id: str) -> list[str]:
-    return [line.text for line in queries.history(gateway.store, run_id)]
+    return [line.text for line in run_queries.history(gateway.store, run_id)]
 
 
 def test_without_a_gateway_a_run_is_refused_unless_it_may_wait(store, cluster):
-    with pytest.raises(requests.Refused, match="no gateway to a Slurm cluster has joined") as refused:
+    with pytest.raises(InvalidRequest, match="no gateway to a Slurm cluster has joined") as refused:
         cluster.launch(pool="slurm")
     assert refused.value.field == "pool"
     run_id = cluster.launch(pool="slurm", wait_for_nodes=True)
@@ -70,8 +75,8 @@ def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):
     assert seen.waiting_for == "Slurm: waiting for resources (job 7, partition gpu)"
     assert seen.expected_start_at == 500.0
     gateway.now = 200.0
-    jobs.give_out(gateway.store, gateway.now, 15)
-    scheduling.place_queue(gateway.store, gateway.now)
+    slurm_jobs.give_out(gateway.store, gateway.now, 15)
+    queue_placement.place_queue(gateway.store, gateway.now)
     assert view(gateway, run_id).waiting_for.startswith("no contact with the gateway login; when it was")
 
 
@@ -80,33 +85,34 @@ def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
     (wish,) = wished(gateway)
     ours = join(gateway.store, "n0", "")
     others = join(gateway.store, "n0", "slurm:999")
-    first = join(gateway.store, "n0", jobs.pool_of(wish.fence))
+    first = join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence))
     assert len({ours, others, first}) == 3, "one name in three pools is three nodes"
     told(gateway, "RUNNING", nodes="n[0-1]")
     turn(gateway)
     assert view(gateway, run_id).state == State.QUEUED, "one of its two nodes is there"
-    second = join(gateway.store, "n1", jobs.pool_of(wish.fence))
+    second = join(gateway.store, "n1", slurm_jobs.pool_of(wish.fence))
     turn(gateway)
     assert view(gateway, run_id).state == State.STARTING
     placed = [
-        [a.run_id for a in queries.assignments(gateway.store, node)] for node in (ours, others, first, second)
+        [a.run_id for a in desired_state.assignments(gateway.store, node)]
+        for node in (ours, others, first, second)
     ]
     assert placed == [[], [], [run_id], [run_id]]
     other_run = gateway.launch(nodes=1, gpus_per_node=1)
     nodes.node_seen(gateway.store, ours, gateway.now)
-    scheduling.place_queue(gateway.store, gateway.now)
-    assert [a.run_id for a in queries.assignments(gateway.store, ours)] == [other_run]
+    queue_placement.place_queue(gateway.store, gateway.now)
+    assert [a.run_id for a in desired_state.assignments(gateway.store, ours)] == [other_run]
 
 
 def test_nodes_of_jobs_vanish_from_the_list_and_stay_in_the_history(gateway):
     run_id = launch(gateway)
     (wish,) = wished(gateway)
     for name in ("n0", "n1"):
-        join(gateway.store, name, jobs.pool_of(wish.fence))
+        join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
     turn(gateway)
-    assert [node.name for node in queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
-    assert [node.name for node in queries.nodes(gateway.store, 200.0)] == ["login"]
-    (attempt,) = queries.attempts(gateway.store, run_id)
+    assert [node.name for node in run_queries.nodes(gateway.store, 100.0)] == ["login", "n0", "n1"]
+    assert [node.name for node in run_queries.nodes(gateway.store, 200.0)] == ["login"]
+    (attempt,) = run_queries.attempts(gateway.store, run_id)
     assert [part.node for part in attempt.parts] == ["n0", "n1"]
 
 
@@ -124,10 +130,10 @@ def test_what_the_workers_have_not_told_the_jobs_end_tells(gateway):
     run_id = launch(gateway, max_restarts=1)
     (wish,) = wished(gateway)
     for name in ("n0", "n1"):
-        join(gateway.store, name, jobs.pool_of(wish.fence))
+        join(gateway.store, name, slurm_jobs.pool_of(wish.fence))
     turn(gateway)
     told(gateway, "TIMEOUT", "TimeLimit", time_limit="1:00:00")
-    first, second = queries.attempts(gateway.store, run_id)
+    first, second = run_queries.attempts(gateway.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "time limit")
     assert "of 1:00:00" in first.message and "esume it" in first.next_step
     assert second.state == State.QUEUED, "its own policy opens the next attempt"
@@ -136,7 +142,7 @@ def test_what_the_workers_have_not_told_the_jobs_end_tells(gateway):
 def test_an_end_that_the_workers_told_stands(gateway):
     run_id = launch(gateway, nodes=1)
     (wish,) = wished(gateway)
-    worker = Cluster(gateway.store, join(gateway.store, "n0", jobs.pool_of(wish.fence)))
+    worker = Cluster(gateway.store, join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence)))
     turn(gateway)
     worker.report(wish.fence, "running")
     worker.report(wish.fence, "succeeded")
@@ -149,7 +155,7 @@ def test_an_end_that_the_workers_told_stands(gateway):
 def test_a_run_stopped_while_it_waits_has_its_job_ended(gateway):
     run_id = launch(gateway)
     told(gateway, "PENDING", "Resources")
-    requests.request_stop(gateway.store, run_id, 101.0)
+    run_requests.request_stop(gateway.store, run_id, 101.0)
     assert view(gateway, run_id).state == State.STOPPED
     assert [wish.action for wish in wished(gateway)] == ["stop"]
     told(gateway, "CANCELLED")
@@ -159,9 +165,9 @@ def test_a_run_stopped_while_it_waits_has_its_job_ended(gateway):
 def test_a_stopped_run_whose_job_is_ended_was_stopped(gateway):
     run_id = launch(gateway, nodes=1)
     (wish,) = wished(gateway)
-    join(gateway.store, "n0", jobs.pool_of(wish.fence))
+    join(gateway.store, "n0", slurm_jobs.pool_of(wish.fence))
     turn(gateway)
-    requests.request_stop(gateway.store, run_id, 101.0)
+    run_requests.request_stop(gateway.store, run_id, 101.0)
     told(gateway, "CANCELLED")
     assert (view(gateway, run_id).state, view(gateway, run_id).reason) == (State.STOPPED, None)
 
@@ -169,17 +175,22 @@ def test_a_stopped_run_whose_job_is_ended_was_stopped(gateway):
 def test_another_gateways_word_on_a_job_does_not_count(gateway):
     launch(gateway)
     (wish,) = wished(gateway)
-    other = join(gateway.store, "other", jobs.GATEWAY, slots=0)
+    other = join(gateway.store, "other", slurm_jobs.GATEWAY, slots=0)
     with pytest.raises(Superseded):
-        jobs.reported(gateway.store, other, wish.fence, JobReport(state="CANCELLED"), 100.0)
+        slurm_jobs.reported(gateway.store, other, wish.fence, JobReport(state="CANCELLED"), 100.0)
 
 
 def test_labels_choose_among_clusters(store):
-    named = {name: join(store, name, jobs.GATEWAY, slots=0, labels={"cluster": name}) for name in ("a", "b")}
+    named = {
+        name: join(store, name, slurm_jobs.GATEWAY, slots=0, labels={"cluster": name}) for name in ("a", "b")
+    }
     first = Cluster(store, named["a"])
     launch(first, labels={"cluster": "b"})
     nodes.node_seen(store, named["b"], 100.0)
-    jobs.give_out(store, 100.0, 15)
-    assert len(jobs.wishes(store, named["b"], str)) == 1 and jobs.wishes(store, named["a"], str) == []
-    with pytest.raises(requests.Refused, match="no gateway to Slurm has these labels; known: a and b"):
+    slurm_jobs.give_out(store, 100.0, 15)
+    assert (
+        len(slurm_jobs.wishes(store, named["b"], str)) == 1
+        and slurm_jobs.wishes(store, named["a"], str) == []
+    )
+    with pytest.raises(InvalidRequest, match="no gateway to Slurm has these labels; known: a and b"):
         launch(first, labels={"cluster": "c"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from db import join_tokens
-from db.join_tokens import Admitted, TurnedAway
-from db.requests import Refused
+from db.requests import join_tokens
+from db.requests.join_tokens import Admitted, TurnedAway
+from domain.errors import InvalidRequest
 
 
 def test_a_token_admits_until_it_expires_and_says_so_afterwards(store):
@@ -57,5 +57,5 @@ def test_the_store_keeps_no_secret(store):
     ("ttl_s", "name"), [(59, ""), (1e9, ""), (float("nan"), ""), (60, "a\nb"), (60, "x" * 201)]
 )
 def test_what_cannot_be_is_refused_in_a_sentence(sqlite_store, ttl_s, name):
-    with pytest.raises(Refused, match=r"\.$"):
+    with pytest.raises(InvalidRequest, match=r"\.$"):
         join_tokens.make(sqlite_store, ttl_s, name, 1000.0)

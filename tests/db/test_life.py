@@ -6,16 +6,18 @@ import math
 
 import pytest
 
-from db import checkpoints, nodes, progress, queries, requests
-from db.progress import NotYours, Superseded
-from db.requests import NoSuchRun, Refused, WrongState
-from db.spec import RunSpec
-from db.states import CheckpointOffer, State
+from db.queries import run_queries
+from db.records.exceptions import NoSuchRun, NotOwner, Superseded, WrongState
+from db.reports import checkpoints, nodes, progress
+from db.requests import run_requests
+from domain.errors import InvalidRequest
+from domain.messages import CheckpointOffer, State
+from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
 
 
 def view(cluster, run_id):
-    return queries.run(cluster.store, run_id, cluster.now)
+    return run_queries.run(cluster.store, run_id, cluster.now)
 
 
 def offer(path="work/step_10.pt", step=10, sha="a" * 64) -> CheckpointOffer:
@@ -29,7 +31,7 @@ def store_checkpoint(cluster, fence, **more) -> int:
 
 
 def test_a_run_goes_from_queued_to_succeeded(cluster):
-    run_id = requests.submit(cluster.store, RunSpec(target="image_classifier", gpus_per_node=2), 100.0)
+    run_id = run_requests.submit(cluster.store, RunSpec(target="image_classifier", gpus_per_node=2), 100.0)
     assert view(cluster, run_id).state == State.QUEUED
     cluster.place()
     assert view(cluster, run_id).state == State.STARTING
@@ -44,7 +46,7 @@ def test_a_run_goes_from_queued_to_succeeded(cluster):
 
 
 def test_the_number_of_processes_defaults_to_the_free_slots(cluster):
-    run_id = requests.submit(cluster.store, RunSpec(target="image_classifier", batch_size=8), 100.0)
+    run_id = run_requests.submit(cluster.store, RunSpec(target="image_classifier", batch_size=8), 100.0)
     assert view(cluster, run_id).spec.gpus_per_node == 2
     assert view(cluster, run_id).global_batch_size == 16
 
@@ -54,16 +56,18 @@ def test_a_second_run_waits_and_is_told_for_what(cluster):
     second = cluster.launch(gpus_per_node=1)
     waiting = view(cluster, second)
     assert waiting.state == State.QUEUED
-    first = next(run.id for run in queries.runs(cluster.store, cluster.now) if run.id != second)
+    first = next(run.id for run in run_queries.runs(cluster.store, cluster.now) if run.id != second)
     assert waiting.waiting_for == f"needs 1 slot, none is free; {first} on gpu-1 does not say when it ends"
     assert waiting.expected_start_at is None
 
 
 def test_more_than_the_known_nodes_offer_is_refused(cluster):
-    with pytest.raises(Refused, match="needs 4 nodes with 2 slots each, but 1 node is registered") as refused:
+    with pytest.raises(
+        InvalidRequest, match="needs 4 nodes with 2 slots each, but 1 node is registered"
+    ) as refused:
         cluster.launch(nodes=4, gpus_per_node=2)
     assert refused.value.field == "nodes"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         cluster.launch(gpus_per_node=8)
     assert refused.value.field == "gpus_per_node"
     assert cluster.launch(gpus_per_node=8, wait_for_nodes=True)
@@ -73,8 +77,8 @@ def test_stop_is_a_wish_until_the_worker_reports_the_end(cluster):
     run_id = cluster.launch()
     (wish,) = cluster.wished()
     cluster.report(wish.fence, "running")
-    requests.request_stop(cluster.store, run_id, 101.0)
-    requests.request_stop(cluster.store, run_id, 105.0)
+    run_requests.request_stop(cluster.store, run_id, 101.0)
+    run_requests.request_stop(cluster.store, run_id, 105.0)
     assert view(cluster, run_id).state == State.RUNNING
     assert view(cluster, run_id).stop_requested_at == 101.0
     assert cluster.wished()[0].action == "stop"
@@ -86,7 +90,7 @@ def test_stop_is_a_wish_until_the_worker_reports_the_end(cluster):
 def test_a_queued_run_stops_at_once(cluster):
     cluster.launch(gpus_per_node=2)
     second = cluster.launch(gpus_per_node=2)
-    requests.request_stop(cluster.store, second, 101.0)
+    run_requests.request_stop(cluster.store, second, 101.0)
     assert view(cluster, second).state == State.STOPPED
 
 
@@ -106,7 +110,7 @@ def test_another_nodes_part_cannot_be_reported(cluster):
     cluster.launch()
     other = nodes.register_node(cluster.store, facts("other"), None, 100.0)
     fence = cluster.wished()[0].fence
-    with pytest.raises(NotYours):
+    with pytest.raises(NotOwner):
         progress.file_for_append(cluster.store, other.node_id, fence, 0, "logs/rank0.out", 0)
 
 
@@ -119,7 +123,7 @@ def test_points_are_stored_once_whatever_is_repeated(cluster):
     assert (again.stored, again.offset) == (False, 50)
     assert not cluster.points(fence, 80, 90, first).stored
     assert cluster.points(fence, 50, 80, {"train/loss": [(3, math.inf, 12.0)]}).stored
-    curve = queries.series(cluster.store, run_id)["train/loss"]
+    curve = run_queries.series(cluster.store, run_id)["train/loss"]
     assert [p[0] for p in curve.points] == [1, 2, 3]
     assert math.isnan(curve.points[1][1])
     assert curve.not_finite_since == 3  # NaN before, infinite since
@@ -133,18 +137,18 @@ def test_a_resumed_run_shows_the_new_attempts_points_from_its_first_step_on(clus
     cluster.points(fence, 0, 9, {"train/loss": [(s, 1.0, float(s)) for s in range(1, 8)]})
     checkpoint = store_checkpoint(cluster, fence, step=5)
     cluster.report(fence, "failed", message="killed")
-    assert requests.resume(cluster.store, run_id, 200.0) == 2
+    assert run_requests.resume(cluster.store, run_id, 200.0) == 2
     cluster.place()
     (wish,) = cluster.wished()
     assert wish.resume_from.checkpoint_id == checkpoint
     assert wish.fence > fence
     cluster.points(wish.fence, 0, 9, {"train/loss": [(6, 2.0, 106.0), (7, 2.0, 107.0)]})
-    curve = queries.series(cluster.store, run_id)["train/loss"]
+    curve = run_queries.series(cluster.store, run_id)["train/loss"]
     assert [(p[0], p[1]) for p in curve.points] == [(s, 1.0) for s in range(1, 6)] + [(6, 2.0), (7, 2.0)]
-    whole = queries.series(cluster.store, run_id, whole=True)["train/loss"]
+    whole = run_queries.series(cluster.store, run_id, whole=True)["train/loss"]
     assert len(whole.points) == 9
     assert [s.attempt for s in whole.segments] == [1, 2]
-    alone = queries.series(cluster.store, run_id, attempt=2)["train/loss"]
+    alone = run_queries.series(cluster.store, run_id, attempt=2)["train/loss"]
     assert [p[0] for p in alone.points] == [6, 7]
 
 
@@ -154,7 +158,7 @@ def test_a_new_attempt_has_figures_of_its_own_from_the_first_moment(cluster):
     cluster.points(fence, 0, 9, {"train/loss": [(7, math.nan, 7.0)], "train/total_steps": [(1, 20.0, 1.0)]})
     cluster.points(fence, 0, 5, {"samples_per_s": [(7, 99.0, 1.0)]}, source="probe")
     cluster.report(fence, "failed", message="killed")
-    requests.resume(cluster.store, run_id, 200.0)
+    run_requests.resume(cluster.store, run_id, 200.0)
     found = view(cluster, run_id)
     assert (found.attempt, found.state, found.message) == (2, "queued", None)
     assert (found.step, found.last_loss, found.throughput, found.loss_not_finite_since) == (None,) * 4
@@ -168,7 +172,7 @@ def test_resume_takes_the_latest_complete_checkpoint(cluster):
     latest = store_checkpoint(cluster, fence, path="work/step_30.pt", step=30, sha="c" * 64)
     checkpoints.offered(cluster.store, cluster.node_id, fence, 0, offer("work/step_40.pt", 40, "d" * 64), 1.0)
     cluster.report(fence, "stopped")
-    requests.resume(cluster.store, run_id, 200.0)
+    run_requests.resume(cluster.store, run_id, 200.0)
     cluster.place()
     assert cluster.wished()[0].resume_from.checkpoint_id == latest
 
@@ -179,29 +183,29 @@ def test_a_new_run_may_start_from_another_runs_checkpoint(cluster):
     cluster.report(cluster.wished()[0].fence, "succeeded")
     cluster.launch(resume=f"{run_id}:step_10.pt")
     assert cluster.wished()[0].resume_from.name == "work/step_10.pt"
-    with pytest.raises(Refused, match=r"no complete checkpoint 'step_99\.pt'"):
+    with pytest.raises(InvalidRequest, match=r"no complete checkpoint 'step_99\.pt'"):
         cluster.launch(resume=f"{run_id}:step_99.pt")
-    with pytest.raises(Refused, match="there is no run 'zzz'"):
+    with pytest.raises(InvalidRequest, match="there is no run 'zzz'"):
         cluster.launch(resume="zzz")
 
 
 def test_only_an_ended_run_is_resumed_or_deleted(cluster):
     run_id = cluster.launch()
     with pytest.raises(WrongState):
-        requests.resume(cluster.store, run_id, 1.0)
+        run_requests.resume(cluster.store, run_id, 1.0)
     with pytest.raises(WrongState):
-        requests.delete(cluster.store, run_id, cluster.now)
+        run_requests.delete(cluster.store, run_id, cluster.now)
     cluster.report(cluster.wished()[0].fence, "succeeded")
-    requests.delete(cluster.store, run_id, cluster.now)
+    run_requests.delete(cluster.store, run_id, cluster.now)
     with pytest.raises(NoSuchRun):
-        requests.resume(cluster.store, run_id, 1.0)
+        run_requests.resume(cluster.store, run_id, 1.0)
 
 
 def test_a_fence_is_never_given_twice_even_after_a_delete(cluster):
     first = cluster.launch()
     fence = cluster.wished()[0].fence
     cluster.report(fence, "succeeded")
-    requests.delete(cluster.store, first, cluster.now)
+    run_requests.delete(cluster.store, first, cluster.now)
     cluster.launch()
     assert cluster.wished()[0].fence > fence
 
@@ -234,7 +238,7 @@ def test_the_others_are_told_of_another_port_and_the_history_says_why(store):
     assert second.wished()[0].master_port == 4568
     second.report(fence, "starting", 1, master_addr="10.0.0.2", master_port=1)  # not for it to say
     assert second.wished()[0].master_port == 4568
-    told = [entry.text for entry in queries.history(store, run_id) if "port" in entry.text]
+    told = [entry.text for entry in run_queries.history(store, run_id) if "port" in entry.text]
     assert told == ["port 4567 was taken by another program: meeting at port 4568"]
 
 
@@ -259,7 +263,7 @@ def test_the_run_list_searches_plain_text(cluster):
     cluster.launch(name="other")
 
     def find(text):
-        return [r.id for r in queries.runs(cluster.store, 1.0, text=text)]
+        return [r.id for r in run_queries.runs(cluster.store, 1.0, text=text)]
 
     assert find("100%_") == [run_id]
     assert find("%") == [run_id]
@@ -273,8 +277,8 @@ def test_a_silent_node_is_lost_contact_and_not_a_state(cluster):
     cluster.now += 15
     assert view(cluster, run_id).lost_contact
     assert view(cluster, run_id).state == State.RUNNING
-    assert queries.nodes(cluster.store, cluster.now)[0].state == "no contact"
-    assert queries.nodes(cluster.store, cluster.now + 30)[0].state == "lost"
+    assert run_queries.nodes(cluster.store, cluster.now)[0].state == "no contact"
+    assert run_queries.nodes(cluster.store, cluster.now + 30)[0].state == "lost"
 
 
 def test_progress_throughput_and_time_left_follow_from_the_series(cluster):
@@ -309,7 +313,7 @@ def test_checkpoints_carry_the_loss_of_their_step_and_the_best_is_marked(cluster
     cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0), (20, 0.7, 0.0)]})
     store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
     store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
-    by_name = {c.name: c for c in queries.checkpoints(cluster.store, run_id)}
+    by_name = {c.name: c for c in run_queries.checkpoints(cluster.store, run_id)}
     assert (by_name["a"].loss, by_name["a"].best, by_name["a"].latest) == (0.5, True, False)
     assert (by_name["b"].loss, by_name["b"].best, by_name["b"].latest) == (0.7, False, True)
 
@@ -320,7 +324,7 @@ def test_without_a_validation_loss_no_checkpoint_is_the_best(cluster):
     cluster.points(fence, 0, 5, {"train/loss": [(10, 0.5, 0.0), (20, 0.7, 0.0)]})
     store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
     store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
-    assert [(c.loss, c.best) for c in queries.checkpoints(cluster.store, run_id)] == [
+    assert [(c.loss, c.best) for c in run_queries.checkpoints(cluster.store, run_id)] == [
         (0.7, False),
         (0.5, False),
     ]
@@ -331,8 +335,8 @@ def test_a_checkpoint_is_offered_once_and_completed_once(cluster):
     fence = cluster.wished()[0].fence
     first, second = store_checkpoint(cluster, fence), store_checkpoint(cluster, fence)
     assert first == second
-    assert len(queries.checkpoints(cluster.store, run_id)) == 1
-    assert sum("stored" in line.text for line in queries.history(cluster.store, run_id)) == 1
+    assert len(run_queries.checkpoints(cluster.store, run_id)) == 1
+    assert sum("stored" in line.text for line in run_queries.history(cluster.store, run_id)) == 1
 
 
 def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypatch):
@@ -340,8 +344,8 @@ def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypa
     run_id = cluster.launch()
     fence = cluster.wished()[0].fence
     cluster.points(fence, 0, 5, {f"m{i}": [(0, 1.0, 0.0)] for i in range(9)})
-    assert len(queries.series_names(cluster.store, run_id)) == 5
-    assert any("more than 5 series" in line.text for line in queries.history(cluster.store, run_id))
+    assert len(run_queries.series_names(cluster.store, run_id)) == 5
+    assert any("more than 5 series" in line.text for line in run_queries.history(cluster.store, run_id))
 
 
 def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
@@ -352,7 +356,7 @@ def test_a_validation_loss_is_never_compared_with_a_training_loss(cluster):
     )
     store_checkpoint(cluster, fence, path="a", step=10, sha="b" * 64)
     store_checkpoint(cluster, fence, path="b", step=20, sha="c" * 64)
-    by_name = {c.name: c for c in queries.checkpoints(cluster.store, run_id)}
+    by_name = {c.name: c for c in run_queries.checkpoints(cluster.store, run_id)}
     assert (by_name["a"].loss_name, by_name["a"].best) == ("val/loss", True)
     assert (by_name["b"].loss_name, by_name["b"].best) == ("train/loss", False)
 
@@ -364,9 +368,9 @@ def test_a_checkpoint_the_script_overwrote_is_listed_once_in_its_last_version(cl
     second = checkpoints.offered(
         cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", None, "c" * 64), cluster.now
     )
-    assert {c.id for c in queries.checkpoints(cluster.store, run_id)} == {first, second.id}
+    assert {c.id for c in run_queries.checkpoints(cluster.store, run_id)} == {first, second.id}
     assert checkpoints.completed(cluster.store, second.id, cluster.now) == [first]
-    assert [c.id for c in queries.checkpoints(cluster.store, run_id)] == [second.id]
+    assert [c.id for c in run_queries.checkpoints(cluster.store, run_id)] == [second.id]
 
 
 def test_a_checkpoint_an_attempt_started_from_stays(cluster):
@@ -374,12 +378,12 @@ def test_a_checkpoint_an_attempt_started_from_stays(cluster):
     fence = cluster.wished()[0].fence
     first = store_checkpoint(cluster, fence, path="work/best.pt", sha="b" * 64)
     cluster.report(fence, "stopped")
-    requests.resume(cluster.store, run_id, 200.0)
+    run_requests.resume(cluster.store, run_id, 200.0)
     late = checkpoints.offered(
         cluster.store, cluster.node_id, fence, 0, offer("work/best.pt", 11, "c" * 64), cluster.now
     )
     assert checkpoints.completed(cluster.store, late.id, cluster.now) == []
-    assert first in {c.id for c in queries.checkpoints(cluster.store, run_id)}
+    assert first in {c.id for c in run_queries.checkpoints(cluster.store, run_id)}
 
 
 def test_a_script_that_only_prints_has_figures_too_until_it_logs(cluster):

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import findings, nodes, progress, queries, requests
-from db.lost import LostNodes, Share, Situation, verdict
-from db.progress import Superseded
-from db.states import Finding, PointBatch, State
+from db.lifecycle.node_failure import LostNodes, Share, Situation, verdict
+from db.queries import run_queries
+from db.records.exceptions import Superseded
+from db.reports import findings, nodes, progress
+from db.requests import run_requests
+from domain.messages import Finding, PointBatch, State
 from tests.db.cluster import Cluster, facts
 from tests.db.test_life import store_checkpoint
 
@@ -36,7 +38,7 @@ class Three:
         return run_id, self.fence(run_id)
 
     def fence(self, run_id: str) -> int:
-        return queries.attempts(self.store, run_id)[-1].fence
+        return run_queries.attempts(self.store, run_id)[-1].fence
 
     def report(self, state: str, names: str = "abc", **more) -> None:
         for name in names:
@@ -68,13 +70,13 @@ class Three:
             progress.points_arrived(self.store, node.node_id, wish.fence, wish.node_rank, batch)
 
     def run(self, run_id: str):
-        return queries.run(self.store, run_id, self.now)
+        return run_queries.run(self.store, run_id, self.now)
 
     def actions(self, name: str) -> list[str]:
         return [wish.action for wish in self.nodes[name].wished()]
 
     def history(self, run_id: str) -> list[str]:
-        return [line.text for line in queries.history(self.store, run_id)]
+        return [line.text for line in run_queries.history(self.store, run_id)]
 
 
 @pytest.fixture
@@ -165,19 +167,19 @@ def test_when_nobody_can_be_heard_nothing_is_judged(three, silent):
 
 def test_a_run_on_one_node_goes_on_elsewhere_if_it_says_so(three):
     run_id, _ = three.launch(nodes=1, on_nodes=[], on_lost_node="end", max_restarts=1)
-    where = queries.attempts(three.store, run_id)[0].parts[0].node
+    where = run_queries.attempts(three.store, run_id)[0].parts[0].node
     three.silent.add(where)
     assert three.pass_s(32) == [run_id, run_id]
-    first, second = queries.attempts(three.store, run_id)
+    first, second = run_queries.attempts(three.store, run_id)
     assert (first.state, second.state) == (State.FAILED, State.QUEUED)
     next(node for name, node in three.nodes.items() if name != where).place()
-    assert queries.attempts(three.store, run_id)[1].parts[0].node != where
+    assert run_queries.attempts(three.store, run_id)[1].parts[0].node != where
 
 
 def lose_b_and_restart(three, **spec) -> tuple[str, int]:
     """The run's second attempt is placed on a and c."""
     run_id, fence = three.launch(on_lost_node="end", max_restarts=1, on_nodes=["a", "b", "c"], **spec)
-    used = {part.node for part in queries.attempts(three.store, run_id)[0].parts}
+    used = {part.node for part in run_queries.attempts(three.store, run_id)[0].parts}
     assert used == {"a", "b"}
     three.silent.add("b")
     three.pass_s(30, stepping="a")
@@ -200,14 +202,14 @@ def test_it_starts_again_on_the_nodes_there_are(three):
         three.history(run_id)
     )
     assert any(text.endswith("; from step 10 of work/step_10.pt") for text in three.history(run_id))
-    second = queries.attempts(three.store, run_id)[1]
+    second = run_queries.attempts(three.store, run_id)[1]
     assert {part.node for part in second.parts} == {"a", "c"}
     assert second.resumed_from == "work/step_10.pt"
 
 
 def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the_proof(three):
     run_id, fence = lose_b_and_restart(three)
-    assert {part.node for part in queries.attempts(three.store, run_id)[1].parts} == {"a", "c"}
+    assert {part.node for part in run_queries.attempts(three.store, run_id)[1].parts} == {"a", "c"}
     three.silent.clear()
     three.pass_s(1)
     b = three.nodes["b"]
@@ -222,7 +224,7 @@ def test_a_node_that_comes_back_late_is_told_to_end_and_its_devices_wait_for_the
         b.report(fence, "failed", 1, reason="script error", message="rank 1 lost the others") == State.FAILED
     )
     assert b.wished() == []
-    first, second = queries.attempts(three.store, run_id)
+    first, second = run_queries.attempts(three.store, run_id)
     assert (first.state, first.reason) == (State.FAILED, "node lost") and second.state == State.STARTING
     assert "b is back: no process of this attempt is left there" in three.history(run_id)[-1]
     b.place()
@@ -248,7 +250,7 @@ def test_a_stop_ends_with_a_sentence_on_who_could_not_be_asked(three):
     run_id, _ = three.launch(max_restarts=5)
     three.silent.add("b")
     three.pass_s(5)
-    requests.request_stop(three.store, run_id, three.now)
+    run_requests.request_stop(three.store, run_id, three.now)
     assert three.run(run_id).waiting_for == "waits for a and b"
     assert three.run(run_id).kill_at == three.now + 30
     three.report("stopped", "a", message="Stopped.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.masking import (
+from domain.masking import (
     MASK,
     NothingBehind,
     is_secret_argument,
@@ -15,7 +15,7 @@ from db.masking import (
     masked_variable,
     unmasked_spec,
 )
-from db.spec import RunSpec, SlurmOptions
+from domain.spec import RunSpec, SlurmOptions
 
 SECRET_VARIABLES = (
     "HF_TOKEN HUGGING_FACE_HUB_TOKEN HFTOKEN AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN WANDB_API_KEY "

@@ -11,9 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
-from db import queries
 from db.engine import Store, StoreUnusable
 from db.models import Base
+from db.queries import desired_state, run_queries
 
 VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
 HASHES = {
@@ -55,9 +55,9 @@ def test_a_store_of_any_earlier_version_opens_whole(steps: list[str], tmp_path: 
     try:
         with store._writer.connect() as connection:
             assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
-        (wished,) = queries.assignments(store, "n1")
+        (wished,) = desired_state.assignments(store, "n1")
         assert (wished.run_id, wished.may_start) == ("abcdefghij", True)
-        assert queries.run(store, "abcdefghij", 3.0) is not None
+        assert run_queries.run(store, "abcdefghij", 3.0) is not None
     finally:
         store.close()
     (copy,) = (tmp_path / "backups").glob("*.db")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from db.nodes import (
+from db.queries.run_queries import attempts, nodes
+from db.records.exceptions import NoSuchNode, WrongState
+from db.records.node_tokens import TurnedAway
+from db.reports.nodes import (
     Claim,
     IdentityEnded,
     NameTaken,
     Registration,
-    TurnedAway,
     node_of_token,
     nodes_of_runs,
     register_node,
     remove_node,
 )
-from db.queries import attempts, nodes
-from db.requests import NoSuchNode, WrongState
 from tests.db.cluster import facts
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from db.placement import place
-from db.placement_words import about, listed
+from domain.scheduling.placement import place
+from domain.scheduling.placement_words import about
+from domain.text.lists import listed
 from tests.db.clusters import host, want
 
 HOUR_S = 3600.0

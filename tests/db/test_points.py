@@ -7,9 +7,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import points
+from db.metrics import points
+from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, thin_out, unpack
 from db.models import Chunk
-from db.points import BUCKET_POINTS, CHUNK_POINTS, pack, thin_out, unpack
 
 values = st.floats(allow_nan=True, allow_infinity=True)
 point_lists = st.lists(st.tuples(st.integers(0, 2**62), values, st.floats(0, 2e9)), max_size=40)

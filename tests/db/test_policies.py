@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from db import queries, requests
-from db.policies import HANGS_IN_A_ROW, Failure, Leave, Restart, what_follows
-from db.spec import RunSpec
-from db.states import Reason, State
+from db.queries import run_queries
+from db.requests import run_requests
+from domain.messages import Reason, State
+from domain.recovery.restart_policy import HANGS_IN_A_ROW, Failure, Leave, Restart, what_follows
+from domain.spec import RunSpec
 from tests.db.test_life import store_checkpoint
 
 ERROR = {"exception": "ValueError: bad labels", "file": "train.py", "line": 41}
@@ -29,12 +30,12 @@ def hang(cluster) -> int:
 
 
 def state(cluster, run_id: str) -> tuple[int, State]:
-    view = queries.run(cluster.store, run_id, cluster.now)
+    view = run_queries.run(cluster.store, run_id, cluster.now)
     return view.attempt, view.state
 
 
 def history(cluster, run_id: str) -> list[str]:
-    return [line.text for line in queries.history(cluster.store, run_id)]
+    return [line.text for line in run_queries.history(cluster.store, run_id)]
 
 
 def test_a_hung_run_goes_on_in_the_next_attempt_when_it_says_so(cluster):
@@ -90,7 +91,7 @@ def test_a_person_who_resumes_it_gives_it_all_its_restarts_again(cluster):
         fail(cluster, steps=5)
         cluster.place()
     assert state(cluster, run_id) == (2, State.FAILED)
-    requests.resume(cluster.store, run_id, cluster.now)
+    run_requests.resume(cluster.store, run_id, cluster.now)
     cluster.place()
     fail(cluster, steps=5)
     assert state(cluster, run_id) == (4, State.QUEUED)
@@ -100,7 +101,7 @@ def test_a_persons_stop_wins(cluster):
     run_id = cluster.launch(max_restarts=3)
     (wish,) = cluster.wished()
     cluster.report(wish.fence, "running")
-    requests.request_stop(cluster.store, run_id, cluster.now)
+    run_requests.request_stop(cluster.store, run_id, cluster.now)
     cluster.report(wish.fence, "failed", reason=Reason.SCRIPT_ERROR)
     assert state(cluster, run_id) == (1, State.FAILED)
 
@@ -109,7 +110,7 @@ def test_a_stop_ends_a_restart_that_waits(cluster):
     run_id = cluster.launch(max_restarts=3)
     fail(cluster)
     assert state(cluster, run_id) == (2, State.QUEUED)
-    requests.request_stop(cluster.store, run_id, cluster.now)
+    run_requests.request_stop(cluster.store, run_id, cluster.now)
     assert state(cluster, run_id) == (2, State.STOPPED)
 
 
@@ -117,7 +118,7 @@ def test_after_a_failure_without_a_step_it_waits_before_it_starts_again(cluster)
     run_id = cluster.launch(max_restarts=3)
     fail(cluster)
     assert cluster.place() == [] and state(cluster, run_id) == (2, State.QUEUED)
-    waiting = queries.run(cluster.store, run_id, cluster.now)
+    waiting = run_queries.run(cluster.store, run_id, cluster.now)
     assert waiting.waiting_for == "waits 5 s before it starts again"
     assert waiting.expected_start_at == cluster.now + 5
     cluster.now += 5

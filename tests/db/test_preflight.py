@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.pairs import pairs, rounds
-from db.preflight import RESERVE_BYTES, Asked, Link, judge, judge_links, rate, red, sentence, unanswered
-from db.states import NodeCheck, Reached
+from domain.messages import NodeCheck, Reached
+from domain.preflight.judgement import (
+    RESERVE_BYTES,
+    Asked,
+    Link,
+    judge,
+    judge_links,
+    rate,
+    red,
+    sentence,
+    unanswered,
+)
+from domain.preflight.pairs import pairs, rounds
 
 PYTHON = {
     "path": "/usr/bin/python",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from db import queries
-from db.progress import Superseded
-from db.ranks import ranks, request_stacks, stacks, stacks_reported
-from db.requests import NoSuchRun, WrongState
-from db.states import StackFrame, Stacks
+from db.queries import run_queries
+from db.records.exceptions import NoSuchRun, Superseded, WrongState
+from db.reports.ranks import ranks, request_stacks, stacks, stacks_reported
+from domain.messages import StackFrame, Stacks
 
 
 @pytest.fixture
@@ -78,4 +77,4 @@ def test_only_ranks_that_exist_can_be_asked(running):
         request_stacks(cluster.store, "nobody", 111.0)
     with pytest.raises(Superseded):
         stacks_reported(cluster.store, cluster.node_id, 99, 0, Stacks(requested_at=1.0, at=1.0, ranks={}))
-    assert queries.run(cluster.store, run_id, cluster.now).state == "succeeded"
+    assert run_queries.run(cluster.store, run_id, cluster.now).state == "succeeded"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.resizing import changes, effective, sentence
-from db.spec import RunSpec
+from domain.scheduling.resizing import changes, effective, sentence
+from domain.spec import RunSpec
 
 
 def spec(**given) -> RunSpec:

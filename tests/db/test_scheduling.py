@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from db import nodes, queries, requests, scheduling
-from db.requests import NoSuchNode
-from db.states import NodeLoad, State
+from db.queries import run_queries
+from db.records.exceptions import NoSuchNode
+from db.reports import nodes
+from db.requests import run_requests
+from db.scheduling import queue_placement
+from domain.errors import InvalidRequest
+from domain.messages import NodeLoad, State
 from tests.db.cluster import Cluster, facts
 
 
@@ -21,13 +25,13 @@ def two(store) -> tuple[Cluster, Cluster]:
 
 
 def view(cluster, run_id):
-    found = queries.run(cluster.store, run_id, cluster.now)
+    found = run_queries.run(cluster.store, run_id, cluster.now)
     assert found is not None
     return found
 
 
 def nodes_of(cluster, run_id):
-    return [part.node for part in queries.attempts(cluster.store, run_id)[-1].parts]
+    return [part.node for part in run_queries.attempts(cluster.store, run_id)[-1].parts]
 
 
 def train(cluster, fence, steps=100, of=300):
@@ -53,7 +57,7 @@ def test_a_run_that_waits_says_for_whom_and_when_it_will_start(cluster):
 def test_a_run_that_is_being_stopped_ends_within_its_grace(cluster):
     first = cluster.launch(gpus_per_node=2, stop_grace_s=20)
     train(cluster, cluster.wished()[0].fence)
-    requests.request_stop(cluster.store, first, 101.0)
+    run_requests.request_stop(cluster.store, first, 101.0)
     assert view(cluster, cluster.launch(gpus_per_node=1)).expected_start_at == 121.0
 
 
@@ -63,7 +67,7 @@ def test_a_resumed_run_is_known_to_take_what_was_left(cluster):
     cluster.report(cluster.wished()[0].fence, "failed", message="killed")
     other = cluster.launch(gpus_per_node=2)
     train(cluster, cluster.wished()[0].fence)
-    requests.resume(cluster.store, first, 100.0)
+    run_requests.resume(cluster.store, first, 100.0)
     last = cluster.launch(gpus_per_node=2)
     assert view(cluster, first).expected_start_at == 300.0
     assert view(cluster, last).expected_start_at == 600.0
@@ -83,7 +87,7 @@ def test_labels_and_names_choose_the_node(two):
     first, _ = two
     assert nodes_of(first, first.launch(gpus_per_node=1, labels={"rack": "b"})) == ["b"]
     assert nodes_of(first, first.launch(gpus_per_node=1, on_nodes=["a"])) == ["a"]
-    with pytest.raises(requests.Refused, match="labelled rack=c"):
+    with pytest.raises(InvalidRequest, match="labelled rack=c"):
         first.launch(gpus_per_node=1, labels={"rack": "c"})
     assert view(first, first.launch(gpus_per_node=1, on_nodes=["c"], wait_for_nodes=True)).waiting_for == (
         "needs 1 slot on c; no such node has joined"
@@ -93,8 +97,8 @@ def test_labels_and_names_choose_the_node(two):
 def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
     first, second = two
     running = first.launch(gpus_per_node=1, on_nodes=["a"])
-    requests.drain(first.store, "a", 101.0)
-    by_name = {node.name: node for node in queries.nodes(first.store, 101.0)}
+    run_requests.drain(first.store, "a", 101.0)
+    by_name = {node.name: node for node in run_queries.nodes(first.store, 101.0)}
     assert (by_name["a"].draining, by_name["a"].free, by_name["b"].free) == (True, 0, 2)
     assert nodes_of(first, first.launch(gpus_per_node=2)) == ["b"]
     waiting = first.launch(gpus_per_node=1, on_nodes=["a"])
@@ -102,17 +106,17 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
     assert view(first, running).state == State.STARTING
     nodes.register_node(first.store, facts("a", labels={"rack": "a"}), first.node_id, 102.0)
     assert first.place() == []
-    assert requests.undrain(first.store, second.node_id) == second.node_id
-    assert requests.undrain(first.store, "a") == first.node_id
+    assert run_requests.undrain(first.store, second.node_id) == second.node_id
+    assert run_requests.undrain(first.store, "a") == first.node_id
     assert first.place() == [waiting]
     with pytest.raises(NoSuchNode, match="no node 'x'"):
-        requests.drain(first.store, "x", 1.0)
+        run_requests.drain(first.store, "x", 1.0)
 
 
 def test_what_others_compute_on_is_not_given_out(cluster):
     load = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": False}])
     nodes.node_seen(cluster.store, cluster.node_id, cluster.now, load)
-    assert queries.nodes(cluster.store, cluster.now)[0].free == 1
+    assert run_queries.nodes(cluster.store, cluster.now)[0].free == 1
     assert view(cluster, cluster.launch()).spec.gpus_per_node == 1
     assert cluster.wished()[0].devices == ["cpu:1"]
     waiting = cluster.launch(gpus_per_node=2)
@@ -121,36 +125,36 @@ def test_what_others_compute_on_is_not_given_out(cluster):
     )
     busy = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": True}])
     nodes.node_seen(cluster.store, cluster.node_id, cluster.now, busy)
-    ours = queries.nodes(cluster.store, cluster.now)[0].devices[1]
+    ours = run_queries.nodes(cluster.store, cluster.now)[0].devices[1]
     assert ours.run_id is not None and not ours.foreign  # our run's own processes, not known by their ids
 
 
 def test_a_node_not_heard_of_gets_nothing(two):
     first, _ = two
     nodes.node_seen(first.store, first.node_id, 200.0)
-    run_id = requests.submit(first.store, view_spec(gpus_per_node=2, on_nodes=["b"]), 200.0)
-    scheduling.place_queue(first.store, 200.0, 30.0, 300.0)
+    run_id = run_requests.submit(first.store, view_spec(gpus_per_node=2, on_nodes=["b"]), 200.0)
+    queue_placement.place_queue(first.store, 200.0, 30.0, 300.0)
     assert view(first, run_id).waiting_for == "needs 2 slots on b; no contact with b"
-    scheduling.place_queue(first.store, 200.0, 30.0, 60.0)
+    queue_placement.place_queue(first.store, 200.0, 30.0, 60.0)
     assert view(first, run_id).waiting_for == "needs 2 slots on b; b is lost"
 
 
 def view_spec(**asked):
-    return requests.RunSpec(target="image_classifier", **asked)
+    return run_requests.RunSpec(target="image_classifier", **asked)
 
 
 def test_what_somebody_else_took_meanwhile_is_not_given_out_twice(cluster, monkeypatch):
-    run_id = requests.submit(cluster.store, view_spec(gpus_per_node=2), 100.0)
-    decide = scheduling.place
+    run_id = run_requests.submit(cluster.store, view_spec(gpus_per_node=2), 100.0)
+    decide = queue_placement.place
 
     def place_while_another_does(*given):
         decision = decide(*given)
-        monkeypatch.setattr(scheduling, "place", decide)
-        other = requests.submit(cluster.store, view_spec(gpus_per_node=2, priority=9), 100.0)
+        monkeypatch.setattr(queue_placement, "place", decide)
+        other = run_requests.submit(cluster.store, view_spec(gpus_per_node=2, priority=9), 100.0)
         assert other in cluster.place()
         return decision
 
-    monkeypatch.setattr(scheduling, "place", place_while_another_does)
+    monkeypatch.setattr(queue_placement, "place", place_while_another_does)
     assert cluster.place() == []
     assert view(cluster, run_id).state == State.QUEUED
     assert len(cluster.wished()) == 1

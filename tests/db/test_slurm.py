@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from db import slurm
-from db.states import JobReport, Reason
+from domain import slurm
+from domain.messages import JobReport, Reason
 
 
 def said(state: str = "PENDING", reason: str = "", **more) -> JobReport:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from db import requests, snapshots
+from db.reports import snapshots
+from db.requests import run_requests
 from tests.db.cluster import Cluster
 
 A, B = "a" * 64, "b" * 64
@@ -25,10 +26,10 @@ def test_what_no_run_names_is_forgotten(cluster: Cluster) -> None:
     assert snapshots.forget_unused(cluster.store, besides=[B]) == []
     assert snapshots.forget_unused(cluster.store, besides=[]) == [B]
     for run_id, gone in zip(runs, ([], [A]), strict=True):
-        requests.request_stop(cluster.store, run_id, 101.0)
+        run_requests.request_stop(cluster.store, run_id, 101.0)
         for part in cluster.wished():
             cluster.report(part.fence, "stopped")
-        requests.delete(cluster.store, run_id, cluster.now)
+        run_requests.delete(cluster.store, run_id, cluster.now)
         assert snapshots.forget_unused(cluster.store, besides=[]) == gone
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from db.spec import RunSpec, lr_factor
+from domain.spec import RunSpec, lr_factor
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from db.requests import Refused
-from db.spec import RunSpec
-from db.spec_size import MOST_BYTES, check_size
+from domain.errors import InvalidRequest
+from domain.spec import RunSpec
+from domain.spec_size import MOST_BYTES, check_size
 
 KIB = 1024
 
 
 def refusal(**spec) -> tuple[str | None, str]:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         check_size(RunSpec(target="image_classifier", **spec))
     return refused.value.field, str(refused.value)
 

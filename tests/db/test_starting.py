@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from db import checkpoints, checks, gate, nodes, progress, queries, requests
-from db.lost import LostNodes
-from db.progress import Superseded
-from db.states import CheckAnswer, CheckpointOffer, Measured, NodeCheck, PartReport, Reached, State
+from db.lifecycle.node_failure import LostNodes
+from db.preflight import preflight_results, preflight_sessions
+from db.queries import run_queries
+from db.records.exceptions import Superseded
+from db.reports import checkpoints, nodes, progress
+from db.requests import run_requests
+from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, PartReport, Reached, State
 from tests.db.cluster import Cluster, facts
 from tests.db.test_preflight import GOOD, way
 
@@ -42,11 +45,11 @@ def launch(pair) -> tuple[str, int]:
 
 
 def view(cluster, run_id):
-    return queries.run(cluster.store, run_id, cluster.now)
+    return run_queries.run(cluster.store, run_id, cluster.now)
 
 
 def history(cluster, run_id) -> list[str]:
-    return [line.text for line in queries.history(cluster.store, run_id)]
+    return [line.text for line in run_queries.history(cluster.store, run_id)]
 
 
 def test_nobody_starts_before_everybody_has_spoken(pair):
@@ -61,7 +64,7 @@ def test_nobody_starts_before_everybody_has_spoken(pair):
     assert view(first, run_id).waiting_for is None
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
     assert view(first, run_id).state == State.STARTING
-    (attempt,) = queries.attempts(first.store, run_id)
+    (attempt,) = run_queries.attempts(first.store, run_id)
     assert [part.interpreter["path"] for part in attempt.parts] == ["/usr/bin/python", "/other/python"]
 
 
@@ -151,7 +154,7 @@ def test_a_stop_while_nodes_wait_starts_nothing(pair):
     first, second = pair
     run_id, fence = launch(pair)
     first.report(fence, "starting", 0, **ready(0, NEW))
-    requests.request_stop(first.store, run_id, 101.0)
+    run_requests.request_stop(first.store, run_id, 101.0)
     second.report(fence, "starting", 1, **ready(1, OLD))  # no disagreement any more: it was to be stopped
     assert [cluster.wished()[0].action for cluster in pair] == ["stop", "stop"]
     first.report(fence, "stopped", 0)
@@ -184,7 +187,7 @@ def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
 def test_a_node_lost_while_a_stop_is_wished_lets_it_end(pair, store):
     first, second = pair
     run_id, fence = launch(pair)
-    requests.request_stop(store, run_id, 101.0)
+    run_requests.request_stop(store, run_id, 101.0)
     assert first.report(fence, "stopped", 0) == State.STOPPING
     assert lose(store, second, first, 31) == [run_id]
     assert view(first, run_id).state == State.STOPPED
@@ -210,7 +213,7 @@ def test_the_next_attempt_is_asked_anew(pair):
     run_id, fence = launch(pair)
     first.report(fence, "starting", 0, **ready(0, NEW))
     second.report(fence, "starting", 1, **ready(1, OLD))
-    requests.resume(first.store, run_id, 102.0)
+    run_requests.resume(first.store, run_id, 102.0)
     first.place()
     assert [cluster.wished()[0].may_start for cluster in pair] == [False, False]
     again = first.wished()[0].fence
@@ -220,7 +223,7 @@ def test_the_next_attempt_is_asked_anew(pair):
 
 
 def cells(pair, run_id) -> dict:
-    view = gate.preflight_of_run(pair[0].store, run_id)
+    view = preflight_results.preflight_of_run(pair[0].store, run_id)
     return {(each.row, each.node, each.peer): each.state for each in view.cells}
 
 
@@ -263,7 +266,7 @@ def test_the_room_that_is_needed_is_that_of_the_checkpoints_before(pair, store):
     checkpoints.offered(store, first.node_id, fence, 0, offer, 101.0)
     first.report(fence, "failed", 0)
     second.report(fence, "failed", 1)
-    requests.resume(store, run_id, 102.0)
+    run_requests.resume(store, run_id, 102.0)
     first.place()
     again = first.wished()[0].fence
     assert first.report(again, "starting", 0, **ready(0, disk_free_bytes=20 * 1024**3)) == State.FAILED
@@ -297,9 +300,11 @@ class Measuring:
         found = {"facts": NodeCheck(**GOOD)}, {"reached": [way(0), way(1)]}
         for stage, said in enumerate((*found, {"measured": Measured(bytes_per_s=speed, problem=problem)})):
             for cluster in self.pair:
-                (wish,) = checks.wishes(self.store, cluster.node_id)
+                (wish,) = preflight_sessions.wishes(self.store, cluster.node_id)
                 answer = CheckAnswer(stage=stage, **said)
-                changed += gate.check_answered(self.store, cluster.node_id, wish.check_id, answer, 102.0)[1]
+                changed += preflight_results.check_answered(
+                    self.store, cluster.node_id, wish.check_id, answer, 102.0
+                )[1]
         return changed
 
 
@@ -312,13 +317,16 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
     assert measuring.answer(1.5e9) == [run_id]
     assert [cluster.wished()[0].may_start for cluster in pair] == [True, True]
     assert "bandwidth measured: 1.5 GB/s a – b" in history(pair[0], run_id)
-    assert gate.preflight_of_run(pair[0].store, run_id).bandwidth == [[None, 1.5e9], [1.5e9, None]]
+    assert preflight_results.preflight_of_run(pair[0].store, run_id).bandwidth == [
+        [None, 1.5e9],
+        [1.5e9, None],
+    ]
     for rank, cluster in enumerate(pair):
         cluster.report(fence, "succeeded", rank)
     _, fence = launch(pair)
     measuring.start(fence)
-    assert pair[0].wished()[0].may_start and checks.wishes(pair[0].store, pair[0].node_id) == []
-    requests.delete(pair[0].store, run_id, 103.0)
+    assert pair[0].wished()[0].may_start and preflight_sessions.wishes(pair[0].store, pair[0].node_id) == []
+    run_requests.delete(pair[0].store, run_id, 103.0)
 
 
 def test_nodes_between_which_nothing_goes_start_nothing(pair):

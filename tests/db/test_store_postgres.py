@@ -15,12 +15,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from dashboard.cli import run
-from db import checkpoints, nodes, progress, queries, requests, scheduling
+from cli.main import run
 from db.engine import Store, StoreUnusable
 from db.models import File, Node, Part, Series
-from db.spec import RunSpec
-from db.states import CheckpointOffer, PartReport, PointBatch, State
+from db.queries import run_queries
+from db.records.exceptions import WrongState
+from db.records.lookups import attempt_scope
+from db.reports import checkpoints, nodes, progress
+from db.requests import run_requests
+from db.scheduling import queue_placement
+from domain.messages import CheckpointOffer, PartReport, PointBatch, State
+from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
 from tests.postgresql import GUARDED, PASSWORD
 from tests.postgresql import Cluster as Server
@@ -124,7 +129,7 @@ def test_two_dashboards_that_start_at_once_make_the_tables_once(postgres: Server
     with postgres.database("template0") as url:
         for store in at_once(*[lambda: Store.open(url)] * 4):
             assert isinstance(store, Store)
-            assert queries.runs(store, 0.0) == []
+            assert run_queries.runs(store, 0.0) == []
             store.close()
 
 
@@ -142,7 +147,7 @@ def test_after_a_restart_of_the_server_the_store_goes_on(postgres: Server, store
         pass
     postgres.start()
     assert nodes.register_node(store, facts(), None, 1.0).node_id
-    assert len(queries.nodes(store, 1.0)) == 1
+    assert len(run_queries.nodes(store, 1.0)) == 1
 
 
 def test_a_dashboard_that_stands_still_lets_go_of_its_locks(stores: list[Store]):
@@ -164,7 +169,7 @@ def test_numbers_that_are_none_and_large_ones_come_back(pair: list[Cluster]):
     (wish,) = cluster.wished()
     values = [(2**40, math.nan, 1.0), (2**62, math.inf, 2.0), (2**62 + 1, -math.inf, 3.0), (5, 1e-310, 4.0)]
     cluster.points(wish.fence, 0, 2**40, {"loss": values})
-    found = queries.series(cluster.store, run_id)["loss"].points
+    found = run_queries.series(cluster.store, run_id)["loss"].points
     assert math.isnan(found[0][1]) and [p[1] for p in found[1:]] == [math.inf, -math.inf, 1e-310]
     assert [p[0] for p in found] == [2**40, 2**62, 2**62 + 1, 5]
     with cluster.store.read() as session:
@@ -186,24 +191,26 @@ def test_a_nul_in_a_text_stops_nothing(store: Store):
     (wish,) = cluster.wished()
     for start in (0, 10):
         assert cluster.points(wish.fence, start, start + 10, {"lo\0ss": [(start, 1.0, 1.0)]}).stored
-    (series,) = queries.series(store, run_id).values()
+    (series,) = run_queries.series(store, run_id).values()
     assert series.count == 2
     cluster.report(wish.fence, "failed", message="died\0badly")
-    assert queries.run(store, run_id, 1.0).message in ("died\0badly", "died\ufffdbadly")
+    assert run_queries.run(store, run_id, 1.0).message in ("died\0badly", "died\ufffdbadly")
 
 
 def test_search_knows_no_case_and_takes_signs_as_they_are(store: Store):
     cluster = Cluster(store, nodes.register_node(store, facts(), None, 100.0).node_id)
     plain = cluster.launch(name="Plain ResNet")
     signs = cluster.launch(name="100%_done")
-    found = {word: [run.id for run in queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")}
+    found = {
+        word: [run.id for run in run_queries.runs(store, 1.0, text=word)] for word in ("RESNET", "%_", "%d")
+    }
     assert found == {"RESNET": [plain], "%_": [signs], "%d": []}
 
 
 def test_runs_of_one_instant_have_an_order(store: Store):
     cluster = Cluster(store, nodes.register_node(store, facts(), None, 100.0).node_id)
     ids = sorted(cluster.launch() for _ in range(5))
-    assert [run.id for run in queries.runs(store, 1.0)] == ids
+    assert [run.id for run in run_queries.runs(store, 1.0)] == ids
 
 
 # -- at once ------------------------------------------------------------------------------------------------------
@@ -220,7 +227,7 @@ def test_points_sent_through_both_dashboards_are_stored_once(pair: list[Cluster]
         )
         assert sorted(arrival.stored for arrival in found) == [False, True]
         assert {arrival.offset for arrival in found} == {start + 100}
-    for series in queries.series(pair[0].store, run_id).values():
+    for series in run_queries.series(pair[0].store, run_id).values():
         assert [p[0] for p in series.points] == list(range(TURNS * 10))
 
 
@@ -230,13 +237,13 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
         pair[0].launch(gpus_per_node=2)
     first, second = (wish.fence for wish in pair[0].wished())
     done = threading.Event()
-    with pair[0].store.write(progress.of_attempt(first)):
+    with pair[0].store.write(attempt_scope(first)):
         assert pair[1].points(second, 0, 10, {"a": [(1, 1.0, 1.0)]}).stored
         same = threading.Thread(
             target=lambda: (pair[1].points(first, 0, 10, {"a": [(1, 1.0, 1.0)]}), done.set())
         )
         whole = threading.Thread(
-            target=lambda: requests.request_stop(pair[1].store, run_of(pair, second), 1.0)
+            target=lambda: run_requests.request_stop(pair[1].store, run_of(pair, second), 1.0)
         )
         same.start()
         whole.start()
@@ -247,7 +254,7 @@ def test_points_of_several_attempts_are_stored_at_the_same_time(pair: list[Clust
 
 
 def run_of(pair: list[Cluster], fence: int) -> str:
-    return str(queries.run_of_attempt(pair[0].store, fence))
+    return str(run_queries.run_of_attempt(pair[0].store, fence))
 
 
 def test_a_checkpoint_offered_twice_at_once_is_one(pair: list[Cluster]):
@@ -278,9 +285,13 @@ def test_a_file_first_seen_by_both_is_one_and_grows_once(pair: list[Cluster]):
 
 def test_a_run_that_is_stopped_while_it_is_placed_is_one_or_the_other(pair: list[Cluster]):
     for _ in range(TURNS):
-        run_id = requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
-        at_once(pair[0].place, pair[1].place, lambda r=run_id: requests.request_stop(pair[1].store, r, 100.0))
-        run = queries.run(pair[0].store, run_id, 100.0)
+        run_id = run_requests.submit(
+            pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0
+        )
+        at_once(
+            pair[0].place, pair[1].place, lambda r=run_id: run_requests.request_stop(pair[1].store, r, 100.0)
+        )
+        run = run_queries.run(pair[0].store, run_id, 100.0)
         wished = [wish for wish in pair[0].wished() if wish.run_id == run_id]
         if run.state == State.STOPPED:
             assert wished == []
@@ -291,7 +302,7 @@ def test_a_run_that_is_stopped_while_it_is_placed_is_one_or_the_other(pair: list
 
 def test_no_device_is_given_out_twice(pair: list[Cluster]):
     for _ in range(20):
-        requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
+        run_requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
     at_once(*[c.place for c in pair] * 4)
     with pair[0].store.read() as session:
         given = [device for part in session.query(Part) for device in part.devices]
@@ -302,8 +313,8 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
     ids = [nodes.register_node(stores[0], facts(f"n{k}"), None, 100.0).node_id for k in range(2)]
     for _ in range(TURNS // 2):
         spec = RunSpec(target="image_classifier", nodes=2, gpus_per_node=1)
-        run_id = requests.submit(stores[0], spec, 100.0)
-        scheduling.place_queue(stores[0], 100.0, alive_within_s=30)
+        run_id = run_requests.submit(stores[0], spec, 100.0)
+        queue_placement.place_queue(stores[0], 100.0, alive_within_s=30)
         with stores[0].read() as session:
             parts = [
                 (p.fence, p.node_rank, p.node_id) for p in session.query(Part).filter_by(state="starting")
@@ -317,8 +328,8 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
                     for s, p in zip(stores, parts, strict=True)
                 ]
             )
-        assert queries.run(stores[0], run_id, 101.0).state == State.SUCCEEDED
-        lines = [line.text for line in queries.history(stores[0], run_id)]
+        assert run_queries.run(stores[0], run_id, 101.0).state == State.SUCCEEDED
+        lines = [line.text for line in run_queries.history(stores[0], run_id)]
         assert sum(line.startswith("succeeded") for line in lines) == 1
 
 
@@ -330,8 +341,8 @@ def test_two_resumes_at_once_open_one_attempt(pair: list[Cluster]):
 
         def resume(cluster: Cluster) -> int | str:
             try:
-                return requests.resume(cluster.store, run_id, 200.0)
-            except requests.WrongState:
+                return run_requests.resume(cluster.store, run_id, 200.0)
+            except WrongState:
                 return "refused"
 
         assert sorted(map(str, at_once(*[lambda c=c: resume(c) for c in pair]))) == [str(turn + 2), "refused"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from db import queries
-from db.spec import RunSpec
-from db.takeovers import marks
+from db.queries import run_queries
+from db.queries.attempt_changes import marks
+from domain.spec import RunSpec
 from tests.db.test_policies import fail
 
 
@@ -21,7 +21,7 @@ def test_only_what_is_different_from_the_attempt_before_is_said():
 
 def test_a_run_says_where_its_later_attempts_take_over(cluster):
     run_id = cluster.launch(max_restarts=1)
-    assert queries.run(cluster.store, run_id, cluster.now).takeovers == []
+    assert run_queries.run(cluster.store, run_id, cluster.now).takeovers == []
     fail(cluster, steps=3)
-    (mark,) = queries.run(cluster.store, run_id, cluster.now).takeovers
+    (mark,) = run_queries.run(cluster.store, run_id, cluster.now).takeovers
     assert (mark.attempt, mark.text) == (2, "attempt 2")

@@ -184,7 +184,7 @@ class Host:
 
     def supervisor(self, run_id: str) -> psutil.Process:
         """What looks after a run here."""
-        (found,) = self.find("worker.supervisor", f"{run_id}/1")
+        (found,) = self.find("worker.attempt.supervisor", f"{run_id}/1")
         return found
 
     def launcher(self, run_id: str) -> psutil.Process:
@@ -322,11 +322,11 @@ class Hosts(Product):
 
     def dashboards(self) -> list[psutil.Process]:
         """The server's process, if there is one."""
-        return self.hosts[0].find("dashboard.cli", "dashboard")
+        return self.hosts[0].find("cli.main", "dashboard")
 
     def workers(self, host: Host) -> list[psutil.Process]:
         """A host's worker, if there is one; on its way from one command line to the other it is met with both."""
-        found = host.find("dashboard.cli", "worker") + host.find("worker")
+        found = host.find("cli.main", "worker") + host.find("worker")
         return list({process.pid: process for process in found}.values())
 
     def clean_up(self) -> None:
@@ -365,7 +365,7 @@ class Hosts(Product):
         )
 
     def _ours(self, *argv: str, host: Host, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        program = [sys.executable, "-P", "-m", "dashboard.cli", *argv, "--data", str(host.data)]
+        program = [sys.executable, "-P", "-m", "cli.main", *argv, "--data", str(host.data)]
         return host.start(*program, env=self.env | (env or {}))
 
     def _answers(self) -> bool:

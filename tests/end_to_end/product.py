@@ -42,7 +42,7 @@ class Product:
 
     def start(self) -> None:
         """Start it and wait until it answers and its worker has registered."""
-        argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(self.port)]
+        argv = [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(self.port)]
         argv += ["--data", str(self.data), "--slots", str(self.slots)]
         argv += [] if self.has_worker else ["--no-worker"]
         with self.log.open("ab") as log:

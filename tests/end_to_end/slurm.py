@@ -189,7 +189,7 @@ class SlurmProduct(Product):
             sys.executable,
             "-P",
             "-m",
-            "dashboard.cli",
+            "cli.main",
             "gateway",
             "--server",
             self.url,

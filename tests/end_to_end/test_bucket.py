@@ -89,7 +89,7 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(
 def fetched(product: Product, run_id: str, folder: Path) -> Path:
     """As a person has it."""
     target = folder / "downloaded"
-    command = [sys.executable, "-P", "-m", "dashboard.cli", "download", run_id, "-o", str(target)]
+    command = [sys.executable, "-P", "-m", "cli.main", "download", run_id, "-o", str(target)]
     done = subprocess.run(
         [*command, "--data", str(product.data)], capture_output=True, text=True, env=product.env
     )
@@ -128,7 +128,7 @@ def test_another_node_resumes_from_the_bucket(stored: Product, bucket: Bucket, t
     (first,) = stored.get("/api/nodes")
     assert stored.request("POST", f"/api/nodes/{first['name']}/drain").status_code == 200
     token = (stored.data / "join-token").read_text().strip()
-    argv = [sys.executable, "-P", "-m", "dashboard.cli", "worker", "--server", stored.url, "--name", "second"]
+    argv = [sys.executable, "-P", "-m", "cli.main", "worker", "--server", stored.url, "--name", "second"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     other = stored.data / "of-another-machine"
     with (tmp_path / "second.log").open("wb") as log:

@@ -32,7 +32,7 @@ def end(product: Product, run_id: str) -> str:
 
 def rankzero(product: Product, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command line, as a person on this machine has it."""
-    command = [sys.executable, "-P", "-m", "dashboard.cli", *arguments, "--data", str(product.data)]
+    command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data", str(product.data)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=product.env, cwd=cwd)
 
 
@@ -172,7 +172,7 @@ def test_a_second_machine_gets_the_same_code_by_its_hash(
         sys.executable,
         "-P",
         "-m",
-        "dashboard.cli",
+        "cli.main",
         "worker",
         "--server",
         product.url,

@@ -140,7 +140,7 @@ def test_the_environment_in_the_project_trains(product: Product, second: Second,
 def test_the_command_line_finds_it_too(product: Product, second: Second, script: Path):
     environment = project_environment(script)
     env = product.env | {"RANKZERO_URL": product.url, "RANKZERO_TOKEN": product.token()}
-    argv = [sys.executable, "-P", "-m", "dashboard.cli", "launch", str(script), "--gpus-per-node", "1"]
+    argv = [sys.executable, "-P", "-m", "cli.main", "launch", str(script), "--gpus-per-node", "1"]
     dry = subprocess.run([*argv, "--dry-run", "--json"], env=env, capture_output=True, text=True, check=True)
     planned = json.loads(dry.stdout)
     assert planned["commands"][0]["argv"][0].startswith(f"{environment}/bin/")

@@ -58,7 +58,7 @@ class Site:
 def start(arguments: list[str], env: dict[str, str], log: Path, closing: ExitStack) -> None:
     """A `rankzero` command that is ended with the test."""
     with log.open("ab") as output:
-        argv = [sys.executable, "-P", "-m", "dashboard.cli", *arguments]
+        argv = [sys.executable, "-P", "-m", "cli.main", *arguments]
         process = subprocess.Popen(argv, env=env, stdout=output, stderr=output)
     closing.callback(lambda: (process.terminate(), process.wait(30)))
 

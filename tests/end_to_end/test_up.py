@@ -31,7 +31,7 @@ class Up(Product):
 
     def up(self, *options: str) -> None:
         """Start it, and wait for the address."""
-        argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(self.port)]
+        argv = [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(self.port)]
         argv += ["--data", str(self.data), "--slots", "2", *options]
         self.log.write_text("")
         with self.log.open("ab") as log:
@@ -156,7 +156,7 @@ def test_what_stands_in_the_way_is_said_in_one_sentence(up: Up) -> None:
 
 def refused(up: Up) -> str:
     """What a start that cannot work says; it ends by itself with exit code 1."""
-    argv = [sys.executable, "-P", "-m", "dashboard.cli", "up", "--port", str(up.port), "--data", str(up.data)]
+    argv = [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(up.port), "--data", str(up.data)]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=up.env)
     assert (result.returncode, result.stdout) == (1, "") and result.stderr.count("\n") == 1
     return result.stderr

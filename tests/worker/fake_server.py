@@ -6,10 +6,17 @@ import hashlib
 import time
 from pathlib import Path
 
-from db.states import TERMINAL_STATES
-from worker.body_limit import BodyLimit
-from worker.client import CheckpointPlace, ChecksumMismatch, FileOffsets, Refused, ServerAway, Superseded
-from worker.mirror import OffsetMismatch
+from domain.messages import TERMINAL_STATES
+from worker.session.body_limit import BodyLimit
+from worker.session.client import (
+    CheckpointPlace,
+    ChecksumMismatch,
+    FileOffsets,
+    Refused,
+    ServerAway,
+    Superseded,
+)
+from worker.streams.mirror import OffsetMismatch
 
 
 class FakeServer:

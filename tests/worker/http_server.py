@@ -10,11 +10,11 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from db.protocol import PROTOCOL
-from db.states import CheckpointOffer, Findings, PartReport, PointBatch
+from domain.messages import CheckpointOffer, Findings, PartReport, PointBatch
+from domain.protocol import PROTOCOL
 from tests.worker.fake_server import FakeServer
-from worker.client import ChecksumMismatch, Ended, Part, ServerAway, Superseded, Unauthorized
-from worker.mirror import OffsetMismatch
+from worker.session.client import ChecksumMismatch, Ended, Part, ServerAway, Superseded, Unauthorized
+from worker.streams.mirror import OffsetMismatch
 
 
 class HttpServer:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from db.spec import RunSpec
-from db.states import NodeLoad
-from worker.answers import read_wishes
-from worker.notices import Notices
+from domain.messages import NodeLoad
+from domain.spec import RunSpec
+from worker.agent.notices import Notices
+from worker.session.answers import read_wishes
 
 ASSIGNMENT = {
     "run_id": "abcdefghij", "attempt": 1, "fence": 7, "node_rank": 0, "action": "run", "devices": ["cpu:0"],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from db.spec import CheckPair
-from worker import bandwidth
-from worker.preparation import free_port
+from domain.spec import CheckPair
+from worker.launch.preparation import free_port
+from worker.preflight import bandwidth
 
 
 def pair(rank: int, port: int) -> CheckPair:

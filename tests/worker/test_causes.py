@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from db.states import Reason
-from worker.causes.files import Workplace
-from worker.causes.lookup import TABLE, explain, size_words
-from worker.tracebacks import find_failure
+from domain.messages import Reason
+from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.causes.lookup import TABLE, explain, size_words
+from worker.diagnosis.tracebacks.exceptions import find_failure
 
 PLACE = Workplace("/data/runs/x/attempts/1/node0/work")
 

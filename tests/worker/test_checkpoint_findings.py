@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoint_findings import KIND, NOT_TAKEN, Unfinished, incomplete_findings
-from worker.checkpoints import CheckpointWatch
+from worker.checkpoints.findings import KIND, NOT_TAKEN, Unfinished, incomplete_findings
+from worker.checkpoints.watching import CheckpointWatch
 
 
 def test_nothing_unfinished_is_no_finding() -> None:

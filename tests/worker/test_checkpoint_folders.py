@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoint_copies import HELD_OPEN
-from worker.checkpoint_formats import Completeness
-from worker.checkpoints import CheckpointWatch, Snapshot
-from worker.walk import remember_existing
+from worker.checkpoints.copies import HELD_OPEN
+from worker.checkpoints.formats import Completeness
+from worker.checkpoints.watching import CheckpointWatch, Snapshot
+from worker.node.run_files import remember_existing
 
 
 def zip_bytes(size: int = 1000) -> bytes:
@@ -296,7 +296,7 @@ def test_a_restarted_worker_takes_no_folder_twice(node: Node) -> None:
 
 def between_pieces(monkeypatch: pytest.MonkeyPatch, act: object, at_piece: int = 3) -> None:
     """Calls `act` when that many pieces of 1000 bytes were copied."""
-    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
+    monkeypatch.setattr("worker.checkpoints.copies._PIECE_BYTES", 1000)
     copy_piece, pieces = os.copy_file_range, []
 
     def slow_copy(*arguments: int) -> int:
@@ -333,7 +333,7 @@ def test_a_folder_deleted_before_it_is_copied_is_no_trouble(
 ) -> None:
     node.write(**TRAINER)
     monkeypatch.setattr(
-        "worker.checkpoint_folders.Folder.completeness",
+        "worker.checkpoints.folders.Folder.completeness",
         lambda folder: shutil.rmtree(folder.path) or Completeness.COMPLETE,
     )
     assert node.settle() == []
@@ -384,7 +384,7 @@ def test_a_real_distributed_checkpoint_comes_back_through_archive_and_unpacking(
     torch = pytest.importorskip("torch")
     import torch.distributed.checkpoint as dcp
 
-    from worker.unpack import unpack
+    from worker.launch.unpack import unpack
 
     state = {"model": {"w": torch.arange(12.0).reshape(3, 4)}, "step": 7}
     dcp.save(state, checkpoint_id=node.work / "ckpt" / "step_7", no_dist=True)

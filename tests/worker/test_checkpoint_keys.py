@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from worker.checkpoint_keys import prefix_of
-from worker.checkpoint_layout import Region
-from worker.checkpoint_pickle import BadPickle, describe
-from worker.checkpoint_pieces import CannotRewrite, Rewriting, write
-from worker.checkpoint_rewrite import rewriting_of
+from worker.checkpoints.keys import prefix_of
+from worker.checkpoints.layout import Region
+from worker.checkpoints.pickle_reader import BadPickle, describe
+from worker.checkpoints.pieces import CannotRewrite, Rewriting, write
+from worker.checkpoints.rewrite import rewriting_of
 
 torch = pytest.importorskip("torch")
 PREFIX = "module."
@@ -151,7 +151,7 @@ def read_safetensors_of_some(path: Path) -> dict[str, Any]:
 
 
 def test_tensors_in_another_order_are_laid_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.checkpoint_pieces.CHUNK_BYTES", 64)
+    monkeypatch.setattr("worker.checkpoints.pieces.CHUNK_BYTES", 64)
     state = {
         "transposed": torch.arange(6.0).reshape(2, 3).t(),
         "channels_last": torch.rand(4, 3, 5, 5).to(memory_format=torch.channels_last),

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.checkpoint_keys import prefix_in, prefix_of, tensors
-from worker.checkpoint_layout import Region, read_layout
-from worker.checkpoint_pickle import AT_A_GLANCE, THOROUGH, BadPickle, Mapping, describe
-from worker.checkpoint_pieces import CannotRewrite, write
-from worker.checkpoint_rewrite import rewriting_of
+from worker.checkpoints.keys import prefix_in, prefix_of, tensors
+from worker.checkpoints.layout import Region, read_layout
+from worker.checkpoints.pickle_reader import AT_A_GLANCE, THOROUGH, BadPickle, Mapping, describe
+from worker.checkpoints.pieces import CannotRewrite, write
+from worker.checkpoints.rewrite import rewriting_of
 
 torch = pytest.importorskip("torch")
 OPERATIONS = [operation.code.encode("latin-1") for operation in pickletools.opcodes]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoints import CheckpointWatch, Snapshot
+from worker.checkpoints.watching import CheckpointWatch, Snapshot
 
 torch = pytest.importorskip("torch")
 LIMIT_S = 60.0

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from worker import processes
-from worker.checkpoint_findings import KIND, LINKED, incomplete_findings
-from worker.checkpoint_sums import agrees_with_its_sums
-from worker.checkpoints import CheckpointWatch
+from worker.checkpoints.checksums import agrees_with_its_sums
+from worker.checkpoints.findings import KIND, LINKED, incomplete_findings
+from worker.checkpoints.watching import CheckpointWatch
+from worker.node import processes
 
 WRITER = """
 import mmap, pathlib, sys

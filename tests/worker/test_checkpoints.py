@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoint_formats import Completeness, completeness, step_of
-from worker.checkpoints import CheckpointWatch, Snapshot
-from worker.walk import Listing, is_checkpoint_name, remember_existing
+from worker.checkpoints.formats import Completeness, completeness, step_of
+from worker.checkpoints.watching import CheckpointWatch, Snapshot
+from worker.node.run_files import Listing, is_checkpoint_name, remember_existing
 
 
 def zip_bytes(size: int = 1000, comment: bytes = b"") -> bytes:
@@ -267,7 +267,7 @@ def test_a_nearly_full_disk_is_said_and_tried_again(node: Node) -> None:
 
 def test_a_file_changed_while_it_is_copied_is_not_taken(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     path = node.write("last.pt", zip_bytes(5000))
-    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
+    monkeypatch.setattr("worker.checkpoints.copies._PIECE_BYTES", 1000)
     copy_piece, pieces = os.copy_file_range, []
 
     def slow_copy(*arguments: int) -> int:
@@ -289,7 +289,7 @@ def test_a_file_deleted_while_it_is_copied_is_still_taken_whole(
 ) -> None:
     data = zip_bytes(5000)
     path = node.write("last.pt", data)
-    monkeypatch.setattr("worker.checkpoint_copies._PIECE_BYTES", 1000)
+    monkeypatch.setattr("worker.checkpoints.copies._PIECE_BYTES", 1000)
     copy_piece = os.copy_file_range
 
     def copy_and_delete(*arguments: int) -> int:

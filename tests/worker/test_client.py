@@ -9,9 +9,9 @@ import math
 import httpx
 import pytest
 
-from db.spec import ResumeFrom
-from db.states import NodeFacts, NodeLoad, PartReport, PointBatch
-from worker.client import (
+from domain.messages import NodeFacts, NodeLoad, PartReport, PointBatch
+from domain.spec import ResumeFrom
+from worker.session.client import (
     ChecksumMismatch,
     Client,
     OffsetMismatch,

@@ -21,16 +21,16 @@ import pytest
 
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
-from db.masking import MASK
-from db.spec import Assignment, ResumeFrom, RunSpec
-from db.states import Reason
+from domain.masking import MASK
+from domain.messages import Reason
+from domain.spec import Assignment, ResumeFrom, RunSpec
 from tests.dashboard.running import wait_for
 from tests.worker.fake_server import FakeServer
-from worker import processes
-from worker.client import Adoption, RequestFailed, ServerAway, ServerMistake, Wishes
-from worker.daemon import Daemon
-from worker.preparation import Node
-from worker.program import spawn_supervisor
+from worker.agent.daemon import Daemon
+from worker.agent.program import spawn_supervisor
+from worker.launch.preparation import Node
+from worker.node import processes
+from worker.session.client import Adoption, RequestFailed, ServerAway, ServerMistake, Wishes
 
 RUN = uuid.uuid4().hex[:10]
 """Its own in each test process: what ends a run's processes finds them by this name on the whole machine."""
@@ -506,7 +506,7 @@ def test_a_mistake_of_ours_before_the_start_ends_the_attempt_with_a_sentence(nod
     def broken(*_):
         raise NameError("name 'nobody' is not defined")
 
-    monkeypatch.setattr("worker.attempt.prepare", broken)
+    monkeypatch.setattr("worker.attempt.attempt.prepare", broken)
     node.wish(node.assignment(node.script("")))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)

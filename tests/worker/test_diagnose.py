@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from db.states import Reason
-from worker.diagnose import EndFacts, Verdict, explain_end
+from domain.messages import Reason
+from worker.diagnosis.diagnose import EndFacts, Verdict, explain_end
 
 STARTED = """\
 W1121 03:24:25.308000 9214 torch/distributed/run.py:874] Setting OMP_NUM_THREADS environment variable for each \

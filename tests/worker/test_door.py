@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from db.spec import CheckPeer
-from worker.clock import offset
-from worker.door import Door, find_ways, knock
-from worker.failures import ServerAway
-from worker.preflight import least_free
+from domain.spec import CheckPeer
+from worker.node.clock import offset
+from worker.preflight.node_check import least_free
+from worker.preflight.port_probe import Door, find_ways, knock
+from worker.session.failures import ServerAway
 
 
 def at(port: int, node_rank: int = 0) -> CheckPeer:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, types_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from worker.events import EventTail, find_event_files, main_writer_dir, series_name
-from worker.records import Gap, masked_crc
+from worker.streams.events import EventTail, find_event_files, main_writer_dir, series_name
+from worker.streams.records import Gap, masked_crc
 
 NAME = "events.out.tfevents.1700000000.node.1.0"
 
@@ -143,7 +143,7 @@ def test_a_record_longer_than_the_piece_is_still_read(path: Path) -> None:
 
 
 def test_a_record_too_long_to_hold_is_stepped_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.events.MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr("worker.streams.events.MAX_RECORD_BYTES", 1000)
     path.write_bytes(record(b"v" * 3000) + scalar(2, 0.5))
     tail = EventTail(path)
     assert "3016 bytes" in (tail.read(max_bytes=100).notice or "")

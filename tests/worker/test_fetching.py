@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from db.spec import ResumeFrom
-from db.states import Reason
+from domain.messages import Reason
+from domain.spec import ResumeFrom
 from tests.worker.fake_server import FakeServer
-from worker import fetching
-from worker.fetching import Fetching
-from worker.preparation import CannotStart
+from worker.launch import fetching
+from worker.launch.fetching import Fetching
+from worker.launch.preparation import CannotStart
 
 SOURCE = ResumeFrom(checkpoint_id=3, name="work/last.pt", sha256="0" * 64, size_bytes=4, download_path="/x")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from db.spec import JobWish, RunSpec
-from db.states import JobReport
-from worker.client import ServerAway, Superseded
+from domain.launch.slurm_script import Place
+from domain.messages import JobReport
+from domain.spec import JobWish, RunSpec
+from worker.session.client import ServerAway, Superseded
 from worker.slurm.commands import JobRefused, SlurmAway
 from worker.slurm.gateway import Gateway
-from worker.slurm.script import Place
 
 
 class FakeCluster:

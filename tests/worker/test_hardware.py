@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from worker.hardware import (
+from worker.node.hardware import (
     GpuReader,
     address_reached_by_others,
     address_towards,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from worker import interpreter
-from worker.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
+from worker.launch import interpreter
+from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 

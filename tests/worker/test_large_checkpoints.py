@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from worker.checkpoints import CheckpointWatch
+from worker.checkpoints.watching import CheckpointWatch
 
 torch = pytest.importorskip("torch")
 MIB, GIB = 1024**2, 1024**3
@@ -47,7 +47,7 @@ print(json.dumps([json.loads(done.stdout), memory]))
 
 def rewrite(source: Path, target: Path, *options: str) -> tuple[dict[str, Any], int]:
     """What the program says, and the memory it took at most, in bytes."""
-    command = [sys.executable, "-P", "-m", "worker.checkpoint_rewrite", str(source), str(target), *options]
+    command = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(target), *options]
     limits = ["--room", str(40 * GIB), "--seconds", "500"]
     measured = [sys.executable, "-c", MEASURED, *command, *limits]
     with subprocess.Popen(measured, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from db.spec import RunSpec
-from worker.launch import local_rank_option, plan, recipe_names, recipe_path
+from domain.launch.plan import local_rank_option, plan, recipe_names, recipe_path
+from domain.spec import RunSpec
 
 CNN = str(recipe_path("image_classifier"))
 
@@ -225,9 +225,8 @@ def test_a_learning_rate_is_shown_without_rounding_noise(lr, factor, shown):
 
 
 def test_planning_imports_nothing_heavy():
-    program = (
-        "import sys, worker.launch; print(*sorted(m for m in ('torch','httpx','psutil') if m in sys.modules))"
-    )
+    heavy = "('torch', 'httpx', 'psutil')"
+    program = f"import sys, domain.launch.plan; print(*sorted(m for m in {heavy} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 

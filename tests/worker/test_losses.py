@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.losses import ENDS_KEPT, FLAT_POINTS, LossWatch
+from worker.monitor.losses import ENDS_KEPT, FLAT_POINTS, LossWatch
 
 NAN, INF = math.nan, math.inf
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from db.states import Reason
-from worker import memory_kills
-from worker.ending import end_of
+from domain.messages import Reason
+from worker.attempt.ending import end_of
+from worker.node import memory_kills
 
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
@@ -122,7 +122,16 @@ def test_a_training_that_the_kernel_kills_for_memory_is_called_that(group, tmp_p
     }  # fmt: skip
     (folder / "launch.json").write_text(json.dumps(order))
     join = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
-    supervisor = [sys.executable, "-P", "-m", "worker.supervisor", "--data", "unused", "--attempt", "x/1"]
+    supervisor = [
+        sys.executable,
+        "-P",
+        "-m",
+        "worker.attempt.supervisor",
+        "--data",
+        "unused",
+        "--attempt",
+        "x/1",
+    ]
     subprocess.run(["sh", "-c", join, str(group), *supervisor, str(folder)], check=True, timeout=60)
     state = json.loads((folder / "supervisor.json").read_text())
     report = end_of(folder, state, order, "n0", 0, shut_down=False)

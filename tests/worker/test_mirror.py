@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.mirror import CHUNK_BYTES, FileMirror, OffsetMismatch
-from worker.walk import remember_existing
+from worker.node.run_files import remember_existing
+from worker.streams.mirror import CHUNK_BYTES, FileMirror, OffsetMismatch
 
 EVENTS = "events.out.tfevents.1700000000.node.1.0"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_mirror import Node
-from worker.client import OffsetMismatch, Refused, RequestFailed, TooLarge
-from worker.mirror import CAP_BYTES
+from worker.session.client import OffsetMismatch, Refused, RequestFailed, TooLarge
+from worker.streams.mirror import CAP_BYTES
 
 
 @pytest.fixture

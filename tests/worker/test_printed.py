@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.printed import EPOCH_TAG, MAX_TAGS, PrintedLines, PrintedTail
-from worker.printed_line import clean
+from worker.streams.printed import EPOCH_TAG, MAX_TAGS, PrintedLines, PrintedTail
+from worker.streams.printed_line import clean
 
 
 def told_by(text: str) -> dict[str, list[tuple[int, float]]]:
@@ -527,8 +527,8 @@ def test_going_back_reads_the_same_again(tmp_path: Path) -> None:
 def test_a_log_that_grows_faster_than_it_is_read_is_read_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.printed.MAX_BEHIND_BYTES", 1000)
-    monkeypatch.setattr("worker.printed.RECALL_BYTES", 100)
+    monkeypatch.setattr("worker.streams.printed.MAX_BEHIND_BYTES", 1000)
+    monkeypatch.setattr("worker.streams.printed.RECALL_BYTES", 100)
     log = tmp_path / "rank0.out"
     log.write_text("".join(f"step {step} loss 1.0\n" for step in range(1000)))
     tail = PrintedTail(log)

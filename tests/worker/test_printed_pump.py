@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from db.states import PointBatch
-from worker.client import FileOffsets, Refused
-from worker.mirror import MirroredFile, OffsetMismatch
-from worker.printed_pump import PrintedPump
+from domain.messages import PointBatch
+from worker.session.client import FileOffsets, Refused
+from worker.streams.mirror import MirroredFile, OffsetMismatch
+from worker.streams.printed_source import PrintedPump
 
 
 class FakeServer:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from db.spec import RunSpec
-from worker import launch
-from worker.hangs import hang_verdict, users_frame
-from worker.probe_reader import ProbeReader
-from worker.silent_mistakes import silent_mistakes
-from worker.watch import Watch
+from domain.launch import plan
+from domain.spec import RunSpec
+from worker.monitor.hangs import hang_verdict, users_frame
+from worker.monitor.probe_reader import ProbeReader
+from worker.monitor.silent_mistakes import silent_mistakes
+from worker.monitor.watch import Watch
 
-PROBE = Path(launch.__file__).parent / "probe"
+PROBE = plan.PROBE_FOLDER
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--log-dir=torchrun-logs"]
 INTERPRETERS = [
     python
@@ -409,7 +409,7 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert 'File "<rankzero probe>"' in err and str(PROBE) not in err
-    from worker.tracebacks import find_failure
+    from worker.diagnosis.tracebacks.exceptions import find_failure
 
     assert find_failure(err).place == ", train.py line 5"
 
@@ -424,7 +424,7 @@ def test_no_false_alarm_on_the_recipes(watched, recipe):
     argv = [
         *TORCHRUN,
         "--nproc-per-node=2",
-        str(launch.recipe_path(name)),
+        str(plan.recipe_path(name)),
         "--epochs=2",
         "--max-steps=40",
         *options,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from domain.launch import plan
 from tests.dashboard.running import wait_for
-from worker import launch
-from worker.events import EventTail, find_event_files
+from worker.streams.events import EventTail, find_event_files
 
-PROBE = Path(launch.__file__).parent / "probe"
+PROBE = plan.PROBE_FOLDER
 LIMIT_S = 20.0
 """Far below the two minutes that writers take by themselves, far above what it takes."""
 LOG_AND_WAIT = """

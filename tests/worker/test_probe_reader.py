@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.client import OffsetMismatch, Refused
-from worker.hangs import Frame, RankStatus, hang_verdict, users_frame, who_is_behind
-from worker.probe_reader import ProbePump, ProbeReader, parse_stack
-from worker.silent_mistakes import RankRecord, silent_mistakes
+from worker.monitor.hangs import Frame, RankStatus, hang_verdict, users_frame, who_is_behind
+from worker.monitor.probe_reader import ProbePump, ProbeReader, parse_stack
+from worker.monitor.silent_mistakes import RankRecord, silent_mistakes
+from worker.session.client import OffsetMismatch, Refused
 
 
 def line(rank=0, step=10, t=100.0, pid=7, world_size=2, **more) -> str:

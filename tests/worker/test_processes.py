@@ -11,8 +11,8 @@ import uuid
 
 import pytest
 
-from worker import processes
-from worker.processes import Process
+from worker.node import processes
+from worker.node.processes import Process
 
 RUN = uuid.uuid4().hex[:10]
 

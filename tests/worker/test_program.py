@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from db.masking import MASK
-from db.spec import Assignment, RunSpec
+from domain.masking import MASK
+from domain.spec import Assignment, RunSpec
 from tests.worker.http_server import HttpServer
 from tests.worker.test_daemon import WAITING, events
-from worker import processes
-from worker.preparation import as_shown, training_environment
+from worker.launch.preparation import as_shown, training_environment
+from worker.node import processes
 
 RUN = uuid.uuid4().hex[:10]
 

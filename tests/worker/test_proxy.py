@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from dashboard import cli
-from db.states import CheckpointOffer, Finding, Findings, NodeLoad, PointBatch
+from cli import main
+from domain.messages import CheckpointOffer, Finding, Findings, NodeLoad, PointBatch
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
-from worker import body_limit, processes
-from worker.body_limit import BodyLimit
-from worker.client import Client, Part, RequestFailed, TooLarge
-from worker.daemon import Daemon
-from worker.preparation import Node
-from worker.program import spawn_supervisor
+from worker.agent.daemon import Daemon
+from worker.agent.program import spawn_supervisor
+from worker.launch.preparation import Node
+from worker.node import processes
+from worker.session import body_limit
+from worker.session.body_limit import BodyLimit
+from worker.session.client import Client, Part, RequestFailed, TooLarge
 
 LARGE = """
 import os, zipfile
@@ -111,7 +112,7 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="worker.body_limit")
+    caplog.set_level(logging.WARNING, logger="worker.session.body_limit")
     large = launch(dashboard, tmp_path / "large", LARGE)
     small = launch(dashboard, tmp_path / "small", "print('small')")
     ended = {"succeeded", "failed", "stopped"}
@@ -225,7 +226,7 @@ def test_the_command_line_names_the_proxys_limit_and_what_to_raise(
     (tmp_path / "project" / "words.txt").write_bytes(os.urandom(2_000_000))
     monkeypatch.setenv("RANKZERO_URL", proxy.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
-    assert cli.run(["launch", str(tmp_path / "project"), "--entry", "train.py"]) == 1
+    assert main.run(["launch", str(tmp_path / "project"), "--entry", "train.py"]) == 1
     said = capfd.readouterr().err
     assert "refuses 2,0" in said and "client_max_body_size" in said and "RANKZERO_SNAPSHOT_LIMIT_MB" in said
     assert dashboard.http.get("/api/runs").json() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.states import Reason
+from domain.messages import Reason
 from tests.worker.test_diagnose import (
     ENDED_BY_TORCHRUN,
     PEER_GONE,
@@ -15,7 +15,7 @@ from tests.worker.test_diagnose import (
     torchrun,
     torchrun_failed,
 )
-from worker.diagnose import EndFacts, explain_end
+from worker.diagnosis.diagnose import EndFacts, explain_end
 
 GLOO_TIMEOUT = """\
 [rank0]: Traceback (most recent call last):

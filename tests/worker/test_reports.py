@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from db.states import PartReport, Reason
+from domain.messages import PartReport, Reason
 from tests.worker.test_daemon import NodeUnderTest
-from worker.client import Refused
-from worker.reports import bare, send_report
+from worker.attempt.reports import bare, send_report
+from worker.session.client import Refused
 
 
 @pytest.fixture

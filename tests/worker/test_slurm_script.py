@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from db.spec import RunSpec
-from worker.slurm.script import Place, seconds_of, submission
+from domain.launch.slurm_script import Place, seconds_of, submission
+from domain.spec import RunSpec
 
 PLACE = Place(
     "http://gpu-0:8765",

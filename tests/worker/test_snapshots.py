@@ -12,8 +12,8 @@ import pytest
 
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
-from worker.snapshots import bring, unpack_code
-from worker.unpack import BadArchive
+from worker.launch.snapshots import bring, unpack_code
+from worker.launch.unpack import BadArchive
 
 MIB = 1024 * 1024
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from worker import processes, supervision
+from worker.attempt import supervision
+from worker.node import processes
 
 PYTHON = sys.executable
 TORCHRUN = str(Path(PYTHON).parent / "torchrun")
@@ -49,7 +50,7 @@ class Attempt:
         self.process = self.start()
 
     def start(self):
-        command = [PYTHON, "-P", "-m", "worker.supervisor", "--data", "unused"]
+        command = [PYTHON, "-P", "-m", "worker.attempt.supervisor", "--data", "unused"]
         return subprocess.Popen(
             [*command, "--attempt", f"{self.run_id}/1", str(self.dir)], start_new_session=True
         )

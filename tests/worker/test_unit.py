@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import cli
-from worker.unit import NAME, unit
+from cli import main
+from domain.launch.systemd_unit import NAME, unit
 
 ODD = ["/opt/my env/bin/rankzero", "worker", "--label", "room=b12", "--name", 'a "b" 100% $HOME \\ c']
 
@@ -35,7 +35,7 @@ def test_words_reach_the_worker_as_they_were_typed():
 def test_the_command_prints_it_for_this_machine_without_a_token(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("RANKZERO_TOKEN", "rzjoin-12345678-secret")
     monkeypatch.delenv("RANKZERO_URL", raising=False)
-    assert cli.run(["worker", "--print-unit", "--data", str(tmp_path), "--slots", "2"]) == 0
+    assert main.run(["worker", "--print-unit", "--data", str(tmp_path), "--slots", "2"]) == 0
     said = capsys.readouterr().out
     program = Path(sys.executable).with_name("rankzero")
     assert f"ExecStart={program} worker --data {tmp_path} --slots 2\n" in said

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoint_copies import copy_folder
-from worker.checkpoint_folders import Folder, Kind
-from worker.unpack import BadArchive, unpack
-from worker.walk import file_key
+from worker.checkpoints.copies import copy_folder
+from worker.checkpoints.folders import Folder, Kind
+from worker.launch.unpack import BadArchive, unpack
+from worker.node.run_files import file_key
 
 
 def archive_of(tmp_path: Path, *members: tarfile.TarInfo | tuple[str, bytes]) -> Path:

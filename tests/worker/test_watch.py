@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from db.spec import RunSpec
-from db.states import PartReport, Reason
-from worker.probe_reader import FOLDER, ProbeReader
-from worker.watch import HUNG_FILE, LOSSES_FILE, Watch, as_hung
+from domain.messages import PartReport, Reason
+from domain.spec import RunSpec
+from worker.monitor.probe_reader import FOLDER, ProbeReader
+from worker.monitor.watch import HUNG_FILE, LOSSES_FILE, Watch, as_hung
 
 NAN = float("nan")
 STACK = [["/home/me/train.py", 41, "train"], ["/home/me/train.py", 60, "main"]]

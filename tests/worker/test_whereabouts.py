@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from db.states import NodeLoad
+from domain.messages import NodeLoad
 from tests.worker.http_server import HttpServer
-from worker.client import Client
-from worker.hardware import interface_of
-from worker.preparation import Node
+from worker.launch.preparation import Node
+from worker.node.hardware import interface_of
+from worker.session.client import Client
 
 
 @pytest.fixture

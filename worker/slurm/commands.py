@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from db.states import JobReport
+from domain.launch.slurm_script import Submission
+from domain.messages import JobReport
 from worker.slurm import parsing
-from worker.slurm.script import Submission
 
 ANSWER_TIMEOUT_S = 60.0
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from db.spec import JobWish
-from db.states import JobReport
-from worker.client import Client, Refused, Superseded
-from worker.notes import read_object, write_whole
+from domain.launch.slurm_script import Place, Submission, job_name, submission
+from domain.messages import JobReport
+from domain.spec import JobWish
+from worker.node.state_files import read_object, write_whole
+from worker.session.client import Client, Refused, Superseded
 from worker.slurm.commands import JobRefused, SlurmAway
-from worker.slurm.script import Place, Submission, job_name, submission
 
 log = logging.getLogger(__name__)
 MISSED_LOOKS = 3

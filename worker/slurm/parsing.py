@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from db.states import JobReport
+from domain.messages import JobReport
 
 JOBS_FORMAT = "%i|%j|%T|%P|%N|%S|%l|%r"
 PARTITIONS_FORMAT = "%P|%a|%D|%c|%G|%l"

@@ -16,19 +16,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from db import protocol
-from db.log_lines import log_to_stderr
-from db.states import NodeFacts
-from worker import hardware, processes
-from worker.client import Client, Ended, Refused, Registration, ServerAway, Unauthorized
-from worker.daemon import Backoff
-from worker.notes import read_object, write_whole
-from worker.notices import Notices
-from worker.options import CannotRun, join_token, parser_with
-from worker.program import lock_data, start_thread
+from domain import protocol
+from domain.launch.slurm_script import Place
+from domain.messages import NodeFacts
+from domain.text.log_lines import log_to_stderr
+from worker.agent.daemon import Backoff
+from worker.agent.notices import Notices
+from worker.agent.options import CannotRun, join_token, parser_with
+from worker.agent.program import lock_data, start_thread
+from worker.node import hardware, processes
+from worker.node.state_files import read_object, write_whole
+from worker.session.client import Client, Ended, Refused, Registration, ServerAway, Unauthorized
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway
-from worker.slurm.script import Place
 
 log = logging.getLogger("gateway")
 POOL = "slurm"

@@ -1,0 +1,141 @@
+"""`rankzero checkpoints, download`: what a run has saved, and a verified copy of it here."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import typer
+
+from cli.commands.runs import figure
+from cli.server.options import Data, Json, RunId, run_path, server_at
+from cli.server.transfer import Transfer, in_form, sha256_of
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_json, print_table, printable, say
+from dashboard.storage.checkpoint_form import Form, is_folder
+from domain.text import formats
+
+LONGEST_NAME_BYTES = 200
+
+
+def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
+    """List a run's checkpoints, newest first."""
+    found = server_at(data).get(run_path(run, "checkpoints"))
+    if as_json:
+        print_json(found)
+    elif not found:
+        say(f"Run {run} has saved no checkpoint yet.")
+    else:
+        titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
+        print_table(titles, [row(each, time.time()) for each in found], right=frozenset({1, 2, 3, 4}))
+        for trouble in dict.fromkeys(each["trouble"] for each in found if each.get("trouble")):
+            say(printable(trouble))
+        if prefixed := [each for each in found if each.get("prefix")]:
+            say(
+                f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
+                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` takes it off."
+            )
+
+
+def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
+    """A checkpoint's cells in the list."""
+    share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
+    state = "complete" if checkpoint["complete"] else f"{share:.0%} arrived"
+    if checkpoint.get("trouble") and not checkpoint["complete"]:
+        state += ", waits"
+    return (
+        checkpoint["name"],
+        checkpoint.get("attempt"),
+        formats.count(checkpoint["step"]),
+        figure(checkpoint.get("loss"), 4),
+        formats.size(checkpoint["size_bytes"]),
+        state + (", best" if checkpoint.get("best") else ""),
+        formats.ago(checkpoint["created_at"], now),
+        checkpoint["sha256"][:12] + "…",
+    )
+
+
+def download(
+    run: RunId,
+    name: Annotated[
+        str | None, typer.Argument(help="Its name.", show_default="the latest complete one")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
+    ] = None,
+    strip_prefix: Annotated[
+        bool, typer.Option("--strip-prefix", help="Take module. off the names, which a DDP wrapper adds.")
+    ] = False,
+    safetensors: Annotated[
+        bool, typer.Option("--safetensors", help="Only the model's state dict, as safetensors.")
+    ] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a checkpoint; asked again, it goes on where it broke off. The SHA-256 is verified."""
+    server = server_at(data)
+    checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
+    form = Form(strip=strip_prefix, safetensors=safetensors)
+    if not form.is_as_saved:
+        checkpoint = in_form(server, checkpoint, form)
+    target = target_path(checkpoint["name"], output)
+    if is_there(target, checkpoint, overwrite=output is not None):
+        status = "was here already"
+    else:
+        Transfer(server, checkpoint, target).run()
+        status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
+    if as_json:
+        told = {"path": str(target), "sha256": checkpoint["sha256"]}
+        print_json(told if form.is_as_saved else told | {"note": checkpoint["note"]})
+        return
+    say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
+    if note := checkpoint.get("note"):
+        say(printable(note))
+    if is_folder(checkpoint["name"]):
+        say(f"It is a folder in one archive; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
+
+
+def choose(found: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
+    """The checkpoint that is meant: the newest complete one of that name."""
+    named = [
+        each for each in found if name is None or name in (each["name"], PurePosixPath(each["name"]).name)
+    ]
+    complete = [each for each in named if each["complete"]]
+    if complete:
+        exact = [each for each in complete if each["name"] == name]
+        marked = [each for each in complete if each.get("latest")] if name is None else exact
+        return max(marked or complete, key=lambda each: (each["created_at"], each["id"]))
+    if named:
+        raise CommandFailed(f"Checkpoint {printable(named[0]['name'])} has not arrived completely yet.")
+    if name is None:
+        raise CommandFailed(f"Run {run} has no checkpoint yet.")
+    raise CommandFailed(f"Run {run} has no checkpoint {name!r}; `rankzero checkpoints {run}` lists them.")
+
+
+def target_path(name: str, output: Path | None) -> Path:
+    """Where to write: the name's last part here, unless told otherwise; a name cannot lead elsewhere."""
+    plain = PurePosixPath(name.replace("\\", "/")).name
+    plain = "".join(c if c.isprintable() else "_" for c in plain)
+    plain = plain.encode()[-LONGEST_NAME_BYTES:].decode(errors="ignore").lstrip(".") or "checkpoint"
+    if output is None:
+        return Path.cwd() / plain
+    path = output.expanduser().absolute()
+    if path.is_dir():
+        return path / plain
+    if not path.parent.is_dir():
+        raise CommandFailed(f"--output: the folder {path.parent} does not exist.", 2)
+    return path
+
+
+def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
+    """Whether the file is here already; another file of that name is kept, unless it was named."""
+    if not target.exists():
+        return False
+    same_size = target.is_file() and target.stat().st_size == checkpoint["size_bytes"]
+    if same_size and sha256_of(target) == checkpoint["sha256"]:
+        return True
+    if overwrite and target.is_file():
+        return False
+    raise CommandFailed(f"{target} exists and is another file; choose a place with -o PATH.")

@@ -1,0 +1,59 @@
+"""`rankzero diff`: what differs between two runs, as a text that people read and git applies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
+from cli.terminal.printing import print_json, printable, warn
+from dashboard.compare.spec_words import in_words
+
+Other = Annotated[
+    str,
+    typer.Argument(
+        metavar="OTHER", help="The run it is compared with.", autocompletion=complete_run, show_default=False
+    ),
+]
+COLOURS = {"+": "32", "-": "31", "@": "36", "#": "1", "d": "1"}
+"""Of a line at a terminal, by how it begins."""
+
+
+def diff(run: RunId, other: Other, data: Data = None, as_json: Json = False) -> None:
+    """Show what differs from RUN to OTHER: settings as comments, code as a patch."""
+    run_path(other)  # an odd id is refused here as well
+    found = server_at(data).get(run_path(run, "diff"), **{"with": other})
+    if as_json:
+        print_json(found)
+        return
+    code = found["code"]
+    print_lines(setting(change) for change in found["spec"])
+    print_lines(code["diff"].split("\n")[:-1])
+    if code["note"]:
+        warn(code["note"])
+    if code["truncated"]:
+        warn("Not all lines are shown: too much differs. Every file that differs is named.")
+    if not found["spec"] and found["same_code"]:
+        warn("No difference.")
+
+
+def setting(change: dict[str, Any]) -> str:
+    """A setting as a line that patch passes over."""
+    old, new = in_words(change["old"], change["new"])
+    return f"# {printable(change['label'])}: {printable(old)} -> {printable(new)}"
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """As they are for programs; coloured, and unable to steer it, at a terminal."""
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
+        sys.stdout.buffer.flush()
+        return
+    for line in lines:
+        shown = "\t".join(map(printable, line.split("\t")))
+        colour = None if os.environ.get("NO_COLOR") else COLOURS.get(line[:1])
+        print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown)

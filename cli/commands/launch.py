@@ -1,0 +1,219 @@
+"""`rankzero launch`: options become a RunSpec, and the dashboard judges it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cli.commands import launch_options as options
+from cli.server import code, interpreter
+from cli.server.client import Server
+from cli.server.following import wait_until_ended
+from cli.server.options import Data, Json, server_at
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_json, printable, say, warn
+from dashboard.snapshots.git_address import is_git_address
+from domain.launch.plan import recipe_names
+
+AS_GIVEN = (
+    "name project gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
+    "accumulate strategy launcher seed entry module ref resume probe hang_after_s on_hang stop_grace_s "
+    "max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
+).split()
+
+
+def launch(
+    context: typer.Context,
+    target: options.Target,
+    args: options.Args = None,
+    name: options.Name = None,
+    project: options.Project = None,
+    nodes: options.Nodes = None,
+    gpus_per_node: options.GpusPerNode = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Lr = None,
+    lr_scaling: options.Scaling = None,
+    warmup_steps: options.WarmupSteps = None,
+    epochs: options.Epochs = None,
+    max_steps: options.MaxSteps = None,
+    precision: options.Numbers = None,
+    accumulate: options.Accumulate = None,
+    strategy: options.Parallelism = None,
+    launcher: options.Starter = None,
+    seed: options.Seed = None,
+    python: options.Python = None,
+    env: options.Env = None,
+    entry: options.Entry = None,
+    module: options.Module = None,
+    ref: options.Ref = None,
+    workdir: options.Workdir = None,
+    link: options.Link = None,
+    resume: options.Resume = None,
+    probe: options.Probe = None,
+    hang_after_s: options.HangAfter = None,
+    on_hang: options.OnHanging = None,
+    max_restarts: options.MaxRestarts = None,
+    min_nodes: options.MinNodes = None,
+    on_lost_node: options.OnLost = None,
+    lr_on_resize: options.Resized = None,
+    torchrun_restarts: options.TorchrunRestarts = None,
+    stop_grace_s: options.StopGrace = None,
+    priority: options.Priority = None,
+    label: options.Labels = None,
+    on: options.OnNodes = None,
+    pool: options.PoolOf = None,
+    partition: options.Partition = None,
+    account: options.Account = None,
+    time_limit: options.TimeLimit = None,
+    sbatch_option: options.SbatchOptions = None,
+    wait: options.Wait = False,
+    wait_for_nodes: options.WaitForNodes = False,
+    dry_run: options.DryRun = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Launch a training: `rankzero launch train.py --gpus-per-node 2 -- --width 512`."""
+    server = server_at(data)
+    spec = spec_of(context.params, server.address.is_local)
+    spec = interpreter.with_project_python(server, spec, is_launch=not dry_run)
+    if dry_run:
+        show_preview(code.preview(server, spec), as_json)
+    else:
+        submit(server, code.with_code(server, spec), wait, as_json)
+
+
+def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
+    """The RunSpec of what was given on the command line, by the names of `launch`'s parameters."""
+    has_start = bool(given["entry"] or given["module"])
+    workdir = given["workdir"]
+    links = pairs(given["link"], "links")
+    spec = {name: given[name] for name in AS_GIVEN} | {
+        "nodes": nodes_wished(given["nodes"]),
+        "target": resolve_target(given["target"], has_start, is_local),
+        "args": given["args"] or None,
+        "wait_for_nodes": given["wait_for_nodes"] or None,
+        "labels": pairs(given["label"], "labels") or None,
+        "on_nodes": given["on"] or None,
+        "python": interpreter.named(given["python"]),
+        "workdir": absolute(workdir) if workdir else workdir,
+        "env": pairs(given["env"], "env") or None,
+        "links": {key: absolute(path) for key, path in links.items()} or None,
+    }
+    spec |= slurm_wish(given)
+    return {name: as_json_value(value) for name, value in spec.items() if value is not None}
+
+
+def slurm_wish(given: dict[str, Any]) -> dict[str, Any]:
+    """Who gives the devices; naming something of Slurm's means Slurm."""
+    slurm = {name: given[name] for name in ("partition", "account", "time_limit") if given[name] is not None}
+    slurm |= {"options": given["sbatch_option"]} if given["sbatch_option"] else {}
+    return {"pool": given["pool"] or ("slurm" if slurm else None), "slurm": slurm or None}
+
+
+def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
+    """A recipe's name or a git address as it is, else an absolute path that exists where we can look."""
+    if target in recipe_names():
+        return target
+    if is_git_address(target):
+        return target
+    path = absolute(target)
+    if not os.path.exists(path):  # noqa: PTH110  (a NUL or a very long name is just not there)
+        if os.path.isabs(target) and not is_local:  # noqa: PTH117
+            return target  # a path on the dashboard's machine, or in place on the nodes
+        known = ", ".join(recipe_names())
+        raise CommandFailed(
+            f"target: {path} does not exist, and no recipe has that name (known: {known}).", 2
+        )
+    if Path(path).is_dir() and not has_start:
+        raise CommandFailed(
+            f"entry: {path} is a folder; name what to start in it with --entry or --module.", 2
+        )
+    return path
+
+
+def absolute(path: str) -> str:
+    """As seen from here; links stay, because an environment's `python` is one."""
+    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100
+
+
+def pairs(items: list[str] | None, field: str) -> dict[str, str]:
+    """NAME=VALUE options as a mapping."""
+    found = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise CommandFailed(f"{field}: must be NAME=VALUE, got {item!r}.", 2)
+        found[key] = value
+    return found
+
+
+def as_json_value(value: Any) -> Any:
+    """JSON has no NaN: the text of it is refused by the dashboard with the field's own rule."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def submit(server: Server, spec: dict[str, Any], wait: bool, as_json: bool) -> None:
+    """Launch, and say where it can be seen; with `wait` also how it ended."""
+    run = server.post("/api/runs", spec)
+    if as_json and not wait:
+        print_json(run)
+        return
+    (warn if as_json else say)(f"Run {run['id']} ({run['name']}) is {run['state']}: {run['url']}")
+    if wait:
+        ended = wait_until_ended(server, run["id"])
+        if as_json:
+            print_json(run | {name: ended.get(name) for name in ("state", "reason", "message", "next_step")})
+        if ended["state"] != "succeeded":
+            why = f": {ended['message']}" if ended.get("message") else "."
+            if ended.get("next_step"):
+                why += f" {ended['next_step']}" if why.endswith(".") else f". {ended['next_step']}"
+            raise CommandFailed(f"Run {run['id']} {ended['state']}{why}")
+        if not as_json:
+            say(f"Run {run['id']} succeeded.")
+
+
+def nodes_wished(text: str | None) -> int | str | None:
+    """N as a number, MIN:MAX as it is."""
+    if text is None or re.fullmatch(r"-?\d+:\d+", text):
+        return text
+    if not re.fullmatch(r"-?\d+", text):
+        raise CommandFailed(f"nodes: must be N or MIN:MAX, for example 2 or 2:4, got {text!r}.", 2)
+    return int(text)
+
+
+def show_preview(preview: dict[str, Any], as_json: bool) -> None:
+    """What a run would be, for people or as JSON."""
+    if as_json:
+        print_json(preview)
+        return
+    rate, batch = preview["lr"], preview["global_batch_size"]
+    say(f"world size         {preview['world_size']}")
+    say(f"global batch size  {'as the script has it' if batch is None else batch}")
+    say(f"learning rate      {'as the script has it' if rate is None else f'{rate:.12g}'}")
+    for size in preview.get("sizes", [])[:-1]:
+        say(_size_line(size))
+    if job := preview.get("job"):
+        say(f"{printable(shlex.join(job['argv']))} <<'END'")
+        print(printable(job["script"].rstrip()))
+        say("END")
+    for command in preview["commands"]:
+        say(f"node {command['node_rank']}:")
+        for key, value in sorted(command["env"].items()):
+            print(f"  {key}={printable(shlex.quote(value))} \\")
+        print(f"  {printable(shlex.join(command['argv']))}")
+    for warning in preview["warnings"]:
+        warn(f"Note: {warning}")
+
+
+def _size_line(size: dict[str, Any]) -> str:
+    batch, rate = size["global_batch_size"], size["lr"]
+    figures = [f"{size['world_size']} ranks", f"accumulation {size['accumulate']}"]
+    figures += [f"global batch {batch}"] if batch is not None else []
+    figures += [f"learning rate {rate:.12g}"] if rate is not None else []
+    return f"on {size['nodes']} node{'s' if size['nodes'] > 1 else ''}{'':<8}  {', '.join(figures)}"

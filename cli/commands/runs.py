@@ -1,0 +1,156 @@
+"""`rankzero runs, show, stop, resume, delete`: what runs there are, and what people wish of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from cli.commands.preflight import print_matrix
+from cli.server.following import describe
+from cli.server.options import Data, Json, RunId, run_path, server_at
+from cli.terminal.printing import print_facts, print_json, print_table, printable, say
+from domain.text import formats
+
+
+def runs(
+    state: Annotated[list[str] | None, typer.Option(help="Only runs in this state; repeatable.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project's.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many, newest first.", show_default="200")
+    ] = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    found = server_at(data).get("/api/runs", state=state, project=project, limit=limit)
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("No runs. Launch one with `rankzero launch TARGET` or in the browser.")
+    else:
+        titles = ("id", "name", "project", "state", "ranks", "step", "loss", "samples/s", "time", "started")
+        print_table(titles, [row(run, time.time()) for run in found], right=frozenset({4, 5, 6, 7, 8}))
+
+
+def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
+    """A run's cells in the list."""
+    state = run["state"] + (" (lost contact)" if run.get("lost_contact") else "")
+    return (
+        run["id"],
+        run["name"],
+        run["project"],
+        state + (f": {run['reason']}" if run.get("reason") else ""),
+        run["world_size"],
+        formats.count(run["step"]),
+        figure(run.get("last_loss"), 4),
+        figure(run.get("throughput")),
+        formats.duration(time_spent(run, now)),
+        formats.ago(run["started_at"], now) if run["started_at"] else formats.UNKNOWN,
+    )
+
+
+def figure(value: float | str | None, digits: int = 3) -> str:
+    """A number humanised; NaN and the infinities come as text already."""
+    return value if isinstance(value, str) else formats.number(value, digits)
+
+
+def time_spent(run: dict[str, Any], now: float) -> float | None:
+    """Seconds from start to end, or to now."""
+    return None if run["started_at"] is None else (run["ended_at"] or now) - run["started_at"]
+
+
+def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
+    """Show one run whole."""
+    server = server_at(data)
+    found = server.get(run_path(run))
+    checked = server.get(run_path(run, "preflight")) if found["nodes"] > 1 else None
+    if as_json:
+        print_json(found | {"preflight": checked})
+        return
+    print_run(found, server.address.url)
+    if checked is not None and found["reason"] == "preflight":
+        print_matrix(checked)
+
+
+def print_run(run: dict[str, Any], url: str) -> None:
+    """A run's facts, one a line."""
+    now = time.time()
+    print_facts(
+        [
+            ("run", f"{run['id']} ({run['name']}), project {run['project']}"),
+            ("state", describe(run, now)),
+            ("expected", run.get("expected_start_at") and expected(run["expected_start_at"], now)),
+            ("reason", run["reason"]),
+            ("message", run["message"]),
+            ("beware", run.get("finding")),
+            ("next step", run.get("next_step")),
+            ("ready to launch", remedy["url"] if (remedy := run.get("remedy")) else None),
+            ("attempt", run["attempt"]),
+            ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
+            ("epoch", None if run["epoch"] is None else figure(run["epoch"])),
+            ("batch size", run["global_batch_size"] and f"{run['global_batch_size']} over all ranks"),
+            ("learning rate", run["lr"] and f"{run['lr']:.6g} (before scaling {run['base_lr']:.6g})"),
+            ("created", formats.ago(run["created_at"], now)),
+            ("started", run["started_at"] and formats.ago(run["started_at"], now)),
+            ("took" if run["ended_at"] else "so far", formats.duration(time_spent(run, now))),
+            ("tensorboard", f"{url}/tensorboard/{run['id']}/"),
+        ]
+    )
+    for line in str((run.get("error") or {}).get("traceback") or "").splitlines():
+        print(f"  {printable(line)}")
+
+
+def expected(start_at: float, now: float) -> str:
+    """When a run that waits will start, as far as that can be foretold."""
+    left_s = start_at - now
+    return f"to start in about {formats.duration(left_s)}" if left_s > 0 else "to start any moment"
+
+
+def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:
+    """Ask a run to end: SIGTERM, and after its grace period SIGKILL."""
+    found = server_at(data).post(run_path(run, "stop"))
+    sentence = f"Run {run} is {found['state']}."
+    if found.get("kill_at"):
+        sentence = (
+            f"Run {run} is told to stop: it has up to {found['spec']['stop_grace_s']:g} s to save and leave."
+        )
+        sentence += f" It {found['waiting_for']}." if found.get("silent_nodes") else ""
+    told(found, as_json, sentence)
+
+
+def resume(
+    run: RunId,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Its name.", show_default="the latest complete one")
+    ] = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Start another attempt of an ended run from its last complete checkpoint."""
+    found = server_at(data).post(run_path(run, "resume"), {"checkpoint": checkpoint})
+    told(found, as_json, f"Run {run} is {found['state']}, attempt {found['attempt']}.")
+
+
+def delete(
+    run: RunId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Delete an ended run with its points, logs and checkpoints."""
+    server = server_at(data)
+    if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        name = printable(server.get(run_path(run))["name"])
+        typer.confirm(f"Delete run {run} ({name}) with its logs, points and checkpoints?", abort=True)
+    told(server.delete(run_path(run)), as_json, f"Run {run} is deleted.")
+
+
+def told(run: dict[str, Any], as_json: bool, sentence: str) -> None:
+    """The run as JSON, or what became of the wish in words."""
+    if as_json:
+        print_json(run)
+    else:
+        say(sentence)

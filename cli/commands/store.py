@@ -1,0 +1,70 @@
+"""`rankzero migrate-store`: from the SQLite file to PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from cli.server.client import default_data
+from cli.server.options import Data, Json
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_json, say
+
+DATABASE_URL = "RANKZERO_DATABASE_URL"
+
+
+def migrate_store(
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="The SQLite store.", show_default="the data directory's"),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--to", metavar="URL", help="An empty PostgreSQL database.", show_default=DATABASE_URL),
+    ] = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Copy an SQLite store to PostgreSQL; the SQLite file stays as it is."""
+    from dashboard.app.data_lock import AlreadyRunning, alone_on
+    from db.copy_store import NotMoved, copy_store, sqlite_file
+
+    folder = data.expanduser().absolute() if data else default_data()
+    url = _target(target)
+    try:
+        file = sqlite_file(source or str(folder / "rankzero.db"))
+        with alone_on(file.parent):
+            rows = copy_store(file, url, lambda table, count: None if as_json else say(f"{table}: {count}"))
+    except (NotMoved, AlreadyRunning) as error:
+        raise CommandFailed(str(error)) from None
+    except OSError as error:
+        raise CommandFailed(f"{error.filename} cannot be used: {error.strerror}.") from None
+    if as_json:
+        print_json({"from": str(file), "rows": rows})
+        return
+    total = sum(rows.values())
+    say(f"{total} rows of {len(rows)} tables copied and compared; {file} is as it was.")
+    say(f"Start the dashboard with {DATABASE_URL} set and the same --data: logs and checkpoints stay there.")
+
+
+def _target(given: str | None) -> str:
+    """Where to; a password on the command line could be read by everybody on this machine."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    url = given or os.environ.get(DATABASE_URL)
+    if not url:
+        raise CommandFailed(f"--to is needed, or {DATABASE_URL}: postgresql+psycopg://USER@HOST/DATABASE", 2)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise CommandFailed("--to is no URL: write postgresql+psycopg://USER@HOST/DATABASE", 2) from None
+    if given and (parsed.password or "password" in parsed.query):
+        raise CommandFailed(
+            "--to must not hold the password, others on this machine could read it: "
+            f"put it into PGPASSWORD or ~/.pgpass, or the whole URL into {DATABASE_URL}.",
+            2,
+        )
+    return url

@@ -1,0 +1,40 @@
+"""`rankzero backup, doctor`: the installation itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.server.client import default_data
+from cli.server.options import Data, Json, server_at
+from cli.terminal.printing import print_json, say
+from domain.text import formats
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file on the server's machine.", show_default=False)],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Write a consistent copy of the store, also while runs are writing to it."""
+    written = server_at(data).post("/api/backup", {"path": str(file.expanduser().absolute())})
+    if as_json:
+        print_json(written)
+    else:
+        say(f"{written['path']} written, {formats.size(written['size_bytes'])}.")
+
+
+def doctor(data: Data = None, as_json: Json = False) -> None:
+    """Check this installation; exit code 1 when something needs care."""
+    from cli.up.doctor import examine
+
+    checks = list(examine(data.expanduser().absolute() if data else default_data()))
+    if as_json:
+        print_json([{"check": check.name, "ok": check.ok, "message": check.message} for check in checks])
+    else:
+        for check in checks:
+            say(f"{'ok  ' if check.ok else 'LOOK'}  {check.name}: {check.message}")
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)

@@ -1,0 +1,119 @@
+"""The `rankzero` command: subcommands, and one sentence with an exit code for whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from cli.commands import (
+    checkpoints,
+    diff,
+    gateway,
+    launch,
+    nodes,
+    output,
+    preflight,
+    programs,
+    ranks,
+    runs,
+    store,
+    system,
+    tokens,
+)
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import warn
+
+FORWARDING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app = typer.Typer(
+    name="rankzero",
+    help="Launch and watch PyTorch DDP runs, in the browser or from here.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(programs.up)
+app.command()(programs.dashboard)
+app.command(context_settings=FORWARDING)(programs.worker)
+app.command()(gateway.gateway)
+app.command()(launch.launch)
+app.command()(runs.runs)
+app.command()(runs.show)
+app.command()(diff.diff)
+app.command()(ranks.ranks)
+app.command()(output.metrics)
+app.command()(output.logs)
+app.command()(checkpoints.checkpoints)
+app.command()(checkpoints.download)
+app.command()(runs.stop)
+app.command()(runs.resume)
+app.command()(runs.delete)
+app.add_typer(nodes.nodes_app, name="nodes")
+app.command()(nodes.drain)
+app.command()(nodes.undrain)
+app.command()(tokens.token)
+app.command()(preflight.preflight)
+app.command()(system.backup)
+app.command("migrate-store")(store.migrate_store)
+app.command()(system.doctor)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out one command line; returns its exit code."""
+    try:
+        result = app(list(arguments), prog_name="rankzero", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CommandFailed as error:
+        warn(str(error))
+        return error.exit_code
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `rankzero logs RUN | head`: the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.TyperException as error:
+        return tell_wrong_usage(error)
+    except UnicodeEncodeError:
+        return tell_not_text(arguments)
+
+
+def tell_not_text(arguments: Sequence[str]) -> int:
+    """Name the argument that is not UTF-8; raises again what no argument is to blame for."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(argument)[:60]
+            warn(
+                f"The argument {shown!r} is not UTF-8 text, and a dashboard takes no other: write it in UTF-8."
+            )
+            return 2
+    raise
+
+
+def tell_wrong_usage(error: typer.TyperException) -> int:
+    """What is wrong with the command line; no arguments at all get the list of commands."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(str(error), file=sys.stderr)
+        return 2
+    context = getattr(error, "ctx", None)
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    sentence = message.strip() + ("" if message.strip().endswith((".", "?", "!")) else ".")
+    command = context.command_path if context is not None else "rankzero"
+    warn(f"{sentence} `{command} --help` lists what it takes.")
+    return 2
+
+
+if __name__ == "__main__":
+    main()

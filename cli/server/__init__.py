@@ -1,0 +1,1 @@
+"""The server as the command line sees it: found, asked, downloaded from."""

@@ -1,0 +1,81 @@
+"""Waiting for a run's end at the terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any
+
+from cli.server.client import Server, ServerAway
+from cli.server.options import run_path
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import printable, warn
+from domain.text import formats
+
+POLL_S = 0.5
+PATIENCE_S = 5.0
+TERMINAL = ("succeeded", "failed", "stopped")
+
+
+def wait_until_ended(server: Server, run_id: str) -> dict[str, Any]:
+    """The run once it is terminal; a dashboard that is away is waited for, too."""
+    line = StatusLine()
+    away = False
+    try:
+        while True:
+            try:
+                run: dict[str, Any] = server.get(run_path(run_id))
+            except ServerAway as error:
+                if not away:
+                    warn(f"{error} Waiting for it.")
+                away = True
+                time.sleep(PATIENCE_S)
+                continue
+            away = False
+            if run["state"] in TERMINAL:
+                return run
+            line.show(describe(run, time.time()))
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        raise CommandFailed(f"Run {run_id} goes on; `rankzero stop {run_id}` ends it.", 130) from None
+    finally:
+        line.clear()
+
+
+def describe(run: dict[str, Any], now: float) -> str:
+    """running · step 120/1000 · loss 2.31 · 12.4 k samples/s."""
+    parts = [run["state"] + (", lost contact" if run.get("lost_contact") else "")]
+    if run.get("kill_at"):
+        left_s = min(run["kill_at"] - now, run["spec"]["stop_grace_s"])  # these are two machines' clocks
+        parts.append(f"killed in {max(0, math.ceil(left_s))} s")
+    if run.get("waiting_for"):
+        parts.append(run["waiting_for"])
+    if run.get("finding"):
+        parts.append(run["finding"].partition(":")[0])
+    if run.get("step") is not None:
+        parts.append(f"step {run['step']}" + (f"/{run['total_steps']}" if run.get("total_steps") else ""))
+    if isinstance(run.get("last_loss"), int | float):
+        parts.append(f"loss {formats.number(run['last_loss'], 4)}")
+    if isinstance(run.get("throughput"), int | float):
+        parts.append(f"{formats.number(run['throughput'])} samples/s")
+    if isinstance(run.get("eta_s"), int | float):
+        parts.append(f"{formats.duration(run['eta_s'])} left")
+    return " · ".join(parts)
+
+
+class StatusLine:
+    """One line on stderr that is written over; nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Replace what stands there."""
+        if self._shown:
+            print(f"\r\x1b[K{printable(text)}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Leave the line empty for what comes next."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,45 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.server.client import Server, find_server
+from cli.terminal.errors import CommandFailed
+from domain.spec import RUN_ID
+
+
+def complete_run(incomplete: str) -> list[tuple[str, str]]:
+    """Ids of runs for the shell, with their names and states beside them."""
+    try:
+        runs = Server(find_server(None)).get("/api/runs", limit=100)
+    except CommandFailed:
+        return []
+    return [(run["id"], f"{run['name']}, {run['state']}") for run in runs if run["id"].startswith(incomplete)]
+
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", help="Data directory of the server on this machine.", show_default="the user's own"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id.", autocompletion=complete_run, show_default=False)
+]
+
+
+def server_at(data: Path | None) -> Server:
+    """The dashboard that the client commands talk to."""
+    return Server(find_server(data.expanduser().absolute() if data else None))
+
+
+def run_path(run_id: str, *rest: str) -> str:
+    """The API's address of a run; an odd id cannot reach another one."""
+    if not RUN_ID.fullmatch(run_id):
+        raise CommandFailed(f"There is no run {run_id!r}; `rankzero runs` lists them.")
+    return "/".join(["/api/runs", run_id, *rest])

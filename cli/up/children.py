@@ -1,0 +1,144 @@
+"""Programs that `rankzero up` keeps running: started, watched, started again, and never left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain.text.exit_codes import describe_exit
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+STEADY_S = 60.0
+"""A child that lived so long did not die of how it was started: the next delay is short again."""
+LARGEST_LOG_BYTES = 16 * 1024 * 1024
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to start."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str]
+    niceness: int = 0
+    """How far it stands back for others on this machine, 0 to 19."""
+
+
+class Child:
+    """One program: `step` starts it when it is due, and notices when it has ended."""
+
+    def __init__(
+        self, program: Program, start: Callable[[Program], subprocess.Popen[bytes]] | None = None
+    ) -> None:
+        self.program = program
+        self._start = start or start_program
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_at: float | None = 0.0
+        self._started_at = 0.0
+        self._delay_s = FIRST_DELAY_S
+        self._log_began_at = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process of it exists."""
+        return self._process is not None and self._process.poll() is None
+
+    def step(self, now: float) -> str | None:
+        """Start it, or see that it ended; returns what a person should know of that."""
+        if self._process is None:
+            if self._start_at is not None and now >= self._start_at:
+                self._log_began_at = _size(self.program.log)
+                self._process = self._start(self.program)
+                self._started_at = now
+            return None
+        code = self._process.poll()
+        if code is None:
+            return None
+        return self._ended(code, now)
+
+    def _ended(self, code: int, now: float) -> str:
+        self._process = None
+        if now - self._started_at >= STEADY_S:
+            self._delay_s = FIRST_DELAY_S
+        delay_s = self._delay_s
+        self._start_at = now + delay_s
+        self._delay_s = min(self._delay_s * 2, LONGEST_DELAY_S)
+        words = self.last_words()
+        return (
+            f"{self.program.name} ended ({describe_exit(code)}{': ' + words if words else ''}), "
+            f"starting it again in {delay_s:g} s"
+        )
+
+    def last_words(self) -> str:
+        """The last line it wrote since it was started."""
+        try:
+            with self.program.log.open("rb") as log:
+                log.seek(max(self._log_began_at, _size(self.program.log) - 4096))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].strip()[:500] if lines else ""
+
+    def trim_log(self) -> None:
+        """Keep its log from filling the disk: the older half moves to `….1`, once it is large."""
+        if _size(self.program.log) > LARGEST_LOG_BYTES:
+            older = self.program.log.with_name(self.program.log.name + ".1")
+            older.write_bytes(self.program.log.read_bytes())
+            os.truncate(self.program.log, 0)  # it is open for appending, so writing goes on at the start
+
+    def send(self, number: int) -> None:
+        """Signal it, if it runs; it is not started again after that."""
+        self._start_at = None
+        if self.is_running and self._process is not None:
+            self._process.send_signal(number)
+
+
+def start_program(program: Program) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that Ctrl-C reaches only the parent; it dies when the parent does."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    log = os.open(program.log, flags, 0o600)
+    try:
+        return subprocess.Popen(
+            program.argv,
+            env=program.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_prepare(os.getpid(), program.niceness),
+        )
+    finally:
+        os.close(log)
+
+
+def _prepare(parent_pid: int, niceness: int) -> Callable[[], None]:
+    def prepare() -> None:
+        os.nice(niceness)
+        if _LIBC is not None:
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:  # it died before the line above
+            os._exit(1)
+
+    return prepare
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,221 @@
+"""Checks of an installation: each says what is, and where that is not well, what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from cli.server.client import Server, find_server
+from cli.terminal.errors import CommandFailed
+from dashboard.object_name import ObjectName
+from dashboard.security.token_files import join_token_path
+from dashboard.storage.bucket import refuses_wrong_bytes, try_out
+from dashboard.storage.s3 import S3, BucketTrouble
+from db import postgres
+from domain.text import formats
+
+GIB = 1024**3
+LOW_DISK_BYTES = 5 * GIB
+LOW_SHARED_MEMORY_BYTES = GIB // 4
+FEW_OPEN_FILES = 1024
+OLDEST_TORCH = (2, 4)
+SAFE_TORCH = (2, 10)
+"""Before it, `weights_only=True` could be got round by a crafted checkpoint (CVE-2026-24747)."""
+SAFE_SQLITE = (3, 51, 3)
+"""Before it, several connections that checkpoint at once could corrupt a store; we use one writer."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+def examine(data: Path) -> Iterator[Check]:
+    """Every check, in the order of what depends on what; none takes longer than a few seconds."""
+    checks: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
+        ("python", _python),
+        ("torch", _torch),
+        ("sqlite", _sqlite),
+        ("data directory", lambda: _data(data)),
+        ("store", lambda: _store(data)),
+        ("checkpoints", _checkpoints),
+        ("disk space", lambda: _disk(data)),
+        ("tokens", lambda: _tokens(data)),
+        ("shared memory", _shared_memory),
+        ("open files", _open_files),
+        ("host name", _host_name),
+        ("GPUs", _gpus),
+        ("dashboard", lambda: _dashboard(data)),
+    ]
+    for name, check in checks:
+        try:
+            yield Check(name, *check())
+        except Exception as error:  # a check that breaks is a finding, not a reason to hide the others
+            yield Check(name, False, f"could not be checked: {error or type(error).__name__}.")
+
+
+def _python() -> tuple[bool, str]:
+    if sys.platform != "linux":
+        return (
+            True,
+            f"{platform.python_version()} on {sys.platform}: dashboard and commands; workers need Linux.",
+        )
+    return True, f"{platform.python_version()} at {sys.executable}."
+
+
+def _torch() -> tuple[bool, str]:
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return (
+            False,
+            "is not installed here: give --python with an environment that has it, or run `make setup`.",
+        )
+    numbers = _numbers(version)[:2]
+    if numbers < OLDEST_TORCH:
+        return False, f"{version} is too old: trainings need 2.4 or newer."
+    if numbers < SAFE_TORCH:
+        return True, f"{version}; from 2.10 on it is safer to load checkpoints of people you do not trust."
+    return True, f"{version}."
+
+
+def _sqlite() -> tuple[bool, str]:
+    version = sqlite3.sqlite_version
+    if _numbers(version) < SAFE_SQLITE:
+        return True, f"{version}; do not let other programs write to the store (fixed in SQLite 3.51.3)."
+    return True, f"{version}."
+
+
+def _data(data: Path) -> tuple[bool, str]:
+    if not data.exists():
+        return True, f"{data} does not exist yet; the first start makes it."
+    if not os.access(data, os.W_OK | os.X_OK):
+        return False, f"{data} cannot be written by this user; choose another with --data."
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if mode & 0o022:
+        return False, f"{data} can be written by others (mode {mode:o}): chmod 700 {data}"
+    return True, f"{data}."
+
+
+def _store(data: Path) -> tuple[bool, str]:
+    url = os.environ.get("RANKZERO_DATABASE_URL")
+    if not url:
+        return True, f"the SQLite file {data / 'rankzero.db'}."
+    files = os.environ.get("RANKZERO_FILES") or str(data / "files")
+    try:
+        where, version = postgres.look_at(url)
+    except postgres.PostgresUnusable as error:
+        return False, str(error)
+    shared = "every dashboard on it needs this same folder of files"
+    return True, f"PostgreSQL {version} at {where}; {shared}: {files}."
+
+
+def _checkpoints() -> tuple[bool, str]:
+    url = os.environ.get("RANKZERO_CHECKPOINTS_URL")
+    if not url:
+        return True, "in the directory of files."
+    s3 = S3()
+    try:
+        folder = ObjectName.parse(url)
+        refuses = refuses_wrong_bytes(s3, folder)
+        try_out(s3, folder)
+    except (BucketTrouble, ValueError) as error:
+        return False, str(error)
+    proof = "it checks each part" if refuses else "it checks no sums, so each checkpoint is read back once"
+    return True, f"{url} at {s3.endpoint}: read and written; {proof}."
+
+
+def _disk(data: Path) -> tuple[bool, str]:
+    place = next(path for path in (data, *data.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    message = f"{formats.size(free)} free for {data}."
+    return (
+        free >= LOW_DISK_BYTES,
+        message if free >= LOW_DISK_BYTES else f"{message} Checkpoints may not fit.",
+    )
+
+
+def _tokens(data: Path) -> tuple[bool, str]:
+    files = [path for path in (data / "token", join_token_path(data)) if path.exists()]
+    if not files:
+        return True, "none yet; the first start makes them."
+    for path in files:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            return False, f"{path} can be read by others (mode {mode:o}): chmod 600 {path}"
+    return True, "readable by their owner only."
+
+
+def _shared_memory() -> tuple[bool, str]:
+    if not Path("/dev/shm").is_dir():
+        return True, "no /dev/shm on this platform."
+    total = shutil.disk_usage("/dev/shm").total
+    if total < LOW_SHARED_MEMORY_BYTES:
+        return (
+            False,
+            f"/dev/shm has {formats.size(total)}; data loaders and NCCL need more (docker: --shm-size=8g).",
+        )
+    return True, f"/dev/shm has {formats.size(total)}."
+
+
+def _open_files() -> tuple[bool, str]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < FEW_OPEN_FILES:
+        return False, f"only {soft} at once: ulimit -n {min(65536, hard)}"
+    return True, f"{soft} at once."
+
+
+def _host_name() -> tuple[bool, str]:
+    name = socket.gethostname()
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        return False, f"{name} has no address; add `127.0.1.1 {name}` to /etc/hosts, gloo looks it up."
+    return True, f"{name} is {address}."
+
+
+def _gpus() -> tuple[bool, str]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return True, "none (no NVIDIA driver): ranks train on CPU cores, with gloo."
+    count = pynvml.nvmlDeviceGetCount()
+    names = {str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)}
+    return True, f"{count} x {', '.join(sorted(names))}."
+
+
+def _dashboard(data: Path) -> tuple[bool, str]:
+    if not (data / "server.json").exists() and not os.environ.get("RANKZERO_URL"):
+        return True, "not running; `rankzero up` starts it."
+    named = None if os.environ.get("RANKZERO_URL") else data
+    try:
+        server = Server(find_server(named))
+        nodes = server.get("/api/nodes")
+    except CommandFailed as error:
+        return False, str(error)
+    alive = [node for node in nodes if node["state"] == "alive"]
+    if not alive:
+        return False, f"{server.address.url} answers, but no node is alive; start `rankzero worker`."
+    slots = sum(node["slots"] for node in alive)
+    return True, f"{server.address.url} with {formats.plural(len(alive), 'live node')}, {slots} slots."
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.partition("+")[0].split(".")
+    return tuple(int(part) for part in parts if part.isdecimal())

@@ -1,0 +1,68 @@
+"""Processes of one data directory's runs on this machine: to end them, and to prove that none is left."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+SUPERVISOR = "worker.attempt.supervisor"
+RUN_VARIABLE = "RANKZERO_RUN_ID"
+
+
+class RunProcesses:
+    """What one data directory's runs have running on this machine."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = str(data)
+        self._runs = data / "runs"
+
+    def supervisors(self) -> list[psutil.Process]:
+        """One per attempt: its command line names the data directory."""
+        return [process for process in psutil.process_iter() if self._supervises(process)]
+
+    def everything(self) -> list[psutil.Process]:
+        """Supervisors, all below them, and whatever else carries the id of a run from here."""
+        found = set(self.supervisors())
+        for supervisor in list(found):
+            with suppress(psutil.Error):
+                found |= set(supervisor.children(recursive=True))
+        run_ids = {path.name for path in self._runs.glob("*")}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(RUN_VARIABLE) in run_ids:
+                    found.add(process)
+        return [process for process in found if _lives(process)]
+
+    def terminate(self) -> None:
+        """Ask every supervisor to end its attempt."""
+        for process in self.supervisors():
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGTERM)
+
+    def kill(self, timeout_s: float = 5.0) -> None:
+        """SIGKILL until nobody is left."""
+        deadline = time.monotonic() + timeout_s
+        while (left := self.everything()) and time.monotonic() < deadline:
+            for process in left:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(left, timeout=0.2)
+
+    def _supervises(self, process: psutil.Process) -> bool:
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            return False
+        if SUPERVISOR not in command or "--data" not in command[:-1]:
+            return False
+        return command[command.index("--data") + 1] == self._data and _lives(process)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

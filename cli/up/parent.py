@@ -1,0 +1,297 @@
+"""The parent process of `rankzero up`: starts dashboard and worker, keeps them running, ends all of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.server.client import Address, Server, find_server
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import printable
+from cli.up import demo
+from cli.up.children import Child, Program
+from cli.up.leftovers import RunProcesses
+from dashboard.cluster.joining import outward_address
+from dashboard.security.token_files import join_token_path, make_private_directory
+
+TICK_S = 0.1
+READY_WITHIN_S = 90.0
+NODE_WITHIN_S = 30.0
+GRACE_S = 15.0
+STAND_BACK = 10
+"""What runs get between SIGTERM and SIGKILL at Ctrl-C."""
+ECHO_S = 0.2
+"""Two signals so close together are one Ctrl-C."""
+MARGIN_S = 15.0
+"""Beyond the grace: the worker stores what the runs wrote last."""
+DASHBOARD_GRACE_S = 8.0
+PORT_PATIENCE_S = 3.0
+TRIM_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a person asked `rankzero up` for."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8765
+    slots: int | None = None
+    has_worker: bool = True
+    demo: bool = False
+    python: str | None = None
+    new_store: bool = False
+
+
+def run(plan: Plan) -> int:
+    """Stay until a signal ends it; returns the exit code."""
+    try:
+        make_private_directory(plan.data)
+    except OSError as error:
+        raise CommandFailed(
+            f"{plan.data} cannot be used: {error.strerror}; choose another with --data."
+        ) from None
+    with only_one(plan.data):
+        return Parent(plan, free_port(plan)).run()
+
+
+@contextmanager
+def only_one(data: Path) -> Iterator[None]:
+    """One `rankzero up` per data directory: the lock goes with the process, however it ends."""
+    lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        where = _url_in(data)
+        os.close(lock)
+        raise CommandFailed(
+            f"Rankzero already runs on {data}{f' ({where})' if where else ''}. "
+            "Use that one, or choose another directory with --data."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def free_port(plan: Plan) -> int:
+    """The port to listen on; a dashboard killed a moment ago may still be letting go of it."""
+    patience_s = PORT_PATIENCE_S if str(_url_in(plan.data)).endswith(f":{plan.port}") else 0.0
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return _bound_port(plan.host, plan.port)
+        except OSError as error:
+            in_use = error.errno in (48, 98)  # EADDRINUSE on macOS, on Linux
+            if not in_use:
+                raise CommandFailed(
+                    f"Cannot listen on {plan.host}:{plan.port}: {error.strerror}; choose --host and --port."
+                ) from None
+            if time.monotonic() >= deadline:
+                raise CommandFailed(
+                    f"Port {plan.port} is taken by another program; choose one with --port (0: any free one)."
+                ) from None
+            time.sleep(TICK_S)
+
+
+class Parent:
+    """Owns the two children from their start to the proof that nothing is left."""
+
+    def __init__(self, plan: Plan, port: int) -> None:
+        self.plan, self.port = plan, port
+        self.is_ending = self.is_hurried = False
+        self._asked_at = 0.0
+        self.processes = RunProcesses(plan.data)
+        anew = ["--new-store"] * plan.new_store  # when it dies and is started again, there is one
+        self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port), *anew]))
+        self.worker = Child(self._program("worker", self._worker_options())) if plan.has_worker else None
+        self._trim_at = 0.0
+
+    @property
+    def url(self) -> str:
+        """How this machine reaches the dashboard."""
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(self.plan.host, self.plan.host)
+        return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
+
+    def run(self) -> int:
+        """Start, tell, stay, stop."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            numbers.append(signal.SIGHUP)
+        before = [signal.signal(number, self._note_signal) for number in numbers]
+        try:
+            self._live()
+        finally:
+            code = self.stop()
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+        return code
+
+    def _note_signal(self, number: int, _frame: object) -> None:
+        """Any signal asks for the end; only another Ctrl-C hurries it. One may arrive twice, through `make`."""
+        now = time.monotonic()
+        if not self.is_ending:
+            self.is_ending, self._asked_at = True, now
+        elif number == signal.SIGINT and now - self._asked_at > ECHO_S:
+            self.is_hurried = True
+
+    def _live(self) -> None:
+        if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
+            if not self.is_ending:
+                raise CommandFailed(
+                    f"The dashboard does not answer; its log is {self.dashboard.program.log}."
+                )
+            return
+        server = Server(find_server(self.plan.data))
+        path = "/"
+        if self.worker is not None:
+            slots = self._slots_of_a_node(server)
+            path = f"/run?id={demo.launch(server, slots)}" if self.plan.demo and slots else "/"
+        if not self.is_ending:
+            self._tell_address(server.address, path)
+        while not self.is_ending:
+            self._step()
+            time.sleep(TICK_S)
+
+    def _slots_of_a_node(self, server: Server) -> int:
+        """Whoever reads the address may launch at once: so first a node must have joined."""
+        slots = 0
+
+        def has_joined() -> bool:
+            nonlocal slots
+            slots = demo.most_slots(server)
+            return slots > 0
+
+        if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
+            tell(
+                f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}."
+            )
+        return slots
+
+    def _tell_address(self, address: Address, path: str) -> None:
+        query = "&" if "?" in path else "?"
+        tell(f"\n  Open      {self.url}{path}{query}token={address.token}")
+        if self.plan.host in ("0.0.0.0", "::", ""):
+            tell(f"  Elsewhere http://{outward_address()}:{self.port}/  (log in with `rankzero token`)")
+        tell(f"  Data      {self.plan.data}")
+        tell("\nCtrl-C ends the runs and stops everything.\n")
+
+    def _children(self) -> list[Child]:
+        return [self.dashboard] + ([self.worker] if self.worker is not None else [])
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for child in self._children():
+            news = child.step(now)
+            if news:
+                tell(news)
+        if now >= self._trim_at:
+            self._trim_at = now + TRIM_EVERY_S
+            for child in self._children():
+                child.trim_log()
+
+    def _wait_for(
+        self, condition: Callable[[], bool], timeout_s: float, children: list[Child], must_live: bool = False
+    ) -> bool:
+        """Keep the children running until the condition holds; False at a signal or when time is up."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not self.is_ending:
+            for child in children:
+                news = child.step(time.monotonic())
+                if news and must_live:
+                    words = child.last_words() or f"its log is {child.program.log}."
+                    raise CommandFailed(f"The {child.program.name} could not start: {words}")
+                if news:
+                    tell(news)
+            with suppress(CommandFailed):
+                if condition():
+                    return True
+            time.sleep(TICK_S)
+        return False
+
+    def _dashboard_answers(self) -> bool:
+        """Its own file names its process: what else may listen on that port is not meant."""
+        try:
+            about = json.loads((self.plan.data / "server.json").read_text())
+        except (OSError, ValueError):
+            return False
+        if about.get("pid") != self.dashboard.pid:
+            return False
+        Server(find_server(self.plan.data)).get("/api/health")
+        return True
+
+    def stop(self) -> int:
+        """End the runs, then the worker, then the dashboard; a second signal ends all of it at once."""
+        was_asked, self.is_ending = self.is_ending, True
+        self._end_runs()
+        self.dashboard.send(signal.SIGTERM)
+        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S)
+        self.dashboard.send(signal.SIGKILL)
+        self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, can_hurry=False)
+        if was_asked:
+            tell("Stopped.")
+        return 130 if self.is_hurried else 0
+
+    def _end_runs(self) -> None:
+        worker = self.worker
+        if worker is None:
+            return
+        count = len(self.processes.supervisors())
+        if count:
+            tell(f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s")
+        if not worker.is_running:
+            self.processes.terminate()
+        worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
+        self._wait_until(
+            lambda: not worker.is_running and not self.processes.supervisors(), GRACE_S + MARGIN_S
+        )
+        worker.send(signal.SIGKILL)
+        self.processes.kill()
+
+    def _wait_until(self, condition: Callable[[], bool], timeout_s: float, can_hurry: bool = True) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition() and time.monotonic() < deadline and not (can_hurry and self.is_hurried):
+            time.sleep(TICK_S)
+
+    def _program(self, name: str, options: list[str]) -> Program:
+        command = [sys.executable, "-P", "-m", "cli.main", name, "--data", str(self.plan.data), *options]
+        # A token or URL in our environment may be another dashboard's.
+        env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
+        # The ranks train on this machine: a page may wait a moment for them, never they for a page.
+        niceness = STAND_BACK if name == "dashboard" and self.plan.has_worker else 0
+        return Program(name, command, self.plan.data / f"{name}.log", env, niceness)
+
+    def _worker_options(self) -> list[str]:
+        options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]
+        options += ["--slots", str(self.plan.slots)] if self.plan.slots is not None else []
+        return options + (["--python", self.plan.python] if self.plan.python is not None else [])
+
+
+def tell(text: str) -> None:
+    """To the terminal, which may have been closed meanwhile."""
+    with suppress(OSError, ValueError):
+        print("\n".join(printable(line) for line in text.split("\n")), flush=True)
+
+
+def _bound_port(host: str, port: int) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def _url_in(data: Path) -> str | None:
+    try:
+        return str(json.loads((data / "server.json").read_text())["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

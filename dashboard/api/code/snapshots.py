@@ -1,0 +1,119 @@
+"""Snapshots of code: whether one is here, its bytes, where it came from; and uploads from the browser."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheService, TheThreads, Threads
+from dashboard.api.reading import JsonRoute
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer
+from dashboard.service.service import Service
+from dashboard.snapshots.origin import Origin
+from dashboard.snapshots.packing import MOST_FILES
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.storage.downloads import SnapshotResponse
+from db.reports.snapshots import SnapshotView
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
+PIECE_BYTES = 1024 * 1024
+OVERHEAD_BYTES = 2 * MOST_FILES * 2048
+"""What an archive may be larger than the files in it."""
+
+
+@router.get("/snapshots/{sha256}")
+def show(service: TheService, sha256: str) -> Response:
+    """A snapshot that is here: its size, its number of files, where it came from."""
+    return answer(_found(service.snapshots.find(sha256), sha256))
+
+
+@router.head("/snapshots/{sha256}")
+def is_here(service: TheService, sha256: str) -> Response:
+    """Is it here? Asked before a launch; what is here then stays for an hour."""
+    return answer(_found(service.snapshots.hold(sha256), sha256))
+
+
+@router.put("/snapshots/{sha256}")
+async def receive(request: Request, service: TheService, threads: TheThreads, sha256: str) -> Response:
+    """Bring a snapshot: an uncompressed tar, named by its own SHA-256."""
+    with service.snapshots.arriving() as folder:
+        limit_bytes = service.snapshots.limit_bytes + OVERHEAD_BYTES
+        found = await _write_body(request, threads, service, folder / "archive", limit_bytes)
+        if found != sha256:
+            message = "The SHA-256 of what arrived is not the one in the address; send it again."
+            raise Rejection(422, message, "snapshot")
+        try:
+            kept = await threads.run(service.snapshots.accept, folder / "archive", sha256)
+        except CodeRefused as refused:
+            raise Rejection(422, str(refused), refused.field) from refused
+    return answer(kept)
+
+
+@router.put("/snapshots/{sha256}/origin")
+def tell_origin(service: TheService, sha256: str, origin: Origin) -> Response:
+    """Say where a snapshot came from."""
+    return answer(_found(service.snapshots.tell_origin(sha256, origin), sha256))
+
+
+@router.get("/snapshots/{sha256}/archive")
+@router.head("/snapshots/{sha256}/archive", include_in_schema=False)
+def download(request: Request, service: TheService, sha256: str) -> Response:
+    """The code itself."""
+    _found(service.snapshots.find(sha256), sha256)
+    return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
+
+
+@router.post("/uploads", status_code=201)
+async def upload(
+    request: Request,
+    service: TheService,
+    threads: TheThreads,
+    name: Annotated[str, Query(min_length=1, max_length=255, description="Of the file.")],
+) -> Response:
+    """Take a script, or a zip or tar.gz of a project; answers with its snapshot and what could be started."""
+    with service.snapshots.arriving() as folder:
+        limit_bytes = service.snapshots.limit_bytes + PIECE_BYTES
+        await _write_body(request, threads, service, folder / "upload", limit_bytes)
+        try:
+            kept, scripts = await threads.run(service.snapshots.take_upload, folder / "upload", name, folder)
+        except CodeRefused as refused:
+            raise Rejection(422, str(refused), refused.field) from refused
+    about = {"snapshot": kept.sha256, "size_bytes": kept.size_bytes, "files": kept.files}
+    return answer(about | {"scripts": scripts}, 201)
+
+
+def _found(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
+    if snapshot is None:
+        raise Rejection(404, f"There is no snapshot {sha256[:64]!r}.")
+    return snapshot
+
+
+async def _write_body(
+    request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int
+) -> str:
+    """The body into a new file, as it comes; returns its SHA-256."""
+    hashing = hashlib.sha256()
+    size_bytes, buffer = 0, bytearray()
+
+    def flush() -> None:
+        with path.open("ab") as file:
+            file.write(buffer)
+        hashing.update(buffer)
+        buffer.clear()
+
+    service.files.require_room(int(request.headers.get("content-length", 0)))
+    async for chunk in request.stream():
+        size_bytes += len(chunk)
+        if size_bytes > limit_bytes:
+            raise Rejection(413, f"Code must be smaller than {limit_bytes} bytes here.", "snapshot")
+        buffer += chunk
+        if len(buffer) >= PIECE_BYTES:
+            await threads.run(flush)
+    await threads.run(flush)
+    return hashing.hexdigest()

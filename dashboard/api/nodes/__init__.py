@@ -1,0 +1,1 @@
+"""Routes of nodes: the cluster, joining, preflights."""

@@ -1,0 +1,1 @@
+"""Routes of runs: their figures, logs, checkpoints."""

@@ -1,0 +1,118 @@
+"""Lines of all ranks and both streams in one view, by the time at which they arrived; looking for a text in them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboard.api.context import TheService, Threads
+from dashboard.api.reading import MOST, JsonRoute
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer
+from dashboard.logs.merge import Position, Source, lines_before, lines_from, offsets_at
+from dashboard.logs.search import ERROR_OVERLAP, find_error, find_text
+from dashboard.logs.sources import MergedFound, merged_sources, page, search_all
+from dashboard.logs.stored_logs import ALL, SomeStream, check_rank
+from dashboard.service.service import Service
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
+READERS = 2
+"""At once: each may read many logs."""
+_POSITION = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,18})")
+Rank = Annotated[str, Query(max_length=20, description="`all`, a rank's number, or `launcher`.")]
+Attempt = Annotated[int | None, Query(ge=1, le=MOST, description="By default the latest.")]
+
+
+@router.get("/runs/{run_id}/logs/merged")
+async def merged_logs(
+    service: TheService,
+    request: Request,
+    run_id: str,
+    rank: Rank = ALL,
+    stream: SomeStream = "both",
+    attempt: Attempt = None,
+    before: Annotated[str, Query(max_length=60, description="`before` of an answer; default: the end.")] = "",
+    from_: Annotated[
+        str, Query(alias="from", max_length=60, description="Lines from a hit's `position` on instead.")
+    ] = "",
+    limit: Annotated[int, Query(ge=1, le=262_144, description="Bytes of lines, at most.")] = 65_536,
+) -> Response:
+    """Whole lines of several logs, in the order in which they arrived at this dashboard; those of one stretch together.
+
+    Each has its rank, stream, offset in its own log, and `at`, the time at which it was there."""
+    wish = partial(_lines, service, run_id, attempt, rank, stream)
+    return answer(await _threads(request).run(wish, _position(before), _position(from_), limit))
+
+
+@router.get("/runs/{run_id}/logs/merged/search")
+async def search_merged_logs(
+    service: TheService,
+    request: Request,
+    run_id: str,
+    q: Annotated[str, Query(max_length=500, description="Text to look for; upper or lower case.")] = "",
+    errors: Annotated[bool, Query(description="The first error of each log instead.")] = False,
+    rank: Rank = ALL,
+    stream: SomeStream = "both",
+    attempt: Attempt = None,
+    log: Annotated[int, Query(ge=0, le=MOST, description="`log` of the answer to go on from.")] = 0,
+    offset: Annotated[int, Query(ge=0, le=MOST, description="Its `offset`.")] = 0,
+    line: Annotated[int, Query(ge=1, le=MOST, description="Its `line`.")] = 1,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines of each log.")] = 1000,
+) -> Response:
+    """The lines that hold a text, one log after the other; their `position` orders them by time.
+
+    Looks for a few seconds at most: unless `is_complete`, ask again with `log`, `offset` and `line` of the answer."""
+    if not q and not errors:
+        raise Rejection(422, "q: say what to look for, or ask for errors=true.", "q")
+    wish = partial(_search, service, run_id, attempt, rank, stream)
+    return answer(await _threads(request).run(wish, q, errors, log, offset, line, limit))
+
+
+def _threads(request: Request) -> Threads:
+    state = request.app.state
+    if not hasattr(state, "merging"):  # of this event loop
+        state.merging = Threads(READERS)
+    threads: Threads = state.merging
+    return threads
+
+
+def _position(text: str) -> Position | None:
+    if not text:
+        return None
+    if (match := _POSITION.fullmatch(text)) is None:
+        raise Rejection(422, f"A position is three numbers that an answer gave, not {text!r}.", "before")
+    return Position(*map(int, match.groups()))
+
+
+def _sources(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream
+) -> tuple[int, list[Source]]:
+    run = service.run(run_id)
+    if rank != ALL:
+        check_rank(run, rank)
+    number = attempt or run.attempt
+    return number, merged_sources(service, run_id, number, rank, stream)
+
+
+def _lines(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream,
+    before: Position | None, start: Position | None, limit: int,
+) -> dict[str, Any]:  # fmt: skip
+    number, sources = _sources(service, run_id, attempt, rank, stream)
+    offsets = offsets_at(sources, start or before)
+    lines = (lines_from if start else lines_before)(sources, offsets, limit)
+    return {"attempt": number, **page(sources, lines)}
+
+
+def _search(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream,
+    q: str, errors: bool, log: int, offset: int, line: int, limit: int,
+) -> MergedFound:  # fmt: skip
+    _, sources = _sources(service, run_id, attempt, rank, stream)
+    finder, overlap = (find_error, ERROR_OVERLAP) if errors else find_text(q)
+    return search_all(sources, finder, overlap, log, offset, line, limit, only_first=errors)

@@ -1,0 +1,81 @@
+"""Series of a run, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
+from dashboard.json_responses import json_text
+from db.metrics.curves import to_json_number, to_json_points
+from db.queries import run_queries
+from domain.views import SeriesView
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
+Source = Literal["events", "printed", "probe", "all"]
+Names = Annotated[list[str] | None, Query(description="Only these series.")]
+POINTS_A_PIECE = 5000
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a cell begins with that a spreadsheet would carry out (OWASP, CSV injection)."""
+"""Long answers are made piece by piece, so that neither memory nor other requests suffer."""
+
+
+@router.get("/runs/{run_id}/metrics")
+def metrics(
+    service: TheService,
+    run_id: str,
+    name: Names = None,
+    since: Annotated[int | None, Query(description="Only points from this step on.")] = None,
+    source: Source = "events",
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
+) -> Response:
+    """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
+    service.run(run_id)
+    found = run_queries.series(service.store, run_id, name, source, attempt, since, max_points)
+    return StreamingResponse(_json(found), media_type="application/json")
+
+
+@router.get("/runs/{run_id}/metrics.csv")
+def metrics_csv(service: TheService, run_id: str, name: Names = None, source: Source = "events") -> Response:
+    """One line per point: series, attempt, step, value, wall time."""
+    service.run(run_id)
+    found = run_queries.series(service.store, run_id, name, source)
+    headers = {"Content-Disposition": f'attachment; filename="{run_id}-metrics.csv"'}
+    return StreamingResponse(_csv(found), media_type="text/csv", headers=headers)
+
+
+def _json(found: dict[str, SeriesView]) -> Iterator[str]:
+    yield "{"
+    for position, (name, view) in enumerate(found.items()):
+        yield f"{',' if position else ''}{json_text(name)}:["
+        points = view.points
+        for start in range(0, len(points), POINTS_A_PIECE):
+            piece = json_text(to_json_points(points[start : start + POINTS_A_PIECE]))
+            yield f"{',' if start else ''}{piece[1:-1]}"
+        yield "]"
+    yield "}"
+
+
+def _csv(found: dict[str, SeriesView]) -> Iterator[str]:
+    yield "series,attempt,step,value,wall_time\r\n"
+    for name, view in found.items():
+        for segment in view.segments:
+            for start in range(0, len(segment.points), POINTS_A_PIECE):
+                text = io.StringIO()
+                writer = csv.writer(text)
+                for step, value, wall in segment.points[start : start + POINTS_A_PIECE]:
+                    writer.writerow((_cell(name), segment.attempt, step, to_json_number(value), wall))
+                yield text.getvalue()
+
+
+def _cell(name: str) -> str:
+    """A text that no spreadsheet takes for a formula, whoever named the series."""
+    text = name.encode(errors="replace").decode()
+    return f"'{text}" if text.startswith(FORMULAS) else text

@@ -1,0 +1,114 @@
+"""TensorBoard of a run: its page behind the login, its parts and data behind the pass that the page carries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+from urllib.parse import quote
+
+import httpx
+from fastapi import APIRouter, Depends
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from dashboard.api.context import TheService
+from dashboard.errors import Rejection
+from dashboard.security.tensorboard_pass import METHODS, PREFIX, Passes
+from dashboard.tensorboard import page as tensorboard_page
+from dashboard.tensorboard.page import CORS, PART_HEADERS
+from dashboard.tensorboard.process import CannotStart, NothingToShow, StillStarting, TensorBoards
+from db.records.exceptions import NoSuchRun
+
+router = APIRouter(include_in_schema=False)
+PAGE_WAIT_S = 3.0
+"""After that the page says that it is starting."""
+PART_WAIT_S = 30.0
+ASKED = ("accept", "accept-encoding", "content-type", "if-modified-since", "if-none-match", "range")
+"""What TensorBoard is told of a request: nothing of who asks."""
+ANSWERED = (
+    "cache-control", "content-disposition", "content-encoding", "content-length", "content-range",
+    "content-type", "etag", "expires", "last-modified", "vary",
+)  # fmt: skip
+
+
+async def boards_of(connection: HTTPConnection) -> TensorBoards:
+    """The TensorBoards of the application that answers."""
+    boards: TensorBoards = connection.app.state.tensorboards
+    return boards
+
+
+TheBoards = Annotated[TensorBoards, Depends(boards_of)]
+
+
+@router.get("/tensorboard/{run_id}")
+async def without_slash(run_id: str) -> Response:
+    """TensorBoard's addresses are relative to a folder."""
+    return RedirectResponse(f"{PREFIX}{quote(run_id, safe='')}/")
+
+
+@router.get("/tensorboard/{run_id}/")
+@router.head("/tensorboard/{run_id}/")
+async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
+    """TensorBoard's page, or one that says why there is none."""
+    try:
+        run = await run_in_threadpool(service.run, run_id)
+    except NoSuchRun:
+        return tensorboard_page.no_such_run()
+    try:
+        http = await boards.reach(run, PAGE_WAIT_S)
+        answer = await http.get("/", headers={"Accept-Encoding": "identity"})
+        answer.raise_for_status()
+    except NothingToShow:
+        return tensorboard_page.nothing(run.id, run.name, has_ended=run.state.is_terminal)
+    except StillStarting:
+        return tensorboard_page.starting(run.id, run.name)
+    except CannotStart as error:
+        return tensorboard_page.not_started(run.id, str(error))
+    except httpx.HTTPError as error:
+        return tensorboard_page.not_started(run.id, str(error) or type(error).__name__)
+    issued = Passes(service.credentials).issue(run.id, service.clock())
+    return tensorboard_page.sandboxed(answer.text, f"{PREFIX}{run.id}/{issued}/")
+
+
+@router.api_route("/tensorboard/{run_id}/{issued}/{rest:path}", methods=[*METHODS])
+async def part(request: Request, service: TheService, boards: TheBoards, run_id: str, rest: str) -> Response:
+    """Whatever the page asks for, from the run's own TensorBoard."""
+    if request.state.principal.via != "pass":
+        raise Rejection(404, "There is nothing at this address. TensorBoard's page is one folder above.")
+    if request.method == "OPTIONS":
+        asked = request.headers.get("access-control-request-headers", "")
+        return Response(status_code=204, headers=CORS | {"Access-Control-Allow-Headers": asked})
+    run = await run_in_threadpool(service.run, run_id)
+    try:
+        http = await boards.reach(run, PART_WAIT_S)
+        return await _passed_on(request, http, "/" + quote(rest))
+    except (NothingToShow, StillStarting):
+        raise Rejection(503, "TensorBoard is not there yet; it is asked again.") from None
+    except CannotStart as error:
+        raise Rejection(503, f"TensorBoard did not start: {error}") from None
+    except ClientDisconnect:
+        return Response(
+            status_code=400
+        )  # nobody hears it: TensorBoard's page gives up requests as people click
+    except httpx.HTTPError as error:
+        raise Rejection(502, f"TensorBoard did not answer ({type(error).__name__}).") from None
+
+
+async def _passed_on(request: Request, http: httpx.AsyncClient, path: str) -> Response:
+    told = {name: request.headers[name] for name in ASKED if name in request.headers}
+    url = httpx.URL(path=path, query=request.url.query.encode())
+    asking = http.build_request(
+        request.method, url, headers={"accept-encoding": "identity", **told}, content=await request.body()
+    )
+    answer = await http.send(asking, stream=True)
+    headers = {name: answer.headers[name] for name in ANSWERED if name in answer.headers}
+    return StreamingResponse(_pieces(answer), answer.status_code, headers | PART_HEADERS)
+
+
+async def _pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()

@@ -1,0 +1,49 @@
+"""What the store refuses, as HTTP statuses."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dashboard.errors import error_body
+from db.engine import StoreGone
+from db.identity import UnknownAttempt
+from db.records.exceptions import NoSuchCheck, NoSuchNode, NoSuchRun, NotOwner, Superseded, WrongState
+from db.reports.nodes import IdentityEnded, NameTaken
+from db.requests.join_tokens import NoSuchToken
+from domain.errors import InvalidRequest
+
+STATUS: dict[type[Exception], int] = {
+    InvalidRequest: 422,
+    NoSuchRun: 404,
+    NoSuchNode: 404,
+    NoSuchToken: 404,
+    NoSuchCheck: 404,
+    WrongState: 409,
+    Superseded: 409,
+    NameTaken: 409,
+    IdentityEnded: 410,
+    NotOwner: 403,
+    StoreGone: 503,
+    UnknownAttempt: 404,
+}
+
+
+def install(app: FastAPI) -> None:
+    """Answer each of the store's refusals with its status and its sentence."""
+    for kind in STATUS:
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _refused(_request: Request, error: Exception) -> Response:
+    status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+    return JSONResponse(error_body(getattr(error, "field", None), str(error)), status)
+
+
+def _unexpected(_request: Request, error: Exception) -> Response:
+    if isinstance(error, StoreGone):  # met before any route
+        return _refused(_request, error)
+    message = "The dashboard made a mistake; its log has the details. Nothing that was stored is lost."
+    return JSONResponse(error_body(None, message), 500)

@@ -1,0 +1,1 @@
+"""Routes that workers use."""

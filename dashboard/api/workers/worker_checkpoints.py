@@ -1,0 +1,227 @@
+"""Checkpoints between workers and the place where they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+from pydantic import StringConstraints
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from dashboard.api.context import CheckpointThreads, TheNode, TheService, Threads
+from dashboard.api.reading import JsonRoute
+from dashboard.errors import Rejection
+from dashboard.json_responses import answer
+from dashboard.service.service import Service
+from dashboard.storage.place import Place, Via
+from dashboard.storage.s3 import BucketTrouble
+from db.models import Checkpoint
+from db.queries import desired_state, run_queries
+from db.reports import checkpoints
+from domain.messages import CheckpointOffer
+
+log = logging.getLogger("rankzero")
+router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
+MOST_PARTS = 10_000
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Offset = Annotated[int, Query(ge=0, le=2**62)]
+
+
+@router.post("/attempts/{fence}/parts/{node_rank}/checkpoints")
+async def offer_checkpoint(
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    fence: int,
+    node_rank: int,
+    offer: CheckpointOffer,
+) -> Response:
+    """Offer a finished snapshot; the answer says from which byte on it is wanted, and in stretches of what size."""
+    return answer(await threads.run(_offer, service, node_id, fence, node_rank, offer))
+
+
+@router.put("/checkpoints/{checkpoint_id}/data")
+async def receive_checkpoint(
+    request: Request,
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    checkpoint_id: int,
+    offset: Offset,
+) -> Response:
+    """Take the bytes of a checkpoint from an offset on; what has arrived stays when the connection breaks."""
+    checkpoint, have = await threads.run(_resume_point, service, node_id, checkpoint_id)
+    if checkpoint.complete or offset != have:
+        return answer({"offset": have}, 416)
+    upload = _Upload(service, threads, checkpoint, offset)
+    try:
+        await upload.take(request)
+    except (ClientDisconnect, asyncio.CancelledError):
+        await asyncio.shield(asyncio.ensure_future(upload.flush()))
+        raise
+    return answer({"offset": upload.offset})
+
+
+@router.post("/checkpoints/{checkpoint_id}/parts")
+async def link_parts(
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    checkpoint_id: int,
+    first: Annotated[int, Body(ge=1, le=MOST_PARTS)],
+    sha256: Annotated[list[Sha256], Body(min_length=1, max_length=16)],
+) -> Response:
+    """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256 alone."""
+    links = await threads.run(_links, service, node_id, checkpoint_id, first, sha256)
+    return answer({"links": links})
+
+
+@router.post("/checkpoints/{checkpoint_id}/complete")
+async def complete_checkpoint(
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    checkpoint_id: int,
+    adopted: Annotated[str | None, Body(embed=True)] = None,
+    parts: Annotated[list[Sha256] | None, Body(embed=True, max_length=MOST_PARTS)] = None,
+) -> Response:
+    """Check the SHA-256 and list the checkpoint. `parts`: the SHA-256 of each part, where it goes to a bucket."""
+    await threads.run(_complete, service, node_id, checkpoint_id, adopted, parts or [])
+    return answer({"complete": True})
+
+
+@router.get("/checkpoints/{checkpoint_id}/file")
+async def send_checkpoint(
+    request: Request,
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    checkpoint_id: int,
+    via: Via = "server",
+) -> Response:
+    """A checkpoint for a node that resumes from it."""
+    found = await threads.run(run_queries.checkpoint_file, service.store, checkpoint_id)
+    wanted = await threads.run(desired_state.assignments, service.store, node_id)
+    if found is None or checkpoint_id not in {a.resume_from.checkpoint_id for a in wanted if a.resume_from}:
+        raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")
+    return await threads.run(service.places.response, request, found[0], via)
+
+
+class _Upload:
+    """One request that brings bytes of a checkpoint. A newer one takes its place, should this one hang."""
+
+    def __init__(self, service: Service, threads: Threads, checkpoint: Checkpoint, offset: int) -> None:
+        self._service = service
+        self._threads = threads
+        self._checkpoint = checkpoint
+        self._batch_bytes = service.places.of(checkpoint).batch_bytes(checkpoint.size_bytes)
+        self._buffer = bytearray()
+        self.offset = offset
+        service.uploads[checkpoint.id] = self
+
+    async def take(self, request: Request) -> None:
+        """Write the body down as it comes."""
+        limit = self._checkpoint.size_bytes
+        async for chunk in request.stream():
+            if self.offset + len(self._buffer) + len(chunk) > limit:
+                raise Rejection(413, f"The checkpoint was offered with {limit} bytes; more than that came.")
+            self._buffer += chunk
+            while len(self._buffer) >= self._batch_bytes:
+                await self.flush()
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Make what has come durable."""
+        if self._buffer:
+            with memoryview(self._buffer) as whole:
+                content = bytes(whole[: self._batch_bytes])
+            del self._buffer[: self._batch_bytes]
+            await self._threads.run(self._write, content)
+
+    def _write(self, content: bytes) -> None:
+        service, checkpoint = self._service, self._checkpoint
+        with service.files.alone_with_checkpoint(checkpoint.id), _told(service, checkpoint) as place:
+            if service.uploads.get(checkpoint.id) is not self:
+                raise Rejection(409, "Another request has taken over this upload.")
+            self.offset = place.add(checkpoint, self.offset, content)
+            checkpoints.received(service.store, checkpoint.id, self.offset)
+
+
+def _offer(
+    service: Service, node_id: str, fence: int, node_rank: int, offer: CheckpointOffer
+) -> dict[str, object]:
+    if offer.size_bytes > service.settings.max_checkpoint_bytes:
+        limit = service.settings.max_checkpoint_bytes
+        raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
+    found = checkpoints.offered(
+        service.store, node_id, fence, node_rank, offer, service.clock(), service.places.locate
+    )
+    with _told(service, found) as place:
+        return {
+            "checkpoint_id": found.id,
+            "offset": _have(place, found, anew=True),
+            "complete": found.complete,
+            "batch_bytes": place.batch_bytes(found.size_bytes),
+            "part_bytes": place.part_bytes(found.size_bytes),
+        }
+
+
+def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, int]:
+    checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
+    place = service.places.of(checkpoint)
+    have = _have(place, checkpoint, anew=False)
+    if not checkpoint.complete:
+        place.require_room(checkpoint.size_bytes - have)
+    return checkpoint, have
+
+
+def _have(place: Place, checkpoint: Checkpoint, *, anew: bool) -> int:
+    return checkpoint.size_bytes if checkpoint.complete else place.have(checkpoint, anew=anew)
+
+
+def _links(
+    service: Service, node_id: str, checkpoint_id: int, first: int, sha256s: list[str]
+) -> list[dict[str, object]]:
+    checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
+    if checkpoint.complete:
+        raise Rejection(409, f"Checkpoint {checkpoint_id} is whole; nothing of it is wanted.")
+    with service.files.alone_with_checkpoint(checkpoint_id), _told(service, checkpoint) as place:
+        links = place.links(checkpoint, first, sha256s)
+    return [{"url": link.url, "headers": dict(link.headers)} for link in links]
+
+
+def _complete(
+    service: Service, node_id: str, checkpoint_id: int, adopted: str | None, part_sha256s: list[str]
+) -> None:
+    with service.files.alone_with_checkpoint(checkpoint_id):
+        checkpoint, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
+        if checkpoint.complete:  # perhaps by an earlier request, whose answer took too long
+            return
+        with _told(service, checkpoint) as place:
+            agrees = place.finish(checkpoint, adopted, part_sha256s)
+        if not agrees:
+            checkpoints.received(service.store, checkpoint_id, 0)
+            raise Rejection(422, "The SHA-256 is not the one that was offered; send the checkpoint again.")
+        overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
+        service.files.remove([], overwritten)
+    service.uploads.pop(checkpoint_id, None)
+    service.checkpoint_stored(run_id, checkpoint_id)
+
+
+@contextmanager
+def _told(service: Service, checkpoint: Checkpoint) -> Iterator[Place]:
+    """The checkpoint's place; what is wrong with it stands on the checkpoint's row, and the worker tries again."""
+    try:
+        yield service.places.of(checkpoint)
+    except BucketTrouble as trouble:
+        if checkpoints.troubled(service.store, checkpoint.id, str(trouble), service.clock()):
+            log.warning("checkpoint %d waits: %s", checkpoint.id, trouble)
+            if run_id := service.run_of(checkpoint.fence):
+                service.hub.publish(run_id, {"type": "checkpoints"})
+                service.hub.publish(run_id, {"type": "history"})
+        raise Rejection(503, str(trouble)) from trouble

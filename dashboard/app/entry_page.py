@@ -1,0 +1,108 @@
+"""The page that browsers load first: Streamlit's scripts, with our colours, title and frame shown before they run."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import streamlit
+
+from dashboard import colours
+from dashboard.app.assets import Assets
+from dashboard.marks import ICON, LOGO
+
+TITLES = {"/": "Runs", "/launch": "Launch", "/nodes": "Nodes", "/run": "Run"}
+"""The addresses of Streamlit's pages."""
+IN_BAR = ("/", "/launch", "/nodes")
+_SHIPPED = Path(streamlit.__file__).parent / "static" / "index.html"
+_STYLE = (
+    colours.variables()
+    + """
+html,body{background:var(--page);color:var(--text);margin:0}
+#frame{position:fixed;inset:0;z-index:1;background:var(--page);font:15px/1.5 "Source Sans",system-ui,sans-serif}
+#frame header,#frame nav{display:flex;align-items:center;gap:.25rem}
+#frame header{box-sizing:border-box;height:3.25rem;padding:0 1.75rem;border-bottom:1px solid var(--line)}
+#frame .logo{display:flex;align-items:center;gap:.4rem;padding:0;margin-right:.75rem;font-weight:650;
+font-size:1.1rem;color:var(--accent)}
+#frame a{color:inherit;text-decoration:none;padding:.25rem .6rem .25rem 1.9rem;border-radius:.45rem}
+#frame a[aria-current]{background:var(--card);font-weight:600}
+#frame main{padding:1.5rem 1.75rem;display:grid;gap:1rem}
+#frame i{display:block;height:5.5rem;border-radius:.45rem;background:var(--card)}
+#frame i:first-of-type{height:2.25rem}#frame i:last-of-type{height:40vh}
+#frame h1{position:absolute;clip-path:inset(50%);height:1px;overflow:hidden}
+body:has(.st-key-bar,[role=dialog],[data-testid=stException]) #frame{display:none}
+[data-testid=stAppSkeleton]{visibility:hidden}
+@media(max-width:640px){#frame header,#frame main{padding-left:.75rem;padding-right:.75rem}
+#frame a{padding:.25rem .45rem}#frame .logo span{display:none}}
+"""
+)
+
+
+class EntryPage:
+    """The HTML of every page that Streamlit draws; made once, a title apart."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._start = assets.url("start.js")
+        self._scripts, styles = _streamlits_own(_SHIPPED.read_text(encoding="utf-8"))
+        ours = files("dashboard.components").joinpath("pages.css").read_text(encoding="utf-8")
+        self._styles = f"{styles}\n<style>{ours}</style>"
+
+    def html(self, path: str) -> str:
+        """The page at one of the known addresses."""
+        title = TITLES[path]
+        about = json.dumps({name: colours.theme(name) for name in ("light", "dark")}).replace("<", "\\u003c")
+        return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{title} · Rankzero</title><link rel="icon" href="{ICON}"><style>{_STYLE}</style>
+<script type="application/json" id="themes">{about}</script>
+<script defer src="{self._start}"></script>
+{self._scripts}</head>
+<body><div id="root"></div>
+<div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
+<main aria-busy="true"><h1>{title}</h1><noscript><p>These pages need JavaScript. Without it, use the command
+<code>rankzero</code>, which does all that they do.</p></noscript><i></i><i></i><i></i></main></div>
+{self._styles}</body></html>"""
+
+
+def _links(path: str) -> str:
+    current = ' aria-current="page"'
+    links = (f'<a href="{to}"{current if to == path else ""}>{TITLES[to]}</a>' for to in IN_BAR)
+    return f'<nav aria-label="Pages">{"".join(links)}</nav>'
+
+
+def _streamlits_own(page: str) -> tuple[str, str]:
+    """The tags that load Streamlit, and those of its styles, which come last: they would hold up the first paint."""
+    parser = _Tags()
+    parser.feed(page)
+    if not any(tag.startswith("<script") for tag in parser.scripts):
+        raise RuntimeError(f"{_SHIPPED} is not the page that this version of Rankzero knows.")
+    return "\n".join(parser.scripts), "\n".join(parser.styles)
+
+
+class _Tags(HTMLParser):
+    """Collects what Streamlit's own page loads, with addresses that hold below every page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep a module script, a preload or a style."""
+        known = dict(attrs)
+        if tag == "script" and known.get("type") == "module" and known.get("src"):
+            self.scripts.append(f'<script type="module" crossorigin src="{_address(known["src"])}"></script>')
+        elif tag == "link" and known.get("rel") in ("modulepreload", "preload"):
+            kept = " ".join(
+                f'{name}="{escape(known[name] or "")}"' for name in ("rel", "as", "type") if name in known
+            )
+            self.scripts.append(f'<link {kept} crossorigin href="{_address(known.get("href"))}">')
+        elif tag == "link" and known.get("rel") == "stylesheet":
+            self.styles.append(f'<link rel="stylesheet" crossorigin href="{_address(known.get("href"))}">')
+
+
+def _address(relative: str | None) -> str:
+    return "/" + escape((relative or "").removeprefix("./").lstrip("/"), quote=True)

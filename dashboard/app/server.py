@@ -1,0 +1,313 @@
+"""The dashboard as one ASGI application in one process: API, live channel, assets, and the pages around them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from dashboard import errors
+from dashboard.api import docs, statuses, system
+from dashboard.api.code import script, snapshots
+from dashboard.api.context import CHECKPOINT_THREADS, Threads
+from dashboard.api.nodes import cluster, joining, nodes, preflight
+from dashboard.api.runs import (
+    checkpoints,
+    differences,
+    live,
+    logs,
+    merged_logs,
+    metrics,
+    overview,
+    runs,
+    tensorboard,
+)
+from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
+from dashboard.app.assets import Assets
+from dashboard.app.data_lock import AlreadyRunning, alone_on
+from dashboard.app.entry_page import EntryPage
+from dashboard.app.front import Front
+from dashboard.app.slow_connections import ImpatientProtocol
+from dashboard.app.streamlit_app import pages
+from dashboard.app.trouble_header import Warned
+from dashboard.security import headers
+from dashboard.security.auth import Guard
+from dashboard.security.login import Login
+from dashboard.security.sessions import Sessions
+from dashboard.security.token_files import TokenUnusable, spare_of, write_private
+from dashboard.service import service
+from dashboard.service.service import Service
+from dashboard.settings import Settings
+from dashboard.storage.places import StorageUnusable
+from dashboard.tensorboard.process import TensorBoards
+from db.engine import StoreGone, StoreUnusable
+from db.requests import join_tokens
+from domain.text.log_lines import log_to_stderr
+
+log = logging.getLogger("rankzero")
+TICK_S = 1.0
+SHUTDOWN_S = 2
+MOST_CONNECTIONS = 20_000
+"""A worker keeps two to four, a page one or two."""
+OTHER_FILES = 500
+"""Open files that are no connections: the store, logs, checkpoints on their way."""
+MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
+ROUTERS = (
+    worker_attempts,  # first: routes are tried in this order, and workers ask most often
+    worker_files,
+    worker_checkpoints,
+    runs,
+    overview,
+    differences,
+    script,
+    snapshots,
+    metrics,
+    logs,
+    merged_logs,
+    checkpoints,
+    nodes,
+    joining,
+    cluster,
+    preflight,
+    system,
+    live,
+    tensorboard,
+    docs,
+)
+
+
+def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
+    """The whole application; `app.state.service` is what it shares with the pages."""
+    shared = opened or Service.open(settings)
+    ui = pages(settings.host, settings.port) if with_pages else None
+    app = FastAPI(
+        title="Rankzero",
+        version=version("rankzero"),
+        lifespan=_lifespan(shared, ui),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        strict_content_type=False,  # the guard checks it where the browser's cookie is the credential
+    )
+    app.state.service, app.state.threads = shared, Threads()
+    app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
+    app.state.pictures = cluster.Pictures(shared)
+    app.state.overviews = overview.Overviews(shared)
+    app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
+    errors.install(app)
+    statuses.install(app)
+    # Every node's sign of life, every few seconds: this way it costs two thirds of what the router takes.
+    app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    assets = Assets()
+    app.add_route("/assets/{name}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
+    _protect(app, shared)
+    if ui is not None:
+        Front(EntryPage(assets), ui).install(app)
+    return app
+
+
+def serve(
+    settings: Settings, on_ready: Callable[[str], None] | None = None, *, new_store: bool = False
+) -> int:
+    """Run the dashboard until it is told to end; returns the exit code.
+
+    `new_store`: begin with an empty store where the one that was there is missing."""
+    _log_to_stderr()
+    os.umask(0o077)  # whatever is written from here on is its owner's alone
+    try:
+        with alone_on(settings.data):
+            app = create_app(settings, Service.open(settings, new_store=new_store))
+            os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
+            server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
+            server.run()
+            return 0 if server.started else 1
+    except (AlreadyRunning, StoreUnusable, StorageUnusable, TokenUnusable, OSError) as error:
+        print(f"rankzero: {error}", file=sys.stderr)
+        return 1
+    except SystemExit:  # uvicorn's way to say that it could not start; its log line says why
+        print(
+            f"rankzero: cannot listen on {settings.host}:{settings.port}; try another --port.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with its address written down while it can be reached, and nobody kept waiting at the end."""
+
+    def __init__(
+        self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(config)
+        self._service = shared
+        self._on_ready = on_ready
+
+    @property
+    def port(self) -> int:
+        """The port that is really listened on."""
+        return int(self.servers[0].sockets[0].getsockname()[1])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order; a second Ctrl-C at once. Unlike uvicorn's own, the signal is not raised again after it."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, then say where."""
+        await super().startup(sockets)
+        if self.started:
+            url = _url(self.config.host, self.port)
+            self._service.port = self.port
+            about = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
+            self._write_down(json.dumps(about) + "\n")
+            log.info("dashboard %s serves %s", url, self._service.settings.data)
+            if self._on_ready is not None:
+                self._on_ready(url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let go of everybody who waits, then end."""
+        self._service.hub.close()
+        with suppress(OSError, ValueError):
+            if json.loads(self._file.read_text())["pid"] == os.getpid():
+                self._file.unlink()
+        await super().shutdown(sockets)
+        log.info("dashboard ended")
+
+    def _write_down(self, about: str) -> None:
+        """Whoever cannot be found in the data directory can still be asked by its address."""
+        try:
+            write_private(self._file, about, spare_of(self._service.settings.data))
+        except OSError as error:
+            log.warning("%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._file, error)
+
+    @property
+    def _file(self) -> Path:
+        return self._service.settings.data / "server.json"
+
+
+def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
+    # Obtained before serving: Streamlit skips the hooks otherwise.
+    enter_ui = ui.lifespan() if ui is not None else None
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        shared.start()
+        service.use(shared)
+        ticking = asyncio.create_task(_tick(shared))
+        try:
+            async with app.state.tensorboards.kept():
+                if enter_ui is None:
+                    yield
+                else:
+                    async with enter_ui(app):
+                        yield
+        finally:
+            ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticking
+            service.use(None)
+            shared.close()
+
+    return lifespan
+
+
+async def _tick(shared: Service) -> None:
+    while True:
+        try:
+            await run_in_threadpool(shared.tick)
+        except StoreGone:
+            pass  # said in the log when it was noticed
+        except Exception:
+            if shared.store.trouble is None:  # else it is told of, and the next tick tries again
+                log.exception("tick failed")
+        await asyncio.sleep(TICK_S)
+
+
+def _protect(app: FastAPI, shared: Service) -> None:
+    sessions = Sessions(shared.settings.data / "signed-out", shared.clock())
+    login = Login(shared.credentials, sessions, shared.clock)
+    app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
+    app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
+    app.add_middleware(headers.BodyLimits)
+    app.add_middleware(Warned, sentence=lambda: shared.trouble)
+    app.add_middleware(
+        Guard,
+        credentials=shared.credentials,
+        node_of_token=shared.registry.node_of_token,
+        sessions=sessions,
+        judge_join=lambda token: join_tokens.judge(shared.store, token, shared.clock()),
+        allowed_hosts=shared.settings.allowed_hosts,
+        now=shared.clock,
+    )
+    app.add_middleware(headers.SecurityHeaders)
+    app.add_middleware(headers.Departures)  # added last: outermost
+
+
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=ImpatientProtocol,
+        workers=1,
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # it would print queries, and the address of the first visit carries the token
+        server_header=False,
+        proxy_headers=False,
+        ws="websockets-sansio",
+        ws_max_size=MAX_WEBSOCKET_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20,
+        ws_ping_timeout=20,
+        limit_concurrency=most_connections(),
+        timeout_keep_alive=65,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+def most_connections() -> int:
+    """As many as the system lets this process have open; it is asked for more than the usual 1,024 first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        MOST_CONNECTIONS
+        if soft == resource.RLIM_INFINITY
+        else max(100, min(MOST_CONNECTIONS, soft - OTHER_FILES))
+    )
+
+
+def _log_to_stderr() -> None:
+    log_to_stderr(logging.WARNING, "%(asctime)s %(levelname)s %(message)s")
+    log.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _url(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{port}"

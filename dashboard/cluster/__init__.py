@@ -1,0 +1,1 @@
+"""Nodes as the dashboard sees them."""

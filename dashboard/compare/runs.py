@@ -1,0 +1,112 @@
+"""Two runs side by side: what they were asked for, what trained them, and their code."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.compare.spec_changes import SpecChange, interpreter_changes, masked, spec_changes
+from dashboard.service.service import Service
+from dashboard.snapshots.differences import CodeDifference, compare
+from dashboard.snapshots.keeping import Snapshots
+from dashboard.snapshots.refusal import CodeRefused
+from db.engine import Store
+from db.queries import run_queries
+from db.requests import run_requests
+from domain.launch.plan import recipe_names
+from domain.spec import RunSpec
+from domain.views import RunView
+
+MOST_KEPT = 8
+
+
+@dataclass(frozen=True)
+class CodeComparison:
+    """The code of two runs."""
+
+    difference: CodeDifference
+    same: bool | None
+    """None: nobody can tell, because the code of one of them was not kept."""
+    note: str | None = None
+    """Why files were not compared."""
+
+
+class _Comparer:
+    """One comparison at a time, however many people ask: it is work, and this process serves everybody."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str], CodeDifference] = OrderedDict()
+
+    def compare(self, snapshots: Snapshots, old: str, new: str) -> CodeDifference:
+        """As it was found before, if it was: snapshots never change. Raises CodeRefused."""
+        with self._lock:
+            found = self._kept.pop((old, new), None)
+            if found is None:
+                found = compare(snapshots.path(old), snapshots.path(new))
+            self._kept[old, new] = found
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+
+_comparer = _Comparer()
+
+
+def asked(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
+    """What differs in the specifications, and in the Pythons that trained."""
+    facts = _interpreter(store, old.id), _interpreter(store, new.id)
+    # The views are masked: that a secret is another one is seen in the store alone.
+    wished = [run_requests.specification(store, run.id) or run.spec for run in (old, new)]
+    return [*map(masked, spec_changes(*wished)), *interpreter_changes(*facts)]
+
+
+def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
+    """What differs in the code; may take seconds the first time."""
+    before, after = old.spec, new.spec
+    if before.snapshot and after.snapshot:
+        return _of_snapshots(service.snapshots, before.snapshot, after.snapshot)
+    if is_recipe(before) and is_recipe(after):
+        return _of_recipes(before.target, after.target)
+    lost = [run for run in (old, new) if not (is_recipe(run.spec) or run.spec.snapshot)]
+    if lost:
+        return CodeComparison(CodeDifference(), None, f"The code of run {lost[0].id} was not kept.")
+    recipe = old if is_recipe(before) else new
+    note = f"Run {recipe.id} trains a recipe that ships with Rankzero; the other one brought its own code."
+    return CodeComparison(CodeDifference(), False, note)
+
+
+def is_recipe(spec: RunSpec) -> bool:
+    """Does it train with code that ships?"""
+    return spec.target in recipe_names()
+
+
+def _of_snapshots(snapshots: Snapshots, old: str, new: str) -> CodeComparison:
+    if old == new:
+        return CodeComparison(CodeDifference(), True)
+    try:
+        found = _comparer.compare(snapshots, old, new)
+    except CodeRefused:
+        gone = old if snapshots.find(old) is None else new
+        note = f"The snapshot {gone[:12]} cannot be read any more."
+        return CodeComparison(CodeDifference(), None, note)
+    return CodeComparison(found, not found.files)  # no file differs, only empty folders do
+
+
+def _of_recipes(old: str, new: str) -> CodeComparison:
+    if old == new:
+        return CodeComparison(
+            CodeDifference(), True, f"Both train the recipe {old} that ships with Rankzero."
+        )
+    note = f"They train two recipes that ship with Rankzero: {old} and {new}."
+    return CodeComparison(CodeDifference(), False, note)
+
+
+def _interpreter(store: Store, run_id: str) -> Mapping[str, Any] | None:
+    """Facts about the Python that trained last."""
+    attempts = reversed(run_queries.attempts(store, run_id))
+    known = (part.interpreter for attempt in attempts for part in attempt.parts if part.interpreter)
+    return next(known, None)

@@ -1,0 +1,1 @@
+"""Live updates: who looks at which run, and what is pushed to them."""

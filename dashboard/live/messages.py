@@ -1,0 +1,24 @@
+"""New points as the live channel sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dashboard.json_responses import json_text
+from db.metrics.curves import public_name, to_json_points
+from db.models import Series
+from domain.messages import Point
+
+
+def series_message(attempt: int, changes: Iterable[tuple[Series, Sequence[Point]]]) -> dict[str, object]:
+    """Points of series of one attempt, to be added to what is shown; as an object and as text."""
+    series = {
+        public_name(row): {
+            "source": row.source,
+            "attempt": attempt,
+            "points": to_json_points(points),
+            "reset": False,
+        }
+        for row, points in changes
+    }
+    return {"type": "series", "series": series, "text": json_text({"type": "series", "series": series})}

@@ -1,0 +1,1 @@
+"""Logs of a run: found, merged, searched, followed."""

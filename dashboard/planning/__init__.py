@@ -1,0 +1,1 @@
+"""A spec made whole, warned of, previewed."""

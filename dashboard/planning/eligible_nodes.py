@@ -1,0 +1,43 @@
+"""The nodes that a plan may get, as the queue would see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.scheduling import eligibility
+from domain.scheduling.models import Contact, Hold, Host
+from domain.scheduling.pools import Pools
+from domain.spec import RunSpec
+from domain.views import NodeView
+
+_CONTACT: dict[str, Contact] = {"alive": "alive", "no contact": "no contact"}
+
+
+def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
+    """`gpus_per_node` as `submit` would fill it in now."""
+    return spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, _hosts(nodes))})
+
+
+def nodes_for(spec: RunSpec, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """Those with the names and labels that are asked for, and the kind of device the run would get."""
+    pools, by_id = Pools(_hosts(nodes)), {node.id: node for node in nodes}
+    return [by_id[pools.hosts[index].node_id] for index in pools.of(eligibility.want_of(spec)).known]
+
+
+def _hosts(nodes: Sequence[NodeView]) -> list[Host]:
+    return [
+        Host(
+            node_id=node.id,
+            name=node.name,
+            free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign),
+            holds=tuple(Hold(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
+            foreign=sum(d.foreign for d in node.devices),
+            kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
+            labels=node.labels,
+            contact=_CONTACT.get(node.state, "lost"),
+            draining=node.draining,
+            pool=node.pool,
+            protocol=node.protocol,
+        )
+        for node in nodes
+    ]

@@ -1,0 +1,105 @@
+"""Which Python trains where nobody names one: the environment in the script's project, if the nodes see it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from domain.launch.plan import recipe_names
+from domain.spec import RunSpec
+from domain.views import NodeView
+
+ENVIRONMENTS = (".venv", "venv")
+PROJECT_FILES = ("pyproject.toml", "uv.lock")
+
+
+def project_python(target: str, entry: str | None = None) -> Path | None:
+    """The Python of the .venv or venv beside a script, or above it up to its project's root; None for none.
+
+    The root is the git checkout's, else the nearest folder with a pyproject.toml or uv.lock."""
+    if target in recipe_names() or not target.startswith("/"):
+        return None
+    try:
+        return next(_pythons(Path(target), entry), None)
+    except (OSError, ValueError):  # a folder that may not be looked into, a name that is too long
+        return None
+
+
+def with_project_python(spec: RunSpec, nodes: Iterable[NodeView]) -> RunSpec:
+    """The specification with the project's Python, where it names none and every node is on this machine.
+
+    A node elsewhere may not have it: there its default trains unless somebody names another."""
+    hosts = [node.hostname for node in nodes if node.state != "lost"]
+    if spec.python or spec.snapshot or not all_here(hosts):
+        return spec
+    found = project_python(spec.target, spec.entry)
+    return spec.model_copy(update={"python": str(found)}) if found else spec
+
+
+def all_here(hosts: Iterable[str]) -> bool:
+    """Whether all these hosts are this machine, so that a path here is a path there."""
+    return set(hosts) <= {socket.gethostname()}
+
+
+def remark(spec: RunSpec) -> str | None:
+    """The sentence for a run that trains with its project's own Python."""
+    if not spec.python or spec.python != str(project_python(spec.target, spec.entry)):
+        return None
+    return f"trains with {spec.python}, found in the project"
+
+
+def advice(spec: RunSpec) -> str | None:
+    """The same for a plan."""
+    found = remark(spec)
+    return f"It {found}; name another with --python." if found else None
+
+
+def described(facts: Mapping[str, Any]) -> list[str]:
+    """Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5, its path: as far as it has them."""
+    names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
+    said = [f"{word} {facts[name]}" for name, word in names.items() if facts.get(name)]
+    return said + ([str(facts["path"])] if facts.get("path") else [])
+
+
+def programs(python: str | None) -> tuple[str, str | None]:
+    """(interpreter, its torchrun) as a plan shows them, as far as they can be known before a node looks."""
+    if python is None or "/" not in python:
+        return python or "python", "torchrun" if python is None else None
+    program = PurePosixPath(python, "bin", "python") if _is_folder(Path(python)) else PurePosixPath(python)
+    return str(program), str(program.with_name("torchrun"))
+
+
+def _pythons(target: Path, entry: str | None) -> Iterator[Path]:
+    base = target if target.is_dir() else target.parent
+    start = (base / entry).parent if entry and target.is_dir() else base
+    if not start.is_dir():
+        return
+    owners = {os.getuid(), 0, start.stat().st_uid}
+    for folder in _up_to_root(start, base):
+        for name in ENVIRONMENTS:
+            environment = folder / name
+            python = environment / "bin" / "python"
+            is_environment = (environment / "pyvenv.cfg").is_file() and os.path.lexists(python)
+            # Nobody else's: in a folder that everybody may write, anybody could put a Python.
+            if is_environment and environment.stat().st_uid in owners:
+                yield python
+
+
+def _up_to_root(start: Path, base: Path) -> list[Path]:
+    """The folders from the script's to its project's root."""
+    folders = [start, *start.parents]
+    checkouts = [folder for folder in folders if (folder / ".git").exists()]
+    projects = [folder for folder in folders if any((folder / name).is_file() for name in PROJECT_FILES)]
+    root = (checkouts or projects or [start])[0]
+    last = max(folders.index(root), folders.index(base) if base in folders else 0)
+    return folders[: last + 1]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -1,0 +1,170 @@
+"""What to beware of in a plan: rules of thumb, and what a foreign script says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dashboard.planning.script_defaults import hands_over
+from dashboard.script_reader import command
+from dashboard.script_reader.launchers import Guess
+from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, taker
+from dashboard.script_reader.reading import Script
+from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.targets import read
+from domain.spec import RunSpec, lr_factor
+
+LARGE_FACTOR = 8
+
+
+def cautions(spec: RunSpec) -> list[str]:
+    """One sentence each, the most important first."""
+    try:
+        script = read(spec)
+    except Unreadable as unreadable:
+        said = [str(unreadable)] if unreadable.is_of_content else []
+        return [*said, *_one_process(spec), *_warm_up(spec)]
+    said = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]
+    one_process = [] if script.guess.strategy == "dp" else _one_process(spec)
+    return [*said, *one_process, *_warm_up(spec)]
+
+
+def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
+    if spec.strategy in ("dp", "single"):
+        return
+    if guess.is_certain and guess.launcher != spec.effective_launcher:
+        yield f"The launcher is {spec.effective_launcher}, but {_lower(guess.reason)} Its launcher is {guess.launcher}."
+    elif guess.strategy == "single" and spec.world_size > 1:
+        yield f"{guess.reason} The strategy single takes one slot."
+    if guess.devices is not None and guess.devices != spec.processes_per_node:
+        yield f"{guess.reason} It insists on {guess.devices}; the run takes {spec.processes_per_node} on each node."
+    yield from guess.warnings
+
+
+def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
+    """A strategy that the launch alone cannot bring about: the script has to carry it out."""
+    if "strategy" in script.variables or any("fsdp" in argument.lower() for argument in spec.args):
+        return
+    if spec.strategy == "fsdp" and not script.shards:
+        yield (
+            f"Nothing in {script.name} shards its parameters (no fully_shard, no FullyShardedDataParallel): strategy "
+            "fsdp reaches it only as RANKZERO_STRATEGY in the environment, and every rank holds the whole model."
+        )
+    elif spec.strategy == "dp" and script.guess.strategy != "dp" and (spec.gpus_per_node or 1) > 1:
+        yield (
+            f"Nothing in {script.name} uses DataParallel: with strategy dp it is one process, which uses one of its "
+            f"{spec.gpus_per_node} GPUs."
+        )
+
+
+def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
+    said = command.named(script.options, spec.args)
+    for field, value in _decided(spec).items():
+        if hands_over(spec, field) or field in script.variables:
+            continue
+        option = taker(field, script.options)
+        if option is None:
+            yield _reaches_nobody(field, value, script)
+        elif option.name in said:
+            yield f"The arguments give {option.flag} themselves: {LABELS[field]}, {value}, is not used."
+        elif not any(p.field == field and not p.is_ticked for p in script.proposals):
+            yield _own_counts(option.flag, field, value, option.default)
+        else:
+            yield _reaches_nobody(field, value, script)
+    yield from _left_as_it_is(spec, script, said)
+    yield from _missing(spec, script, said)
+
+
+def _decided(spec: RunSpec) -> dict[str, object]:
+    """What the spec decides, as it decides it."""
+    fields = "batch_size lr epochs max_steps seed resume".split()
+    found = {name: value for name in fields if (value := getattr(spec, name)) is not None}
+    return found | ({"accumulate": spec.accumulate} if spec.accumulate != 1 else {})
+
+
+def _own_counts(flag: str, field: str, value: object, default: object) -> str:
+    own = "its own default" if default is None else f"its own default {default}"
+    return (
+        f"The script takes {flag}, but the arguments do not name {{{field}}}: {own} is used, not {value}. "
+        f"Add {flag}={{{field}}}."
+    )
+
+
+def _reaches_nobody(field: str, value: object, script: Script) -> str:
+    if field == "batch_size" and is_whole_batch(script.proposals):
+        return f"The script's batch is that of all GPUs together: {value} a GPU is not handed over."
+    return (
+        f"No option of {script.name} is known to take {LABELS[field]}: {value} reaches it only as "
+        f"RANKZERO_{field.upper()} in the environment."
+    )
+
+
+def _left_as_it_is(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
+    """What the plan says by default and the script has otherwise; and a resume that would begin anew."""
+    option = taker("resume", script.options)
+    is_wired = hands_over(spec, "resume") or "resume" in script.variables
+    if option is not None and not is_wired and option.name not in said and spec.resume is None:
+        yield f"The arguments do not name {{resume}}: when resumed, the run begins anew. Add {option.flag}={{resume}}."
+    option = taker("accumulate", script.options)
+    if (
+        option is not None
+        and spec.accumulate == 1
+        and option.name not in said
+        and _is_above_one(option.default)
+    ):
+        yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 leaves it so."
+    yield from _precision(spec, script, said)
+
+
+def _precision(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
+    words = {word for known in PRECISIONS.values() for word in known}
+    option = next(
+        (o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None
+    )
+    if spec.precision == "fp32":
+        if option is not None and option.name not in said:
+            yield f"The script's own {option.flag} is {option.default}; fp32 leaves it so."
+        return
+    proposed = {p.argument for p in script.proposals if p.only_when == spec.precision}
+    options = {p.option for p in script.proposals if p.only_when == spec.precision}
+    is_wired = hands_over(spec, "precision") or "precision" in script.variables or options & said
+    if not is_wired and proposed:
+        yield f"The arguments do not ask for {spec.precision}: add {min(proposed)}."
+    elif not is_wired:
+        yield _reaches_nobody("precision", spec.precision, script)
+
+
+def _missing(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
+    needed = [o for o in script.options if o.required and not o.command and o.name not in said]
+    flags = [option.flag for option in needed if option.kind not in ("positional", "positionals")]
+    words = [option.flag for option in needed if option.kind in ("positional", "positionals")]
+    if not all(argument.startswith("-") for argument in spec.args):
+        words = []  # some word stands by itself; whose it is, only the script can tell
+    if flags or words:
+        yield f"{script.name} needs {' and '.join([*words, *flags])}, which the arguments do not give."
+
+
+def _one_process(spec: RunSpec) -> Iterator[str]:
+    if spec.strategy == "dp" and (spec.gpus_per_node or 1) > 1:
+        yield "DataParallel is one process that drives all GPUs; ddp is faster even on one node."
+
+
+def _warm_up(spec: RunSpec) -> Iterator[str]:
+    factor = lr_factor(spec.lr_scaling, spec.world_size)
+    if spec.lr_scaling != "none" and spec.lr is None:
+        yield "The scaling rule needs a learning rate: the script's own is not known and stays as it is."
+    elif factor >= LARGE_FACTOR and not spec.warmup_steps:
+        yield (
+            "Warm up for about 5 epochs or 500 steps: fresh weights change so fast that a rate "
+            f"{factor:g} times larger diverges at once; rising to it step by step keeps what one GPU "
+            "would reach (Goyal et al. 2017)."
+        )
+    elif factor > 1 and not spec.warmup_steps:
+        yield f"A short warm-up (about 100 steps) makes the start with a {factor:.3g} times larger rate safe."
+
+
+def _is_above_one(number: object) -> bool:
+    return isinstance(number, int | float) and number > 1
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

@@ -1,0 +1,49 @@
+"""Figures that a spec leaves to its script: batch size and learning rate, from its options and constants."""
+
+from __future__ import annotations
+
+from dashboard.script_reader import command
+from dashboard.script_reader.proposals import is_whole_batch, taker
+from dashboard.script_reader.reading import Script
+from dashboard.script_reader.targets import script_of
+from domain.spec import RunSpec
+
+
+def with_script_rate(spec: RunSpec) -> RunSpec:
+    """The learning rate of the script itself, where a scaling rule asks for one and the arguments hand it over."""
+    if spec.lr is not None or spec.lr_scaling == "none" or not hands_over(spec, "lr"):
+        return spec
+    script = script_of(spec)
+    option = taker("lr", script.options) if script else None
+    is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
+    return spec.model_copy(update={"lr": float(option.default)}) if option and is_number else spec
+
+
+def with_script_figures(spec: RunSpec) -> RunSpec:
+    """The script's own batch and rate per process, for the figures of a plan; a run keeps them open."""
+    script = script_of(spec)
+    if script is None:
+        return spec
+    batch_size, lr = _own_number(spec, "batch_size", script), _own_number(spec, "lr", script)
+    known: dict[str, object] = {}
+    if type(batch_size) is int and not is_whole_batch(script.proposals):
+        known["batch_size"] = batch_size
+    if lr is not None and spec.lr_scaling == "none":
+        known["lr"] = float(lr)
+    return spec.model_copy(update=known)
+
+
+def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
+    """The script's default or constant where neither the plan nor its arguments say otherwise."""
+    option = taker(field, script.options)
+    if getattr(spec, field) is not None:
+        return None
+    if option is None:
+        return script.constants.get(field)
+    is_given = option.name in command.named(script.options, spec.args) and not hands_over(spec, field)
+    is_number = type(option.default) in (int, float) and option.default > 0
+    return option.default if is_number and not is_given else None
+
+
+def hands_over(spec: RunSpec, field: str) -> bool:
+    return any(f"{{{field}}}" in argument for argument in spec.args)

@@ -1,0 +1,1 @@
+"""What a training script says about itself, read and never run."""

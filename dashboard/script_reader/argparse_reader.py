@@ -1,0 +1,170 @@
+"""Options added with argparse, and with what speaks the same language (configargparse, jsonargparse)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from dashboard.script_reader.options import Kind, Option
+from dashboard.script_reader.source import Program, Source, as_written
+from dashboard.script_reader.values import keywords, text, type_name, value
+
+SWITCHES = ("store_true", "store_false", "store_const")
+SILENT = ("help", "version", "parsers")
+DEFAULT_IN_HELP = "%(default)"
+
+
+def read(program: Program) -> list[Option]:
+    """The options of every parser in the program, in the order in which they are added."""
+    found = [option for source in program.sources for option in _Parsers(source).options()]
+    return found
+
+
+class _Parsers:
+    """The parsers of one file: which variable is which subcommand's, and the defaults set later."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._commands: dict[str, str] = {}
+        self._adders: dict[str, str] = {}
+        for node in source.nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self._remember(targets[0], node.value)
+
+    def options(self) -> Iterator[Option]:
+        """All options with a name that stands in the text."""
+        defaults = self._later_defaults()
+        for call in self._source.calls:
+            option = self._subcommand(call) or self._added(call)
+            if option is not None and option.name in defaults:
+                option = replace(option, default=defaults[option.name], required=False)
+            if option is not None:
+                yield option
+
+    def _remember(self, target: ast.expr, made: ast.expr) -> None:
+        name = as_written(target)
+        if isinstance(made, ast.Attribute) and made.attr == "add_argument":  # add = parser.add_argument
+            self._adders[name] = as_written(made.value)
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
+            owner = as_written(made.func.value)
+            if made.func.attr == "add_parser" and made.args:
+                self._commands[name] = str(value(made.args[0], self._source.constants) or "")
+            elif made.func.attr in ("add_argument_group", "add_mutually_exclusive_group"):
+                self._commands[name] = self._commands.get(owner, "")
+
+    def _added(self, call: ast.Call) -> Option | None:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            owner = as_written(call.func.value)
+        elif isinstance(call.func, ast.Name) and call.func.id in self._adders:
+            owner = self._adders[call.func.id]
+        else:
+            return None
+        option = _option(call, self._source.constants)
+        return option and replace(option, command=self._commands.get(owner) or None)
+
+    def _subcommand(self, call: ast.Call) -> Option | None:
+        """The word that chooses among subparsers."""
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers"):
+            return None
+        given = keywords(call)
+        makers = [one for one in self._source.calls if getattr(one.func, "attr", "") == "add_parser"]
+        names = [value(one.args[0], self._source.constants) for one in makers if one.args]
+        return Option(
+            flags=("command",),
+            name="command",
+            type="str",
+            default=None,
+            choices=tuple(name for name in names if isinstance(name, str)) or None,
+            help=text(given.get("help"), self._source.constants) or "What the script is to do",
+            required=value(given.get("required"), {}) is True,
+            kind="positional",
+        )
+
+    def _later_defaults(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for call in self._source.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
+                given = keywords(call)
+                known = {name: value(node, self._source.constants) for name, node in given.items()}
+                found |= {name: default for name, default in known.items() if default is not None}
+        return found
+
+
+def _option(call: ast.Call, constants: dict[str, Any]) -> Option | None:
+    flags = tuple(flag for a in call.args if isinstance(flag := value(a, constants), str) and flag)
+    if not flags or len(flags) != len(call.args):
+        return None
+    given = keywords(call)
+    action, default = _action(given.get("action"), constants), value(given.get("default"), constants)
+    if action in SILENT or value(given.get("nargs"), {}) == "..." or _is_remainder(given.get("nargs")):
+        return None
+    if action in ("store_true", "store_false") and "default" not in given:
+        default = action == "store_false"
+    choices = value(given.get("choices"), constants)
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0])
+    kind = _kind(flags[0], action, given, constants)
+    type_ = "bool" if kind == "switch" else type_name(given.get("type"), default)
+    option = Option(
+        flags=flags,
+        name=str(value(given.get("dest"), constants) or long.lstrip("-").replace("-", "_")),
+        type=type_,
+        default=default,
+        choices=tuple(choices) if isinstance(choices, list) else None,
+        help=_help(given.get("help"), constants, default),
+        required=value(given.get("required"), constants) is True or _must_stand(flags[0], given, kind),
+        kind=kind,
+    )
+    return _with_switch(option, action, long, given)
+
+
+def _kind(first: str, action: str, given: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
+    nargs = value(given.get("nargs"), constants)
+    several = nargs in ("*", "+") or (isinstance(nargs, int) and nargs > 0)
+    if not first.startswith("-"):
+        return "positionals" if several else "positional"
+    if action in (*SWITCHES, "BooleanOptionalAction", "count"):
+        return "switch"
+    if action == "append":
+        return "repeated"
+    return "values" if several or action == "extend" else "value"
+
+
+def _with_switch(option: Option, action: str, long: str, given: dict[str, ast.expr]) -> Option:
+    """How the option is turned on and off, where it is a switch."""
+    if action == "BooleanOptionalAction":
+        return replace(option, on=long, off=long.replace("--", "--no-", 1))
+    if action == "store_false":
+        return replace(option, off=long)
+    if option.kind == "switch":
+        return replace(option, on=long)
+    if isinstance(given.get("type"), ast.Name) and ast.unparse(given["type"]) == "bool":
+        # bool("False") is true: argparse takes every text but the empty one for a yes.
+        return replace(option, kind="switch", on=f"{long}=True", off=f"{long}=")
+    return option
+
+
+def _must_stand(first: str, given: dict[str, ast.expr], kind: Kind) -> bool:
+    return kind in ("positional", "positionals") and value(given.get("nargs"), {}) not in ("?", "*")
+
+
+def _action(node: ast.expr | None, constants: dict[str, Any]) -> str:
+    if isinstance(node, ast.Attribute | ast.Name):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        return str(constants.get(name, name))
+    return str(value(node, constants) or "store")
+
+
+def _is_remainder(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).endswith("REMAINDER")
+
+
+def _help(node: ast.expr | None, constants: dict[str, Any], default: Any) -> str | None:
+    line = text(node, constants)
+    if line is None:
+        return None
+    for form in ("s", "r", "d", "f", "g"):
+        line = line.replace(DEFAULT_IN_HELP + form, str(default))
+    return line.replace("%%", "%")

@@ -1,0 +1,27 @@
+"""Reads which options a training script takes, from its source; the script is never executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dashboard.script_reader import reading
+from dashboard.script_reader.options import Option, default_of
+from dashboard.script_reader.source import Unreadable, program_in
+
+__all__ = ["Option", "default_of", "options_in", "read_options"]
+
+
+def read_options(script: Path) -> list[Option]:
+    """The options of a script; none when it cannot be read or parsed."""
+    try:
+        return reading.read_script(script.parent, script.name).options
+    except Unreadable:
+        return []
+
+
+def options_in(source: str) -> list[Option]:
+    """The options in a program text, in the order in which they are added."""
+    try:
+        return reading.script_in(program_in(source)).options
+    except Unreadable:
+        return []

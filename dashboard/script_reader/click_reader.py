@@ -1,0 +1,142 @@
+"""Options of click commands, as their decorators say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from dashboard.script_reader.options import Kind, Option
+from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.values import keywords, text, type_name, value
+
+TYPES = {
+    "INT": "int", "FLOAT": "float", "STRING": "str", "BOOL": "bool", "IntRange": "int", "FloatRange": "float",
+    "Path": "Path", "File": "Path", "Choice": "str",
+}  # fmt: skip
+
+
+def read(program: Program) -> list[Option]:
+    """The options and arguments of every command, those of a group first."""
+    found: list[Option] = []
+    for source in program.sources:
+        commands = list(_commands(source))
+        names = tuple(name for _, name in commands if name)
+        if names:
+            found.append(
+                Option(("command",), "command", "str", None, names, "The command to run", True, "positional")
+            )
+        for function, name in commands:
+            found += _decorated(function, source, name)
+    return found
+
+
+def _commands(source: Source) -> Iterator[tuple[ast.FunctionDef, str | None]]:
+    """Functions with options, with the name of the command where there is a group of them."""
+    functions = [node for node in source.nodes if isinstance(node, ast.FunctionDef)]
+    groups = {
+        f.name for f in functions if any(source.dotted(_called(d)) == "click.group" for d in f.decorator_list)
+    }
+    for function in functions:
+        owners = [_command_of(decorator, groups) for decorator in function.decorator_list]
+        below = next((owner for owner in owners if owner is not None), None)
+        if below is not None:
+            yield function, below or function.name.removesuffix("_command").replace("_", "-")
+        elif any(source.dotted(_called(d)).startswith("click.") for d in function.decorator_list):
+            yield function, None
+
+
+def _command_of(decorator: ast.expr, groups: set[str]) -> str | None:
+    """The name given to `@cli.command("name")`, empty where it is the function's; None for no such decorator."""
+    called = _called(decorator)
+    if not (isinstance(called, ast.Attribute) and called.attr == "command"):
+        return None
+    if not (isinstance(called.value, ast.Name) and called.value.id in groups):
+        return None
+    given = decorator.args if isinstance(decorator, ast.Call) else []
+    return str(value(given[0], {}) or "") if given else ""
+
+
+def _decorated(function: ast.FunctionDef, source: Source, command: str | None) -> Iterator[Option]:
+    for decorator in function.decorator_list:
+        if not isinstance(decorator, ast.Call):
+            continue
+        made = {"click.option": _option, "click.argument": _argument}.get(source.dotted(decorator.func))
+        option = made(decorator, source.constants, command) if made else None
+        if option is not None:
+            yield option
+
+
+def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> Option | None:
+    names = [name for a in call.args if isinstance(name := value(a, constants), str)]
+    flags = [flag.strip() for name in names for flag in name.split("/") if flag.strip().startswith("-")]
+    if not flags:
+        return None
+    given = keywords(call)
+    ons = [on for name in names if (on := name.split("/")[0].strip()).startswith("-")]
+    offs = [off for name in names if "/" in name and (off := name.split("/")[1].strip()).startswith("-")]
+    is_switch = (
+        bool(offs) or value(given.get("is_flag"), constants) is True or value(given.get("count"), {}) is True
+    )
+    default = value(given.get("default"), constants)
+    if is_switch and default is None:
+        default = False
+    long = max(ons or flags, key=len)
+    bare = next((name for name in names if name.isidentifier()), None)
+    return Option(
+        flags=tuple(ons or flags),
+        name=bare or long.lstrip("-").replace("-", "_").lower(),
+        type="bool" if is_switch else _type(given.get("type"), default),
+        default=default,
+        choices=_choices(given.get("type"), constants),
+        help=text(given.get("help"), constants),
+        required=value(given.get("required"), constants) is True,
+        kind="switch" if is_switch else _kind(given, constants),
+        on=long if is_switch and ons else None,
+        off=max(offs, key=len) if offs else None,
+        command=command,
+    )
+
+
+def _argument(call: ast.Call, constants: dict[str, Any], command: str | None) -> Option | None:
+    name = value(call.args[0], constants) if call.args else None
+    if not isinstance(name, str):
+        return None
+    given = keywords(call)
+    default, nargs = value(given.get("default"), constants), value(given.get("nargs"), constants)
+    needed = value(given.get("required"), constants)
+    return Option(
+        flags=(name,),
+        name=name.lower(),
+        type=_type(given.get("type"), default),
+        default=default,
+        choices=_choices(given.get("type"), constants),
+        help=text(given.get("help"), constants),
+        required=needed if isinstance(needed, bool) else "default" not in given and nargs != -1,
+        kind="positionals" if isinstance(nargs, int) and nargs != 1 else "positional",
+        command=command,
+    )
+
+
+def _kind(given: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
+    if value(given.get("multiple"), constants) is True:
+        return "repeated"
+    nargs = value(given.get("nargs"), constants)
+    return "values" if isinstance(nargs, int) and nargs > 1 else "value"
+
+
+def _type(node: ast.expr | None, default: Any) -> str | None:
+    called = _called(node) if node is not None else None
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return TYPES.get(name) or type_name(node if isinstance(node, ast.Name) else None, default)
+
+
+def _choices(node: ast.expr | None, constants: dict[str, Any]) -> tuple[Any, ...] | None:
+    if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("Choice") or not node.args:
+        return None
+    found = value(node.args[0], constants)
+    return tuple(found) if isinstance(found, list) and None not in found else None
+
+
+def _called(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node

@@ -1,0 +1,43 @@
+"""A script in a snapshot: its sources are laid out for a moment, read, and taken away again."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from dashboard.script_reader.reading import Script, read_script
+from dashboard.script_reader.source import LARGEST_FILE_BYTES, Unreadable
+
+MOST_FILES = 500
+SUFFIXES = (".py", ".yaml", ".yml")
+
+
+@lru_cache(maxsize=64)
+def read_kept(archive: Path, entry: str | None, module: str | None) -> Script:
+    """Read a script in the archive of a snapshot, which never changes. Raises Unreadable."""
+    with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
+        try:
+            _lay_out(archive, Path(folder))
+        except (OSError, tarfile.TarError, ValueError) as error:
+            raise Unreadable(f"The snapshot cannot be read ({error}).") from error
+        return read_script(Path(folder), entry, module)
+
+
+def _lay_out(archive: Path, folder: Path) -> None:
+    """The first few hundred small sources; links are left out."""
+    laid = 0
+    with tarfile.open(archive, "r:", encoding="utf-8", errors="surrogateescape") as members:
+        for member in members:
+            name = PurePosixPath(member.name)
+            is_inside = not name.is_absolute() and ".." not in name.parts
+            is_source = member.isreg() and name.suffix in SUFFIXES and member.size <= LARGEST_FILE_BYTES
+            if not (is_inside and is_source) or laid >= MOST_FILES:
+                continue
+            file = members.extractfile(member)
+            assert file is not None
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.read())
+            laid += 1

@@ -1,0 +1,211 @@
+"""Which option takes what the form decides: batch size, learning rate, epochs, the checkpoint to start from…"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dashboard.script_reader.options import Option, written
+from dashboard.script_reader.source import Program
+
+NAMES: dict[str, str] = {
+    "batch_size": "per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size per_gpu_batch_size "
+    "batch_size_per_gpu batch_size_per_device local_batch_size micro_batch_size micro_batch train_micro_batch_size "
+    "device_batch_size train_batch_size batch_size batchsize batch bs bsz",
+    "lr": "learning_rate learningrate lr base_learning_rate init_lr initial_lr peak_lr max_lr",
+    "epochs": "num_train_epochs num_epochs max_epochs n_epochs nepochs total_epochs train_epochs epochs",
+    "max_steps": "max_train_steps max_steps num_train_steps total_steps num_steps n_steps train_steps max_iters "
+    "max_iter num_iters num_iterations train_iters",
+    "resume": "resume_from_checkpoint resume_checkpoint resume_from resume_path resume_ckpt resume_file resume "
+    "load_checkpoint restore_from ckpt_path",
+    "accumulate": "gradient_accumulation_steps grad_accumulation_steps accumulate_grad_batches grad_accum_steps "
+    "accumulation_steps accum_steps accum_iter grad_accum accumulate",
+    "seed": "seed random_seed manual_seed rng_seed seed_everything",
+    "run_dir": "output_dir out_dir outdir save_dir checkpoint_dir ckpt_dir work_dir results_dir exp_dir run_dir "
+    "default_root_dir",
+}
+"""For each value of the form, the names an option for it goes by, exactly; the plainer a name, the later."""
+
+GLOBAL_BATCH = "global_batch_size total_batch_size effective_batch_size".split()
+PRECISIONS = {
+    "bf16": ("bf16", "bfloat16", "bf16-mixed", "bf16_mixed"),
+    "fp16": ("fp16", "float16", "16-mixed", "half"),
+}
+LABELS = {
+    "batch_size": "the batch per GPU", "lr": "the learning rate", "epochs": "the epochs", "max_steps": "the steps",
+    "resume": "the checkpoint to start from", "accumulate": "the accumulation", "seed": "the seed",
+    "run_dir": "the run's own directory", "precision": "the precision", "command": "what to do",
+}  # fmt: skip
+_NUMERIC = {"batch_size", "lr", "epochs", "max_steps", "accumulate", "seed"}
+_ALL_GPUS = re.compile(
+    r"\b(global|total|effective|overall)\b[\w\s-]{0,20}\bbatch|all (the )?(gpus|devices|ranks|processes|workers|nodes)"
+    r"|across (gpus|devices|ranks)",
+    re.IGNORECASE,
+)
+_WORLD = re.compile(r"world_size|n_?gpus|num_gpus|nprocs|num_processes|device_count|get_world_size|n_devices")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An argument that would hand a value of the form to the script."""
+
+    field: str
+    """The value: batch_size, lr, …"""
+    option: str
+    """The option's name."""
+    argument: str
+    reason: str
+    is_ticked: bool = True
+    """Whether it is taken without being asked for."""
+    only_when: str | None = None
+    """The precision it is for; None: always."""
+
+
+def propose(options: Sequence[Option], program: Program | None = None) -> list[Proposal]:
+    """One proposal for each value of the form that an option takes for certain."""
+    found = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
+    return [*_commands(options), *found, *_precisions(options)]
+
+
+def taker(field: str, options: Sequence[Option]) -> Option | None:
+    """The option that takes a value of the form; none where two could."""
+    able = [option for option in options if _can_take(field, option)]
+    for name in NAMES[field].split():
+        exact = [option for option in able if name in _bare_names(option)]
+        if exact:
+            return exact[0]
+    for name in NAMES[field].split():
+        inner = [o for o in able if _last_part(o) == name and not re.search(r"val|eval|test", o.name)]
+        if inner:
+            return inner[0] if len(inner) == 1 else None
+    return None
+
+
+def is_whole_batch(proposals: Sequence[Proposal]) -> bool:
+    """Whether the script's batch is that of all GPUs together."""
+    return any(proposal.field == "batch_size" and not proposal.is_ticked for proposal in proposals)
+
+
+def is_for_all_ranks(option: Option, program: Program | None) -> str | None:
+    """Why a number is that of all ranks together, or None where nothing says so."""
+    if option.help and _ALL_GPUS.search(option.help):
+        return f"its help says “{option.help}”"
+    for source in program.sources if program else []:
+        for node in source.nodes:
+            if _divides(node, option.name):
+                return f"{source.name} line {getattr(node, 'lineno', 0)} divides it among the processes"
+    return None
+
+
+def _for_field(field: str, options: Sequence[Option], program: Program | None) -> Proposal | None:
+    option = taker(field, options)
+    if option is None:
+        return _global_batch(options) if field == "batch_size" else None
+    argument = " ".join(written(option, f"{{{field}}}"))
+    reason = f"{_shown(option)} takes {LABELS[field]}"
+    reason += f" (“{option.help}”)." if option.help else "."
+    if field in ("batch_size", "accumulate") and (why := is_for_all_ranks(option, program)):
+        return Proposal(
+            field, option.name, argument, f"{_shown(option)} is for all GPUs together: {why}.", False
+        )
+    if field == "run_dir" and not _leaves_directory(option):
+        own = f"{_shown(option)} is {option.default!r} by default, inside the run's own directory."
+        return Proposal(field, option.name, argument, own, False)
+    return Proposal(field, option.name, argument, reason)
+
+
+def _global_batch(options: Sequence[Option]) -> Proposal | None:
+    for option in options:
+        if option.name in GLOBAL_BATCH and _can_take("batch_size", option):
+            reason = f"{_shown(option)} is the batch of all GPUs together; the form's is that of one GPU."
+            return Proposal("batch_size", option.name, written(option, "{batch_size}")[0], reason, False)
+    return None
+
+
+def _can_take(field: str, option: Option) -> bool:
+    if option.kind not in ("value", "positional", "override") or option.command in (
+        "eval",
+        "test",
+        "predict",
+    ):
+        return False
+    if field in _NUMERIC:
+        return option.type in ("int", "float", "str", None) or option.type not in ("bool", "Path")
+    return option.type not in ("bool", "int", "float") and not option.choices
+
+
+def _bare_names(option: Option) -> set[str]:
+    """The names it is called by, with underscores; those within a group (`data.batch_size`) apart."""
+    names = {option.name, *(flag.lstrip("-") for flag in option.flags if not re.fullmatch(r"-\w", flag))}
+    return {name.replace("-", "_").lower() for name in names}
+
+
+def _last_part(option: Option) -> str | None:
+    head, dot, last = option.name.rpartition(".")
+    return last.replace("-", "_").lower() if dot and head else None
+
+
+def _leaves_directory(option: Option) -> bool:
+    """Whether the script must be told where to write for its files to be found in the run's directory."""
+    default = option.default
+    return not isinstance(default, str) or default == "" or default.startswith(("/", "~"))
+
+
+def _commands(options: Sequence[Option]) -> Iterator[Proposal]:
+    for option in options:
+        words = [w for w in option.choices or () if w in ("fit", "train")]
+        if option.kind == "positional" and option.name in ("command", "subcommand") and words:
+            yield Proposal(
+                "command", option.name, words[0], f"The script is told what to do; {words[0]} trains."
+            )
+
+
+def _precisions(options: Sequence[Option]) -> Iterator[Proposal]:
+    """For bf16 and fp16, whichever of them the script can be asked for; fp32 leaves it as it is."""
+    for wanted, words in PRECISIONS.items():
+        for option in options:
+            argument = _precision_argument(option, wanted, words)
+            if argument is not None:
+                reason = f"{_shown(option)} takes the precision when {wanted} is chosen."
+                yield Proposal("precision", option.name, argument, reason, only_when=wanted)
+                break
+
+
+def _precision_argument(option: Option, wanted: str, words: tuple[str, ...]) -> str | None:
+    if option.kind == "switch" and option.name == wanted and option.on:
+        return option.on
+    name = option.name.rpartition(".")[2]
+    if option.kind not in ("value", "override") or name not in (
+        "precision",
+        "mixed_precision",
+        "dtype",
+        "amp_dtype",
+    ):
+        return None
+    if option.name == "trainer.precision":
+        return written(option, f"{wanted.removeprefix('fp')}-mixed")[0]
+    word = next((word for word in words if word in (option.choices or ())), None)
+    word = word or next((word for word in words if word in str(option.help or "").lower().split("'")), None)
+    return written(option, word)[0] if word else None
+
+
+def _divides(node: ast.AST, name: str) -> bool:
+    """`args.batch_size / ngpus_per_node`, `accumulation //= world_size`."""
+    if isinstance(node, ast.BinOp):
+        left, right, operator = node.left, node.right, node.op
+    elif isinstance(node, ast.AugAssign):
+        left, right, operator = node.target, node.value, node.op
+    else:
+        return False
+    if not isinstance(operator, ast.Div | ast.FloorDiv):
+        return False
+    is_it = (isinstance(left, ast.Name) and left.id == name) or (
+        isinstance(left, ast.Attribute) and left.attr == name
+    )
+    return is_it and _WORLD.search(ast.unparse(right)) is not None
+
+
+def _shown(option: Option) -> str:
+    return option.flag if option.kind != "positional" else option.name

@@ -1,0 +1,137 @@
+"""Reads a script in a folder: its options, what they could be given, and how it wants to be started."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard.script_reader import (
+    argparse_reader,
+    click_reader,
+    dataclass_reader,
+    known,
+    settings_reader,
+    signature_reader,
+)
+from dashboard.script_reader.constants import constants_in
+from dashboard.script_reader.launchers import Guess, guess
+from dashboard.script_reader.options import Option
+from dashboard.script_reader.proposals import Proposal, propose
+from dashboard.script_reader.source import Program, Unreadable, module_file, read_program
+
+READERS = {
+    "argparse": argparse_reader.read,
+    "click": click_reader.read,
+    "its function's signature": signature_reader.read,
+    "its dataclasses": dataclass_reader.read,
+    "LightningCLI": known.read,
+    "its configurator": settings_reader.read_globals,
+    "Hydra": settings_reader.read_hydra,
+    "absl": settings_reader.read_absl,
+}
+SHARDING = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
+MOST_OPTIONS = 1000
+MOST_REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script says about itself."""
+
+    name: str
+    parsers: tuple[str, ...]
+    """What its options were read from."""
+    options: list[Option]
+    proposals: list[Proposal]
+    guess: Guess
+    shards: bool
+    """Its text names FSDP, so that it may shard its parameters."""
+    variables: frozenset[str]
+    """Names of ours (`RANKZERO_LR`) that its text mentions: it takes these values from the environment."""
+    constants: dict[str, int | float]
+    """`batch_size` and `lr` as they stand in its text, where that is certain."""
+
+    def option(self, name: str) -> Option | None:
+        """The option of that name."""
+        return next((option for option in self.options if option.name == name), None)
+
+
+REMEMBERED_FOR_S = 5.0
+"""What lies beside a script may change without a trace on the script itself."""
+Stamp = tuple[tuple[str, int, int], ...]
+_remembered: dict[tuple[str, str | None, str | None], tuple[Stamp, float, Script]] = {}
+
+
+def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
+    """Read a script, or the module that `-m` would start, in a folder. Raises Unreadable."""
+    key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
+    remembered = _remembered.get(key)
+    begun = time.monotonic()
+    if remembered and remembered[0] == stamp and begun < remembered[1]:
+        return remembered[2]
+    script = script_in(_program(folder, entry, module))
+    took_s = time.monotonic() - begun
+    while len(_remembered) >= MOST_REMEMBERED:
+        _remembered.pop(next(iter(_remembered), key), None)
+    _remembered[key] = (stamp, begun + REMEMBERED_FOR_S + 50 * took_s, script)
+    return script
+
+
+def script_in(program: Program) -> Script:
+    """What a program says about itself. Raises Unreadable."""
+    try:
+        options, parsers = options_in(program)
+        return Script(
+            name=program.script.name,
+            parsers=tuple(parsers),
+            options=options,
+            proposals=propose(options, program),
+            guess=guess(program, options),
+            shards=any(SHARDING.search(source.text) for source in program.sources),
+            variables=frozenset(_variables(program)),
+            constants=constants_in(program),
+        )
+    except RecursionError as error:
+        raise Unreadable(f"{program.script.name} is nested too deeply to be read.") from error
+
+
+def options_in(program: Program) -> tuple[list[Option], list[str]]:
+    """All options, each name once, and which readers found them."""
+    found: dict[tuple[str | None, str], Option] = {}
+    parsers = []
+    for parser, read in READERS.items():
+        options = read(program)
+        if options:
+            parsers.append(parser)
+        for option in options:
+            found.setdefault((option.command, option.name), option)
+    return list(found.values())[:MOST_OPTIONS], parsers
+
+
+def _program(folder: Path, entry: str | None, module: str | None) -> Program:
+    if module is None:
+        return read_program(folder, entry or "")
+    file = module_file(folder, f"{module}.__main__") or module_file(folder, module)
+    if file is None:
+        raise Unreadable(f"There is no module {module} in {folder}.")
+    return read_program(folder, str(file.relative_to(folder)), search=folder)
+
+
+def _variables(program: Program) -> set[str]:
+    names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY".split()
+    return {name.lower() for name in names for source in program.sources if f"RANKZERO_{name}" in source.text}
+
+
+def _stamp(folder: Path, entry: str | None, module: str | None) -> Stamp:
+    """Changes when the script or anything beside it does."""
+    start = folder / entry if entry else folder.joinpath(*(module or "").split("."))
+    found = []
+    for place in (start, start.parent):
+        try:
+            status = place.stat()
+            found.append((str(place), status.st_mtime_ns, status.st_size))
+        except (OSError, ValueError):
+            continue
+    return tuple(found)

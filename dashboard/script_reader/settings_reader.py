@@ -1,0 +1,150 @@
+"""Options that are settings: a module's globals behind a configurator (nanoGPT), Hydra's YAML, absl flags."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dashboard.script_reader.options import Option
+from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.values import keywords, literal, plain, text, value
+
+LARGEST_SETTINGS_BYTES = 256 * 1024
+ABSL = {
+    "integer": "int", "float": "float", "string": "str", "bool": "bool", "boolean": "bool", "enum": "str",
+}  # fmt: skip
+
+
+def read_globals(program: Program) -> list[Option]:
+    """`--batch_size=12` for each plain global above `exec(open('configurator.py').read())`."""
+    source = program.script
+    end = next((n for n, node in enumerate(source.tree.body) if _executes_configurator(node)), None)
+    if end is None:
+        return []
+    found: dict[str, Option] = {}
+    for node in source.tree.body[:end]:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            known, default = literal(node.value, source.constants)
+            if known and isinstance(default, bool | int | float | str) and not name.startswith("_"):
+                found[name] = _global(name, default, _comment(source, node))
+    return list(found.values())
+
+
+def read_hydra(program: Program) -> list[Option]:
+    """`optimizer.lr=0.1` for each value in the YAML that `@hydra.main` names."""
+    for source in program.sources:
+        for call in source.calls:
+            if source.dotted(call.func) == "hydra.main" and program.folder is not None:
+                given = keywords(call)
+                names = [given.get("config_path"), given.get("config_name")]
+                names = [n or a for n, a in zip(names, [*call.args[:2], None, None], strict=False)]
+                path, name = (value(node, source.constants) for node in names)
+                if isinstance(name, str):
+                    return list(_overrides(program.folder / str(path or "."), name.removesuffix(".yaml")))
+    return []
+
+
+def read_absl(program: Program) -> list[Option]:
+    """`flags.DEFINE_integer("batch_size", 32, "help")`."""
+    return [
+        option
+        for source in program.sources
+        for call in source.calls
+        if (option := _absl(call, source)) is not None
+    ]
+
+
+def _executes_configurator(node: ast.stmt) -> bool:
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return False
+    return ast.unparse(node.value.func) == "exec" and "configurator" in ast.unparse(node.value)
+
+
+def _global(name: str, default: bool | int | float | str, about: str | None) -> Option:
+    flag = f"--{name}"
+    if isinstance(default, bool):
+        return Option(
+            (flag,), name, "bool", default, None, about, False, "switch", f"{flag}=True", f"{flag}=False"
+        )
+    return Option((flag,), name, type(default).__name__, default, None, about, required=False)
+
+
+def _comment(source: Source, node: ast.stmt) -> str | None:
+    """What is written behind a statement on its line."""
+    lines = source.text.splitlines()
+    if node.end_lineno is None or node.end_lineno > len(lines):
+        return None
+    rest = lines[node.end_lineno - 1].encode()[node.end_col_offset or 0 :].decode(errors="replace").strip()
+    return rest.lstrip("# ")[:500] or None if rest.startswith("#") else None
+
+
+def _overrides(folder: Path, name: str) -> Iterator[Option]:
+    settings = _yaml(folder / f"{name}.yaml")
+    for group, chosen in _defaults(settings):
+        others = sorted(path.stem for path in (folder / group).glob("*.yaml"))
+        yield Option(
+            (group,), group, "str", chosen, tuple(others) or None, f"The file in {group}/", False, "override"
+        )
+        yield from _flat(_yaml(folder / group / f"{chosen}.yaml"), f"{group}.")
+    yield from _flat({key: item for key, item in settings.items() if key not in ("defaults", "hydra")}, "")
+
+
+def _defaults(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The groups of the defaults list that are plainly `group: file`."""
+    listed = settings.get("defaults")
+    for entry in listed if isinstance(listed, list) else []:
+        for group, chosen in (entry if isinstance(entry, dict) else {}).items():
+            if isinstance(group, str) and isinstance(chosen, str) and group.replace("_", "").isalnum():
+                yield group, chosen.removesuffix(".yaml")
+
+
+def _flat(settings: dict[str, Any], prefix: str) -> Iterator[Option]:
+    for key, item in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict):
+            yield from _flat(item, f"{name}.")
+        elif plain(item) is not None or item is None:
+            required = item == "???"
+            default = None if required or isinstance(item, list) else item
+            kind = type(default).__name__ if default is not None else "str"
+            if kind == "bool":
+                on, off = f"{name}=true", f"{name}=false"
+                yield Option((name,), name, "bool", default, None, None, False, "switch", on, off)
+            else:
+                yield Option((name,), name, kind, default, None, None, required, "override")
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS_BYTES:
+            return {}
+        found = yaml.safe_load(path.read_text(errors="replace"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _absl(call: ast.Call, source: Source) -> Option | None:
+    name = source.dotted(call.func)
+    kind = ABSL.get(name.rpartition("DEFINE_")[2])
+    if kind is None or not name.startswith("absl.flags.") or len(call.args) < 2:
+        return None
+    flag = value(call.args[0], source.constants)
+    if not isinstance(flag, str):
+        return None
+    default = value(call.args[1], source.constants)
+    choices = value(call.args[2], source.constants) if name.endswith("enum") and len(call.args) > 2 else None
+    about = (
+        text(keywords(call).get("help") or call.args[-1], source.constants) if len(call.args) > 2 else None
+    )
+    values = tuple(choices) if isinstance(choices, list) else None
+    if kind == "bool":
+        return Option(
+            (f"--{flag}",), flag, kind, default, None, about, False, "switch", f"--{flag}", f"--no{flag}"
+        )
+    return Option((f"--{flag}",), flag, kind, default, values, about, required=False)

@@ -1,0 +1,249 @@
+"""A script and the modules of its own folder that it imports, parsed; none of them is ever executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dashboard.script_reader.parsing import parsed
+from dashboard.script_reader.values import constants_of
+
+LARGEST_FILE_BYTES = 1024 * 1024
+MOST_MODULES = 40
+MOST_FOLLOWED_BYTES = 1024 * 1024
+"""What is imported is read for its parser and its calls; a framework that was copied in is not."""
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class Unreadable(Exception):
+    """A file that cannot be read as a script; the text is a sentence for people."""
+
+    is_of_content = False
+    """Whether the file is there, and what it holds is the trouble."""
+
+
+class NoProgram(Unreadable):
+    """A file that is there and no Python program that could be read."""
+
+    is_of_content = True
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: what of it can run in the training, and what its names stand for."""
+
+    name: str
+    text: str
+    tree: ast.Module
+    roots: list[ast.stmt]
+    is_script: bool = True
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Everything that may run, in the order of the text."""
+        found = [node for root in self.roots for node in ast.walk(root)]
+        return sorted(found, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """Every call, in the order of the text."""
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """Names that stand for a value at the top of the file."""
+        return constants_of(self.tree.body)
+
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """What a name stands for: `mp` for `torch.multiprocessing`, `DDP` for its long name."""
+        names = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.partition(".")[0]
+                    names[alias.asname or first] = alias.name if alias.asname else first
+            elif isinstance(node, ast.ImportFrom):
+                origin = "." * node.level + (node.module or "")
+                names |= {a.asname or a.name: f"{origin}.{a.name}" for a in node.names}
+        return names
+
+    @cached_property
+    def modules(self) -> set[str]:
+        """The full names of all that is imported anywhere in the file."""
+        found = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        return found
+
+    def dotted(self, node: ast.AST | None) -> str:
+        """`mp.spawn` as torch.multiprocessing.spawn; empty for what has no plain name."""
+        first, dot, rest = as_written(node).partition(".")
+        return f"{self.imported.get(first, first)}{dot}{rest}"
+
+    def definitions(self) -> dict[str, Definition]:
+        """The functions and classes that may run, by name; those at the top of the file win."""
+        found = {node.name: node for node in reversed(self.nodes) if isinstance(node, Definition)}
+        return found | {node.name: node for node in self.roots if isinstance(node, Definition)}
+
+
+def as_written(node: ast.AST | None) -> str:
+    """`a.b.c` of plain names; empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script with what it imports from its own folder."""
+
+    script: Source
+    others: list[Source] = field(default_factory=list)
+    folder: Path | None = None
+    """Where the script lies, for the configuration files beside it."""
+
+    @property
+    def sources(self) -> list[Source]:
+        """The script first."""
+        return [self.script, *self.others]
+
+    def definition(self, name: str) -> tuple[Source, Definition] | None:
+        """A function or class of the program by its plain name."""
+        for source in self.sources:
+            if (found := source.definitions().get(name.rpartition(".")[2])) is not None:
+                return source, found
+        return None
+
+
+def program_in(text: str, name: str = "the script") -> Program:
+    """A program of one text. Raises Unreadable."""
+    tree = _parsed(text, name)
+    return Program(Source(name, text, tree, tree.body))
+
+
+def read_program(folder: Path, entry: str, search: Path | None = None) -> Program:
+    """A script in a folder, and the modules that lie in `search` (beside the script). Raises Unreadable."""
+    path = folder / entry
+    text = _text(path)
+    tree = _parsed(text, path.name)
+    script = Source(path.name, text, tree, tree.body)
+    return Program(script, list(_followed(script, path.parent, search or path.parent)), path.parent)
+
+
+def module_file(folder: Path, dotted: str) -> Path | None:
+    """The file of `package.module` below a folder."""
+    place = folder.joinpath(*dotted.split("."))
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if _is_file(path)), None)
+
+
+def _followed(script: Source, beside: Path, search: Path) -> Iterator[Source]:
+    left_bytes = MOST_FOLLOWED_BYTES
+    for path, wanted in list(_imports(script, beside, search).items())[:MOST_MODULES]:
+        name = str(path.relative_to(search)) if path.is_relative_to(search) else path.name
+        try:
+            text = _text(path)
+            left_bytes -= len(text)
+            if left_bytes < 0:
+                return
+            tree = _parsed(text, name)
+        except Unreadable:
+            continue
+        yield Source(name, text, tree, reached(tree, wanted), is_script=False)
+
+
+def _imports(script: Source, beside: Path, search: Path) -> dict[Path, set[str] | None]:
+    """Files of the own folder, with the names that are taken from each (None: all of them)."""
+    files: dict[Path, set[str] | None] = {}
+    used = _attributes(script)
+
+    def add(path: Path | None, names: set[str] | None) -> None:
+        if path is not None:
+            known = files.get(path, set())
+            files[path] = None if names is None or known is None else known | names
+
+    for node in script.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                add(module_file(search, alias.name), used.get(alias.asname or alias.name, set()))
+        elif isinstance(node, ast.ImportFrom) and node.level < 2:
+            base = beside if node.level else search
+            names = {alias.name for alias in node.names}
+            if node.module:
+                add(module_file(base, node.module), None if "*" in names else names)
+            for alias in node.names:  # from package import module
+                inner = f"{node.module}.{alias.name}" if node.module else alias.name
+                if alias.name.isidentifier():
+                    add(module_file(base, inner), used.get(alias.asname or alias.name, set()))
+    return files
+
+
+def _attributes(script: Source) -> dict[str, set[str]]:
+    """What is used of each module: `config.get_parser` uses get_parser."""
+    used: dict[str, set[str]] = {}
+    for node in script.nodes:
+        if isinstance(node, ast.Attribute):
+            used.setdefault(as_written(node.value), set()).add(node.attr)
+    return used
+
+
+def reached(tree: ast.Module, wanted: set[str] | None) -> list[ast.stmt]:
+    """What of a module can run when these names are taken from it; never its `if __name__` block."""
+    body = [statement for statement in tree.body if not _is_main_guard(statement)]
+    defined = {node.name: node for node in body if isinstance(node, Definition)}
+    waiting = [node for node in body if not isinstance(node, Definition)]
+    taken: set[str] = set()
+    names = set(defined) if wanted is None else wanted
+    names = set(names)
+    while True:
+        for node in waiting:
+            names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        waiting = [defined[name] for name in sorted(names & set(defined) - taken)]
+        taken |= {node.name for node in waiting if isinstance(node, Definition)}
+        if not waiting:
+            return [node for node in body if not isinstance(node, Definition) or node.name in taken]
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in {
+        one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)
+    }
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _text(path: Path) -> str:
+    if not _is_file(path):
+        raise Unreadable(f"{path.name} is not a file that can be read here.")
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise NoProgram(f"{path.name} is larger than 1 MiB: no training script that could be read.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{path.name} cannot be read here: {error.strerror}.") from error
+    if b"\0" in content:
+        raise NoProgram(f"{path.name} is no Python program: it holds binary data.")
+    return content.decode("utf-8-sig", errors="replace")
+
+
+def _parsed(text: str, name: str) -> ast.Module:
+    try:
+        return parsed(text)
+    except SyntaxError as error:
+        raise NoProgram(f"{name} cannot be read as Python: line {error.lineno}: {error.msg}.") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise NoProgram(f"{name} cannot be read as Python.") from error

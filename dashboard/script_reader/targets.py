@@ -1,0 +1,60 @@
+"""Scripts of specs: on this machine, or in a snapshot that is kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dashboard.script_reader.kept import read_kept
+from dashboard.script_reader.reading import Script, read_script
+from dashboard.script_reader.source import Unreadable
+from domain.launch import plan
+from domain.spec import RunSpec
+
+
+def script_of(spec: RunSpec) -> Script | None:
+    """What the script says about itself, where this machine has it."""
+    try:
+        return read(spec)
+    except Unreadable:
+        return None
+
+
+def read(spec: RunSpec) -> Script:
+    """The same; raises Unreadable with the reason."""
+    return read_target(spec.target, spec.entry, spec.module, spec.snapshot)
+
+
+def read_target(
+    target: str, entry: str | None = None, module: str | None = None, snapshot: str | None = None
+) -> Script:
+    """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises Unreadable."""
+    if snapshot:
+        return read_kept(_archive(snapshot), entry, module)
+    path = Path(target)
+    if target in plan.recipe_names() or not path.is_absolute():
+        raise Unreadable(f"{target} is not a path on this machine.")
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    if not is_folder:
+        return read_script(path.parent, path.name)
+    if not (entry or module):
+        raise Unreadable(f"{target} is a folder: name the file or module to start in it.")
+    return read_script(path, entry, module)
+
+
+def read_snapshots_at(path_of: Callable[[str], Path]) -> None:
+    """Say where the archive of a snapshot lies, by its SHA-256; one place for the whole process."""
+    global _path_of
+    _path_of = path_of
+
+
+def _archive(snapshot: str) -> Path:
+    if _path_of is None:
+        raise Unreadable("No snapshots are kept here.")
+    return _path_of(snapshot)
+
+
+_path_of: Callable[[str], Path] | None = None

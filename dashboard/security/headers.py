@@ -1,0 +1,133 @@
+"""Headers that keep browsers from being tricked, and limits on what may be sent to us."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dashboard.errors import Rejection
+from dashboard.security.plain_pages import PLAIN_POLICY
+
+log = logging.getLogger("rankzero")
+KIB, MIB = 1024, 1024 * 1024
+PAGE_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        # Streamlit loads component code from blob: URLs, and needs WebAssembly.
+        "script-src 'self' 'wasm-unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "worker-src 'self' blob:",
+        "frame-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class SecurityHeaders:
+    """Adds the headers to every response that does not bring its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wrap `send` so that the response's first message carries the headers."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/docs"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _ALWAYS.items():
+                    headers.setdefault(name, value)
+                policy = DATA_POLICY if is_data else _policy(scope["path"], message["status"])
+                headers.setdefault("Content-Security-Policy", policy)
+                if is_data:
+                    headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def _policy(path: str, status: int) -> str:
+    return PLAIN_POLICY if path == "/login" or status == 401 else PAGE_POLICY
+
+
+class Departures:
+    """Ends quietly what was done for somebody who has gone in the midst of a request: it is no mistake of ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        try:
+            await self.app(scope, receive, send)
+        except Exception as error:
+            if not _has_gone(error):
+                raise
+            log.debug("%s %s: its sender has gone", scope.get("method"), scope["path"])
+
+
+def _has_gone(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ClientDisconnect):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+class BodyLimits:
+    """Ends a request whose body grows beyond what its route takes, while it arrives."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the bytes of the body as they come."""
+        limit = _limit(scope["path"], scope["method"]) if scope["type"] == "http" else None
+        if limit is None:
+            await self.app(scope, receive, send)
+            return
+        received = 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise Rejection(413, f"The body must be at most {limit} bytes here.")
+            return message
+
+        await self.app(scope, receive_counted, send)
+
+
+def _limit(path: str, method: str) -> int | None:
+    if path.startswith("/api/worker/"):
+        if method == "PUT" and path.startswith("/api/worker/checkpoints/"):
+            return None  # the route itself stops at the size that was offered
+        if path.endswith("/points"):
+            return 16 * MIB
+        return 4 * MIB + 64 * KIB if path.endswith("/files") else 2 * MIB
+    if path == "/api/uploads" or (method == "PUT" and path.startswith("/api/snapshots/")):
+        return None  # the routes themselves stop at the limit of a snapshot
+    if path.startswith(("/_stcore/upload_file", "/tensorboard/")):
+        return 2 * MIB
+    return 4 * MIB if path in ("/api/runs", "/api/preview") else 64 * KIB

@@ -1,0 +1,47 @@
+"""Passes: what TensorBoard's own requests carry in their path, because its page has no session.
+
+Its page is sandboxed, so that nothing in it, whatever an event file may hold, can act for the person who looks at it.
+Browsers then send no cookie with its requests. The page itself needs the login like every other one; it is given a
+pass that opens the data of one run's TensorBoard, for a day, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+
+from dashboard.security.token_files import Credentials
+
+PREFIX = "/tensorboard/"
+METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+SAME_FOR_S = 3600
+"""Passes of one hour are the same, so that browsers need not load TensorBoard itself anew."""
+LIFETIME_S = 24 * 3600
+_PATH = re.compile(r"/tensorboard/(?P<run>[^/]+)/(?P<issued>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})/.*")
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Issues and checks them; signed with the login token, so a new token ends them all."""
+
+    credentials: Credentials
+
+    def issue(self, run_id: str, now: float) -> str:
+        """A pass for one run."""
+        issued = str(int(now // SAME_FOR_S) * SAME_FOR_S)
+        return f"{issued}.{self._signature(run_id, issued)}"
+
+    def admits(self, path: str, now: float) -> bool:
+        """Does this path of a request carry a pass for the run that it names?"""
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return False
+        expected = self._signature(match["run"], match["issued"])
+        age_s = now - int(match["issued"])
+        return hmac.compare_digest(match["signature"], expected) and -60 <= age_s <= LIFETIME_S
+
+    def _signature(self, run_id: str, issued: str) -> str:
+        message = f"rankzero tensorboard {run_id} {issued}".encode(errors="replace")
+        return hmac.new(self.credentials.user.encode(), message, hashlib.sha256).hexdigest()

@@ -1,0 +1,409 @@
+"""What the API and the pages share: the open store, the clock, and the wishes people may have."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+from dashboard.clock import Clock, Lease
+from dashboard.cluster.lineage import Lineage
+from dashboard.cluster.membership import Membership
+from dashboard.cluster.preflights import Preflights
+from dashboard.cluster.registry import NodeRegistry
+from dashboard.cluster.silence import Silence
+from dashboard.cluster.slurm_jobs import SlurmJobs
+from dashboard.json_responses import document, json_text
+from dashboard.live.hub import Hub
+from dashboard.live.pubsub import Peers
+from dashboard.planning import interpreters
+from dashboard.planning.fixes import with_next_step
+from dashboard.planning.preview import check_target, with_recipe_defaults
+from dashboard.script_reader import targets
+from dashboard.security.token_files import Credentials, keep_spare, make_private_directory
+from dashboard.service.store_opening import open_store
+from dashboard.settings import MIB, Settings
+from dashboard.snapshots.keeping import Snapshots
+from dashboard.storage.conversion import Rewrites
+from dashboard.storage.files import Files
+from dashboard.storage.places import Places
+from db.engine import Store
+from db.lifecycle.node_failure import LostNodes
+from db.queries import desired_state, run_queries
+from db.records.exceptions import NoSuchRun
+from db.records.lookups import latest_attempt
+from db.reports import nodes, ranks
+from db.reports.nodes import Claim, Registration
+from db.requests import join_tokens, run_requests
+from db.scheduling import elastic, queue_placement
+from db.trouble import Trouble, has_room
+from domain.errors import InvalidRequest
+from domain.masking import NothingBehind, has_mask, masked_text, unmasked_spec
+from domain.messages import CheckAnswer, NodeFacts
+from domain.spec import Assignment, CheckWish, RunSpec
+from domain.spec_size import check_size
+from domain.views import CheckView, NodeView, RunView, StacksView
+
+log = logging.getLogger("rankzero")
+LIVE_RUN_AGE_S = 0.2
+SCHEDULING_SHARE = 0.05
+"""Of one core, where nobody wishes anything: a large cluster's queue is not looked at with every report."""
+SHORT_SCHEDULING_S = 0.03
+
+
+class Service(Membership):
+    """One dashboard's state; safe to use from any thread."""
+
+    def __init__(self, settings: Settings, store: Store, clock: Clock | None = None) -> None:
+        super().__init__(settings, store, clock or Clock())
+        self.lease = Lease(self.clock(), run_queries.last_word(store) or 0.0)
+        self.hub = Hub()
+        self.hub.nodes_of = partial(nodes.nodes_of_runs, store)
+        name = "" if store.is_sqlite else f"-{_name_of(settings.data)}"
+        self.files = Files(settings.files_directory, settings.reserve_bytes, name)
+        limit_bytes = int(settings.snapshot_limit_mb * MIB)
+        self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
+        self.places = Places(store, self.files, settings.checkpoints_url, self.clock)
+        self.rewrites = Rewrites(self.files, self.places)
+        self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
+        self.registry = NodeRegistry(store, self.clock)
+        self.lineage = Lineage(store, self.clock)
+        self._preflights = Preflights(store, self.hub.wishes_changed)
+        self.uploads: dict[int, object] = {}
+        """Which request is bringing which checkpoint."""
+        self._scheduling = threading.Lock()
+        self._schedule_from = 0.0
+        self._run_of_fence: dict[int, str] = {}
+        self._live_runs: dict[str, tuple[float, str]] = {}
+        self._live_changes = 0
+        self._silence = Silence(store, self.hub, self.run_changed, self._may_note)
+        self._lost_nodes = LostNodes()
+        self.find_room()
+        self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.part_changed)
+        self.peers = None if store.is_sqlite else self._peers()
+
+    @classmethod
+    def open(cls, settings: Settings, *, new_store: bool = False) -> Service:
+        """Open (or, where no store ever was, make) the data directory and the store in it. Raises StoreUnusable."""
+        make_private_directory(settings.data)
+        return cls(settings, open_store(settings, new_store=new_store))
+
+    def start(self) -> None:
+        """Called inside the event loop that serves."""
+        self.hub.start()
+        if self.peers is not None:
+            self.peers.start()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.hub.close()
+        if self.peers is not None:
+            self.peers.close()
+        self.rewrites.close()
+        self.places.close()
+        self.store.close()
+
+    def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
+        """Queue a run; masked values are those of the run it is like. Raises InvalidRequest."""
+        known = self.nodes()
+        spec = self.with_secrets(spec, like)
+        check_size(spec)
+        check_target(spec, known)
+        spec = interpreters.with_project_python(spec, known)
+        with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
+            run_id = run_requests.submit(self.store, complete, self.clock(), interpreters.remark(spec))
+        log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
+        self.schedule()
+        return self.run(run_id)
+
+    def with_secrets(self, spec: RunSpec, like: str | None) -> RunSpec:
+        """The specification with the values that are shown masked. Raises InvalidRequest."""
+        if not has_mask(spec):
+            return spec
+        try:
+            return unmasked_spec(spec, run_requests.specification(self.store, like) if like else None)
+        except NothingBehind as error:
+            raise InvalidRequest(error.field, str(error)) from error
+
+    def stop(self, run_id: str) -> RunView:
+        """Ask a run to end."""
+        run_requests.request_stop(self.store, run_id, self.clock())
+        return self._wished(run_id)
+
+    def resume(self, run_id: str, checkpoint: str | None = None) -> RunView:
+        """Open a new attempt from a checkpoint, the latest complete one by default."""
+        run_requests.resume(self.store, run_id, self.clock(), checkpoint)
+        return self._wished(run_id)
+
+    def ask_stacks(self, run_id: str) -> StacksView:
+        """Ask every rank of a live run where it stands."""
+        ranks.request_stacks(self.store, run_id, self.clock())
+        self.hub.wishes_of_runs_changed([run_id])
+        return ranks.stacks(self.store, run_id)
+
+    def delete(self, run_id: str) -> RunView:
+        """Forget an ended run and all its files; returns what it was."""
+        run = self.run(run_id)
+        files, checkpoints = run_requests.delete(self.store, run_id, self.clock())
+        self.files.remove(files, checkpoints)
+        self.snapshots.forget_unused()
+        self.hub.publish(run_id, {"type": "deleted"})
+        log.info("run %s deleted", run_id)
+        return run
+
+    def run(self, run_id: str) -> RunView:
+        """A run, whole. Raises db.NoSuchRun."""
+        view = run_queries.run(self.store, run_id, self.now_for_contact())
+        if view is None:
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        return with_next_step(view)
+
+    def nodes(self) -> list[NodeView]:
+        """All nodes there ever were."""
+        return run_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
+
+    def drain(self, node: str) -> NodeView:
+        """Start nothing new on a node, by its name or id. Raises db.requests.NoSuchNode."""
+        return self._drained(run_requests.drain(self.store, node, self.clock()), "is draining")
+
+    def undrain(self, node: str) -> NodeView:
+        """Give a node new runs again. Raises db.requests.NoSuchNode."""
+        return self._drained(run_requests.undrain(self.store, node), "takes new runs again")
+
+    def preflight(self, nodes: list[str] | None = None, bandwidth: bool = False) -> int:
+        """Ask nodes (None: all that are alive) whether they can train together; returns the question's id.
+
+        Raises db.requests.NoSuchNode, Refused."""
+        return self._preflights.ask(nodes, bandwidth, self.clock())
+
+    def preflights(self) -> list[CheckView]:
+        """What was asked for on demand, newest first."""
+        return self._preflights.all()
+
+    def preflight_of(self, check_id: int) -> CheckView:
+        """One preflight, as far as it got. Raises db.requests.NoSuchCheck."""
+        return self._preflights.one(check_id)
+
+    def preflight_of_run(self, run_id: str) -> CheckView | None:
+        """What the nodes of a run found before they started; None on one node. Raises db.NoSuchRun."""
+        return self._preflights.of_run(run_id)
+
+    def check_wishes(self, node_id: str) -> list[CheckWish]:
+        """The preflights a node takes part in."""
+        return self._preflights.wishes(node_id)
+
+    def check_answered(self, node_id: str, check_id: int, said: CheckAnswer) -> None:
+        """A node has answered a stage of a preflight."""
+        for run_id in self._preflights.answered(node_id, check_id, said, self.clock()):
+            self.run_changed(run_id)
+
+    def schedule(self) -> None:
+        """Give free devices to runs that wait, and tell everybody concerned."""
+        with self._scheduling, self.store.alone("scheduling"):
+            began_s = time.thread_time()
+            self.registry.write_down()
+            self.jobs.give_out()
+            changed = queue_placement.place_queue(
+                self.store, self.clock(), lost_after_s=self.settings.lost_after_s
+            )
+            spent_s = time.thread_time() - began_s
+            pause_s = spent_s / SCHEDULING_SHARE if spent_s > SHORT_SCHEDULING_S else 0.0
+            self._schedule_from = time.monotonic() + pause_s
+        if changed:
+            self.hub.wishes_of_runs_changed(changed)
+        for run_id in changed:
+            self.run_changed(run_id)
+
+    def schedule_in_turn(self) -> None:
+        """The same for a fact, of which many may come at once: where it takes long, a later tick does it."""
+        if time.monotonic() >= self._schedule_from:
+            self.schedule()
+
+    def run_changed(self, run_id: str) -> None:
+        """Something about the run is different: those who watch get it anew."""
+        self._forget_live_run(run_id)
+        self.hub.publish(run_id, {"type": "run"})
+        self.hub.publish(run_id, {"type": "history"})
+
+    def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> Registration:
+        """Take a worker in; its earlier token ends, at every dashboard.
+
+        Raises db.nodes.NameTaken, db.nodes.IdentityEnded."""
+        registration = self.registry.register(facts, claim, self.settings.lost_after_s)
+        if join_token is not None:
+            join_tokens.used(self.store, join_token, self.clock())
+        self._token_ended(registration.node_id)
+        return registration
+
+    def remove_node(self, node: str) -> str:
+        """Take a node (its name or id) out of the cluster; returns its name.
+
+        Raises db.requests.NoSuchNode, db.requests.WrongState."""
+        node_id, name = nodes.remove_node(self.store, node, self.clock())
+        self.registry.forget(node_id)
+        self._token_ended(node_id)
+        log.info("node %s (%s) removed", name, node_id)
+        self.schedule()
+        return name
+
+    def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
+        """All a node should be running, and whether anybody looks at any of it live."""
+        wished = desired_state.assignments(self.store, node_id)
+        return wished, any(self.hub.watched(a.run_id) for a in wished)
+
+    def part_changed(self, fence: int) -> None:
+        """A worker reported: the wishes of its run's nodes may differ, devices may be free."""
+        run_id = self.run_of(fence)
+        if run_id is not None:
+            self.hub.wishes_of_runs_changed([run_id])
+        self.schedule_in_turn()
+        if run_id is not None:
+            self.run_changed(run_id)
+
+    def checkpoint_stored(self, run_id: str, checkpoint_id: int) -> None:
+        """A checkpoint is whole: the moment for an elastic run to go on with other nodes."""
+        self.hub.publish(run_id, {"type": "checkpoints"})
+        self.hub.publish(run_id, {"type": "history"})
+        now, settings = self.clock(), self.settings
+        if elastic.resize_at_checkpoint(
+            self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s
+        ):
+            self.hub.wishes_of_runs_changed([run_id])
+            self.run_changed(run_id)
+
+    def file_grew(self, fence: int) -> None:
+        """Bytes of a log or event file arrived."""
+        if run_id := self.run_of(fence):
+            self.hub.publish(run_id, {"type": "log"})
+
+    def run_of(self, fence: int) -> str | None:
+        """The run an attempt belongs to."""
+        if fence not in self._run_of_fence and (run_id := run_queries.run_of_attempt(self.store, fence)):
+            self._run_of_fence[fence] = run_id
+        return self._run_of_fence.get(fence)
+
+    def live_run(self, run_id: str) -> str:
+        """A run as JSON text, at most a quarter of a second old: shared by all who watch it."""
+        now, (at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
+        if now - at >= LIVE_RUN_AGE_S:
+            changes = self._live_changes
+            text = json_text(document(self.run(run_id)))
+            if changes != self._live_changes:  # what was read may be old already: not for the next who asks
+                return text
+            self._live_runs = {r: kept for r, kept in self._live_runs.items() if now - kept[0] < 60}
+            self._live_runs[run_id] = (now, text)
+        return text
+
+    def latest_attempt(self, run_id: str) -> int:
+        """The number of a run's latest attempt."""
+        with self.store.read() as session:
+            return latest_attempt(session, run_id).number
+
+    def has_ended(self, run_id: str, attempt: int) -> bool:
+        """Will nothing more be written by this attempt?"""
+        states = {a.number: a.state for a in run_queries.attempts(self.store, run_id)}
+        return attempt in states and states[attempt].is_terminal if states else True
+
+    def now_for_contact(self) -> float:
+        """The time by which silence is judged."""
+        return self.lease.judging_time(self.clock())
+
+    def tick(self) -> None:
+        """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
+        self.lease.tick(self.clock())
+        self.store.try_again()
+        if self.find_room():
+            keep_spare(self.settings.data)
+        if self.store.trouble is None:
+            self._decide()
+        self._silence.look(self.now_for_contact(), self.clock())
+
+    def find_room(self) -> bool:
+        """Look whether the disk has room, and remember it."""
+        self._has_room = has_room(self.files.root)
+        return self._has_room
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps the server from storing anything now; None when nothing does."""
+        return self.store.trouble or (None if self._has_room else Trouble.FULL)
+
+    def _decide(self) -> None:
+        self.rewrites.sweep()
+        if self.peers is None or self.peers.leads:
+            self.places.sweep()
+        self.registry.write_down()
+        self.schedule_in_turn()
+        now = self.now_for_contact()
+        self._let_go_of_lost_nodes(now)
+        for run_id in self._preflights.tick(now):
+            self.run_changed(run_id)
+
+    def _let_go_of_lost_nodes(self, now: float) -> None:
+        """What waits for a lost node is ended, and goes on elsewhere if its spec says so."""
+        if self.peers is not None and not self.peers.leads:
+            return
+        changed = self._lost_nodes.judge(self.store, now, self.settings.lost_after_s)
+        if changed:
+            self.hub.wishes_of_runs_changed(changed)
+            self.schedule()
+        for run_id in changed:
+            self.run_changed(run_id)
+
+    def _peers(self) -> Peers:
+        peers = Peers(self.store, self.hub)
+        peers.on_run = self._forget_live_run
+        peers.on_node = self.registry.forget
+        self.hub.peers = peers
+        return peers
+
+    def _forget_live_run(self, run_id: str) -> None:
+        self._live_changes += 1
+        self._live_runs.pop(run_id, None)
+
+    def _token_ended(self, node_id: str) -> None:
+        if self.peers is not None:
+            self.peers.tell_registered(node_id)
+
+    def _drained(self, node_id: str, now_it: str) -> NodeView:
+        view = next(node for node in self.nodes() if node.id == node_id)
+        log.info("node %s %s", view.name, now_it)
+        self.schedule()
+        return view
+
+    def _may_note(self) -> bool:
+        """Whether this dashboard writes down what all of them see."""
+        return (self.peers is None or self.peers.leads) and self.store.trouble is None
+
+    def _wished(self, run_id: str) -> RunView:
+        self.hub.wishes_of_runs_changed([run_id])
+        self.schedule()
+        self.run_changed(run_id)
+        return self.run(run_id)
+
+
+def _name_of(data: Path) -> str:
+    """One name for each dashboard of those that share a folder, the same after a restart."""
+    return hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:8]
+
+
+_current: Service | None = None
+
+
+def use(service: Service | None) -> None:
+    """Make this the service the pages of this process talk to."""
+    global _current
+    _current = service
+    if service is not None:
+        targets.read_snapshots_at(service.snapshots.path)
+
+
+def current() -> Service:
+    """The service of this process: pages run inside the server and share it."""
+    if _current is None:
+        raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
+    return _current

@@ -1,0 +1,162 @@
+"""Downloads: streamed with flat memory, resumable, named safely."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+from typing import Protocol, Self
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from dashboard.errors import Rejection
+
+LONGEST_NAME = 200
+
+
+class CheckpointResponse(FileResponse):
+    """A checkpoint with its SHA-256 as ETag, so that a broken download goes on only with the same bytes."""
+
+    chunk_size = 512 * 1024
+
+    @classmethod
+    def of_file(
+        cls, request: Request, path: Path, sha256: str, name: str, more: Mapping[str, str] | None = None
+    ) -> Self | Response:
+        """The answer to GET or HEAD; `more` are further headers."""
+        headers = checkpoint_headers(sha256, more)
+        if not_modified(request, sha256):
+            return Response(status_code=304, headers=headers)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            raise Rejection(410, "The checkpoint's file is gone from the server.") from None
+        return cls(
+            path,
+            headers=headers,
+            media_type="application/octet-stream",
+            filename=download_name(name),
+            stat_result=status,
+        )
+
+
+class Body(Protocol):
+    """Bytes that come from elsewhere."""
+
+    def read(self, amount: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class StreamedResponse(CheckpointResponse):
+    """The same, Range and all, for bytes that are no file here: `opened` gives them from an offset on."""
+
+    def __init__(
+        self,
+        opened: Callable[[int], Body],
+        size_bytes: int,
+        modified_at: float,
+        name: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._opened = opened
+        times = (int(modified_at),) * 3
+        super().__init__(
+            "",
+            headers=headers,
+            media_type="application/octet-stream",
+            filename=download_name(name),
+            stat_result=os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, size_bytes, *times)),
+        )
+
+    @asynccontextmanager
+    async def _open_file(self) -> AsyncIterator[_Stream]:  # type: ignore[override]
+        stream = _Stream(self._opened)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class _Stream:
+    """As much of a file as FileResponse asks for."""
+
+    def __init__(self, opened: Callable[[int], Body]) -> None:
+        self._opened = opened
+        self._start = 0
+        self._body: Body | None = None
+
+    async def seek(self, offset: int) -> None:
+        """Go on at an offset."""
+        self.close()
+        self._start = offset
+
+    async def read(self, amount: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        return await run_in_threadpool(self._read, amount)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+    def _read(self, amount: int) -> bytes:
+        if self._body is None:
+            self._body = self._opened(self._start)
+        return self._body.read(amount)
+
+
+class SnapshotResponse(FileResponse):
+    """A snapshot of code; its address is its SHA-256, so it never changes."""
+
+    @classmethod
+    def of(cls, request: Request, path: Path, sha256: str) -> Self | Response:
+        """The answer to GET or HEAD."""
+        etag = f'"{sha256}"'
+        headers = {"ETag": etag, "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            raise Rejection(410, f"The snapshot {sha256[:12]} is gone from the server.") from None
+        return cls(
+            path,
+            headers=headers,
+            media_type="application/x-tar",
+            filename=f"{sha256[:12]}.tar",
+            stat_result=status,
+        )
+
+
+def checkpoint_headers(sha256: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What every answer with a checkpoint says."""
+    headers = {"ETag": f'"{sha256}"', "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
+    return headers | dict(more or {})
+
+
+def not_modified(request: Request, sha256: str) -> bool:
+    """Whether who asks has these bytes already."""
+    return request.headers.get("if-none-match") == f'"{sha256}"'
+
+
+def content_disposition(name: str) -> str:
+    """As FileResponse has it, for an answer that somebody else gives."""
+    plain = download_name(name)
+    quoted = quote(plain)
+    same = f'attachment; filename="{plain}"'
+    return same if quoted == plain else f"attachment; filename*=utf-8''{quoted}"
+
+
+def download_name(path: str) -> str:
+    """The last part of a checkpoint's name, fit to be a file name anywhere."""
+    name = PurePosixPath(path.replace("\\", "/")).name
+    kept = "".join(c if c.isprintable() and c not in '<>:"|?*' else "_" for c in name).strip(" .")
+    kept = kept.encode(errors="replace").decode()
+    return kept[-LONGEST_NAME:] or "checkpoint"

@@ -1,0 +1,206 @@
+"""The server's files: mirrored logs and events, checkpoints on their way, checkpoints whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dashboard.errors import Rejection
+from dashboard.security.token_files import make_private_directory, write_private
+from dashboard.storage.log_times import ArrivalTimes, count_notes
+
+_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_LOCKS = 64
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """How a worker on the same disk hands over a snapshot without sending it."""
+
+    directory: str
+    proof_file: str
+    proof: str
+
+
+class Files:
+    """Everything below DATA/files; names on disk are ids, never names that somebody gave."""
+
+    def __init__(self, root: Path, reserve_bytes: int, name: str = "") -> None:
+        """`name` tells the dashboards apart that share the folder."""
+        self.root = root
+        self.checkpoints = root / "checkpoints"
+        self.incoming = root / "incoming"
+        self.rewritten = root / "rewritten"
+        self._reserve_bytes = reserve_bytes
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._checkpoint_locks = [threading.Lock() for _ in range(_LOCKS)]
+        for directory in (root, self.checkpoints, self.incoming, self.rewritten):
+            make_private_directory(directory)
+        self._proof = secrets.token_hex(16)
+        self._proof_file = self.incoming / f"proof{name}"
+        self._has_proof = False
+        self._prove()
+
+    def adoption(self) -> Adoption:
+        """What a worker needs to find out that it shares this disk; one that cannot read the proof sends all."""
+        self._prove()
+        return Adoption(str(self.incoming), str(self._proof_file), self._proof)
+
+    def _prove(self) -> None:
+        """Write the proof, once; on a full disk it is tried again when the next worker asks."""
+        if not self._has_proof:
+            with suppress(OSError):
+                write_private(self._proof_file, self._proof)
+                self._has_proof = True
+
+    @contextmanager
+    def alone_with(self, key: object) -> Iterator[None]:
+        """One thread at a time for each file."""
+        with self._locks[hash(key) % _LOCKS]:
+            yield
+
+    @contextmanager
+    def alone_with_checkpoint(self, checkpoint_id: int) -> Iterator[None]:
+        """The same for each checkpoint; no log waits for one that is read or sent to a bucket."""
+        with self._checkpoint_locks[checkpoint_id % _LOCKS]:
+            yield
+
+    def mirrored(self, file_id: int) -> Path:
+        """Where the bytes of a log or event file are."""
+        return self.root / str(file_id)
+
+    def arrivals(self, file_id: int) -> Path:
+        """Where it stands when the stretches of a log arrived."""
+        return self.root / f"{file_id}.times"
+
+    def append(self, file_id: int, offset: int, content: bytes) -> None:
+        """Make bytes durable at an offset; what a crash left behind it is overwritten."""
+        _write_durably(self.mirrored(file_id), offset, content)
+
+    def read(self, file_id: int, offset: int, limit: int) -> bytes:
+        """Bytes of a mirrored file; empty where there are none."""
+        return _read(self.mirrored(file_id), offset, limit)
+
+    def arrival_times(self, file_id: int, size_bytes: int) -> ArrivalTimes:
+        """When the stretches of a log of that size arrived."""
+        path = self.arrivals(file_id)
+        return ArrivalTimes(partial(_read, path), count_notes(path), size_bytes)
+
+    def checkpoint(self, checkpoint_id: int) -> Path:
+        """Where a whole checkpoint is."""
+        return self.checkpoints / str(checkpoint_id)
+
+    def arriving(self, checkpoint_id: int) -> Path:
+        """Where a checkpoint gathers while it is sent."""
+        return self.incoming / f"{checkpoint_id}.part"
+
+    def arrived_bytes(self, checkpoint_id: int) -> int:
+        """How much of a checkpoint is really there."""
+        try:
+            return self.arriving(checkpoint_id).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def add_to_checkpoint(self, checkpoint_id: int, offset: int, content: bytes) -> None:
+        """Make a further stretch of a checkpoint durable."""
+        _write_durably(self.arriving(checkpoint_id), offset, content)
+
+    def require_room(self, size_bytes: int) -> None:
+        """Refuse before the first byte what would not fit on the disk, with a reserve for the store."""
+        free = self.free_bytes()
+        if size_bytes > free:
+            raise Rejection(
+                507,
+                f"The server's disk has {free} bytes free beyond a reserve of {self._reserve_bytes}; "
+                f"{size_bytes} bytes do not fit. Free some space there; sending goes on by itself.",
+            )
+
+    def free_bytes(self) -> int:
+        """Room on the disk beyond the reserve; negative when the reserve itself is eaten into."""
+        return shutil.disk_usage(self.root).free - self._reserve_bytes
+
+    def finish(self, checkpoint_id: int, adopted: str | None, size_bytes: int, sha256: str) -> bool:
+        """Check a checkpoint and put it in its place; False (and gone) when it is not what was offered."""
+        target = self.checkpoint(checkpoint_id)
+        source = self._adoptable(adopted) if adopted is not None else self.arriving(checkpoint_id)
+        if not source.exists() and target.exists():
+            source = target  # a crash came between the rename and the entry in the store
+        if not _is_exactly(source, size_bytes, sha256):
+            source.unlink(missing_ok=True)
+            return False
+        if source != target:
+            source.replace(target)
+            self.arriving(checkpoint_id).unlink(missing_ok=True)
+            _sync_directory(self.checkpoints)
+        return True
+
+    def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
+        """Delete the files of a run that was deleted."""
+        for file_id in file_ids:
+            self.mirrored(file_id).unlink(missing_ok=True)
+            self.arrivals(file_id).unlink(missing_ok=True)
+        for checkpoint_id in checkpoint_ids:
+            self.checkpoint(checkpoint_id).unlink(missing_ok=True)
+            self.arriving(checkpoint_id).unlink(missing_ok=True)
+            for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
+                other_form.unlink(missing_ok=True)
+
+    def _adoptable(self, name: str) -> Path:
+        if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
+            raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
+        return self.incoming / name
+
+
+def _read(path: Path, offset: int, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), limit, offset)
+    except FileNotFoundError:
+        return b""
+
+
+def _write_durably(path: Path, offset: int, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(descriptor).st_size > offset:
+            os.ftruncate(descriptor, offset)
+        view = memoryview(content)
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            view, offset = view[written:], offset + written
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_exactly(path: Path, size_bytes: int, sha256: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size_bytes:
+            return False
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            return False
+        os.fsync(descriptor)
+        return path.lstat().st_ino == status.st_ino
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,225 @@
+"""TensorBoard for runs: started when somebody opens it, a few at once, ended when nobody looks any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from dashboard.security.token_files import make_private_directory
+from dashboard.storage.files import Files
+from dashboard.tensorboard.links import arrange, event_links
+from dashboard.tensorboard.program import EVENTS, SOCKET
+from db.engine import Store
+from db.queries import run_queries
+from domain.text.exit_codes import describe_exit
+from domain.views import RunView
+
+log = logging.getLogger("rankzero")
+MOST_AT_ONCE = 3
+IDLE_S = 600.0
+"""An open page asks every half minute, unless its tab is hidden."""
+LOOK_EVERY_S = 2.0
+POLL_S = 0.05
+LONGEST_START_S = 60.0
+
+Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
+"""(folder, title) -> the process that serves it."""
+
+
+class NothingToShow(Exception):
+    """No event file of the run has arrived."""
+
+
+class StillStarting(Exception):
+    """It does not answer yet."""
+
+
+class CannotStart(Exception):
+    """It ended before it answered; the sentence says with which words."""
+
+
+@dataclass
+class Board:
+    """One TensorBoard and the run that it shows."""
+
+    run_id: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    http: httpx.AsyncClient
+    started_at: float
+    used_at: float
+    answers: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process exists."""
+        return self.process.poll() is None
+
+
+class TensorBoards:
+    """All that are open; used from the event loop's thread alone, because its end is what ends the processes."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        folder: Path,
+        *,
+        start: Start | None = None,
+        now: Callable[[], float] = time.monotonic,
+        idle_s: float = IDLE_S,
+        most_at_once: int = MOST_AT_ONCE,
+    ) -> None:
+        self._store, self._files, self._folder = store, files, folder
+        self._start, self._now = start or start_program, now
+        self._idle_s, self._most_at_once = idle_s, most_at_once
+        self._boards: dict[str, Board] = {}
+        self._opened = 0
+        self._starting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """While this lasts they are looked after; at its end they all end."""
+        shutil.rmtree(self._folder, ignore_errors=True)  # what a dashboard that was killed has left
+        looking = asyncio.create_task(self._look_after())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            for board in list(self._boards.values()):
+                await self._end(board)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def reach(self, run: RunView, wait_s: float) -> httpx.AsyncClient:
+        """The run's TensorBoard, started where it is not; raises NothingToShow, StillStarting, CannotStart."""
+        async with self._starting:
+            board = self._boards.get(run.id)
+            if board is not None and board.answers and not board.is_running:
+                await self._end(board)
+                board = None
+            board = board or await self._open(run)
+        board.used_at = self._now()
+        if not board.answers:
+            await self._until_it_answers(board, wait_s)
+        return board.http
+
+    async def look(self) -> None:
+        """Show files that are new, end what nobody uses or what is of a run that was deleted."""
+        for board in list(self._boards.values()):
+            if self._now() - board.used_at > self._idle_s or not await self._refresh(
+                board.run_id, board.folder
+            ):
+                await self._end(board)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                await self.look()
+            except Exception:  # the store may be locked for a while; the next look tries again
+                log.exception("looking after TensorBoard failed")
+
+    async def _open(self, run: RunView) -> Board:
+        self._opened += 1
+        folder = self._folder / f"{run.id}-{self._opened}"
+        for directory in (self._folder, folder):  # who may enter may read
+            make_private_directory(directory)
+        if not await self._refresh(run.id, folder):
+            folder.rmdir()
+            raise NothingToShow
+        while len(self._boards) >= self._most_at_once:
+            await self._end(min(self._boards.values(), key=lambda board: board.used_at))
+        now = self._now()
+        transport = httpx.AsyncHTTPTransport(uds=_reachable(folder / SOCKET))
+        http = httpx.AsyncClient(transport=transport, base_url="http://tensorboard", timeout=60)
+        board = Board(run.id, folder, self._start(folder, run.name), http, now, now)
+        self._boards[run.id] = board
+        log.info("run %s: TensorBoard started, process %d", run.id, board.process.pid)
+        return board
+
+    async def _refresh(self, run_id: str, folder: Path) -> bool:
+        """Whether there is anything to show."""
+
+        def refresh() -> bool:
+            nodes = max((len(a.parts) for a in run_queries.attempts(self._store, run_id)), default=1)
+            links = event_links(run_queries.files(self._store, run_id), nodes)
+            if links and folder.is_dir():
+                arrange(folder / EVENTS, {name: self._files.mirrored(id) for name, id in links.items()})
+            return bool(links)
+
+        return await asyncio.to_thread(refresh)
+
+    async def _until_it_answers(self, board: Board, wait_s: float) -> None:
+        until = self._now() + wait_s
+        while not board.answers:
+            if await _accepts(_reachable(board.folder / SOCKET)):
+                board.answers = True
+            elif not board.is_running or self._now() - board.started_at > LONGEST_START_S:
+                words = _words(board)
+                await self._end(board)
+                raise CannotStart(words)
+            elif self._now() > until:
+                raise StillStarting
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def _end(self, board: Board) -> None:
+        if self._boards.get(board.run_id) is board:
+            del self._boards[board.run_id]
+        board.process.send_signal(signal.SIGKILL)  # it keeps nothing
+        await asyncio.to_thread(board.process.wait)
+        await board.http.aclose()
+        shutil.rmtree(board.folder, ignore_errors=True)
+        log.info("run %s: TensorBoard ended", board.run_id)
+
+
+def start_program(folder: Path, title: str) -> subprocess.Popen[bytes]:
+    """Nothing is run between fork and exec: the dashboard has threads."""
+    title = "".join(c for c in title if c.isprintable()).encode(errors="replace").decode()
+    with (folder / "log").open("wb") as words:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "dashboard.tensorboard.program", str(folder),
+             f"--parent={os.getpid()}", f"--title={title}"],
+            env={name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")},
+            stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True,
+        )  # fmt: skip
+
+
+def _reachable(socket: Path) -> str:
+    """The path of a socket may be about a hundred bytes long: the dashboard works in its data directory."""
+    return min(str(socket), os.path.relpath(socket), key=len)
+
+
+async def _accepts(socket: str) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(socket)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _words(board: Board) -> str:
+    """Why it does not answer, as far as it said so."""
+    code = board.process.poll()
+    if code is None:
+        return f"it did not answer within {LONGEST_START_S:.0f} s"
+    with suppress(OSError):
+        lines = (board.folder / "log").read_text(errors="replace").strip().splitlines()
+        if lines:
+            return lines[-1].strip()[:300]
+    return describe_exit(code)

@@ -1,0 +1,125 @@
+"""TensorBoard as a program of its own that only the dashboard can reach: FOLDER/events, served on FOLDER/socket."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+EVENTS = "events"
+SOCKET = "socket"
+STAND_BACK = 10
+"""Trainings on this machine come first."""
+PR_SET_PDEATHSIG = 1
+RELOAD_S = 5.0
+FIRST_LOAD_S = 5.0
+"""So long the first page waits for what there is; a page without anything would have to be reloaded."""
+MOST_WRITTEN_BYTES = 1024 * 1024
+"""It has nothing to write but a few complaints: a file that grows further is a fault."""
+PLUGINS = frozenset(
+    {"audio", "core", "custom_scalar", "distribution", "graph", "histogram", "hparams", "image", "mesh",
+     "metrics", "pr_curve", "scalar", "text"}
+)  # fmt: skip
+"""What shows event files. Left out are those that read further files which an event file names (the projector,
+the debugger), and whatever other packages plug in."""
+
+
+def main() -> int:
+    """Serve a folder of event files on a Unix socket until the dashboard is gone."""
+    parser = argparse.ArgumentParser(prog="dashboard.tensorboard.program", description=__doc__)
+    parser.add_argument("folder", help="holds events/ and gets the socket; who may enter it may read")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the dashboard")
+    asked = parser.parse_args()
+    _die_with_parent()
+    os.nice(STAND_BACK)
+    os.chdir(asked.folder)  # the path of a socket may be about a hundred bytes long, not more
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))
+    logging.disable(logging.ERROR)  # a torn record is told of at every look, for ever
+    server = _server(_application(asked.title))
+    threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
+    while os.getppid() == asked.parent:
+        time.sleep(1)
+    return 0
+
+
+def plugins() -> list[Any]:
+    """TensorBoard's own plugins that are wanted, in its order."""
+    from tensorboard import default
+
+    return [plugin for plugin in default.get_static_plugins() if _name(plugin) in PLUGINS]
+
+
+def _die_with_parent() -> None:
+    """At once where Linux sees to it; elsewhere a second later."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _name(plugin: Any) -> str:
+    """The package below `tensorboard.plugins` that it comes from."""
+    module: str = (plugin if isinstance(plugin, type) else type(plugin)).__module__
+    return module.removeprefix("tensorboard.plugins.").partition(".")[0]
+
+
+def _application(title: str) -> Any:
+    from tensorboard import assets, program
+    from tensorboard.backend import application
+    from tensorboard.backend.event_processing.data_ingester import LocalDataIngester
+
+    board = program.TensorBoard(plugins=plugins())
+    # Python reads the files: the faster reader would open a port for everybody on this machine.
+    board.configure(logdir=EVENTS, window_title=title, reload_multifile=True, load_fast="false")
+    data = LocalDataIngester(board.flags)
+    loaded = threading.Event()
+    reloading = (data.deprecated_multiplexer, loaded)
+    threading.Thread(target=_reload, args=reloading, name="reload", daemon=True).start()
+    loaded.wait(FIRST_LOAD_S)
+    return application.TensorBoardWSGIApp(
+        board.flags,
+        board.plugin_loaders,
+        data.data_provider,
+        assets.get_default_assets_zip_provider(),
+        data.deprecated_multiplexer,
+    )
+
+
+def _reload(multiplexer: Any, loaded: threading.Event) -> None:
+    while True:
+        try:
+            multiplexer.AddRunsFromDirectory(EVENTS)
+            multiplexer.Reload()
+        except Exception as error:  # a file may go while it is read; the next look finds what is there then
+            print(f"reload: {error}", file=sys.stderr)
+        loaded.set()
+        time.sleep(RELOAD_S)
+
+
+def _server(application: Any) -> Any:
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        """Keeps no log of requests."""
+
+        protocol_version = "HTTP/1.1"
+
+        def log(self, type: str, message: str, *args: Any) -> None:
+            """Nothing."""
+
+    listening = socket.socket(socket.AF_UNIX)  # not by werkzeug, which makes the path absolute, and too long
+    listening.bind(SOCKET)
+    listening.listen()
+    place = (f"unix://{SOCKET}", 0)
+    return make_server(*place, application, threaded=True, request_handler=Quiet, fd=listening.detach())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The part of the launch form that says which code trains: a recipe, a path, a repository, an upload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import streamlit as st
+
+from dashboard.components.upload import upload_code
+from dashboard.service import service
+from dashboard.snapshots.bringing import CodeWish, survey
+from dashboard.snapshots.origin import Origin
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.views.launch.code_fields import (
+    AS_IT_IS,
+    AS_IT_WAS,
+    EMPTY_CODE,
+    GIT,
+    RECIPE,
+    SCRIPT,
+    SOURCES,
+    UPLOAD,
+    has_snapshot,
+    named,
+)
+from domain.text.formats import ago, as_text, plural, size
+
+PREFIX = "launch_"
+UPLOADED = "launch_uploaded"
+LOOK_AGAIN_S = 5
+
+
+class Form(Protocol):
+    """What is used of the form."""
+
+    def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None: ...
+    def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None: ...
+    def refusal(self, name: str) -> None: ...
+
+
+def code(form: Form, recipes: Iterable[str]) -> None:
+    """Source and target in one row; below it what starts, and what is kept."""
+    source, target = st.columns([3, 5])
+    with source:
+        form.choice("source", "Train", SOURCES)
+    values = {name: st.session_state[PREFIX + name] for name in (*EMPTY_CODE, "workdir")}
+    with target:
+        _target(form, values, recipes)
+        form.refusal("target")
+    if values["source"] != RECIPE:
+        if _asks_for_start(values):
+            _start(form)
+        _kept(form, values)
+
+
+def _target(form: Form, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
+    if values["source"] == RECIPE:
+        st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
+    elif values["source"] == SCRIPT:
+        form.text("script", "Script or folder", placeholder="/home/me/train.py")
+    elif values["source"] == GIT:
+        url, ref = st.columns([2, 1])
+        with url:
+            form.text("git_url", placeholder="https://github.com/karpathy/nanoGPT")
+        with ref:
+            form.text("ref", placeholder="its default branch")
+    else:
+        upload_code(str(values["upload"]), service.current().snapshots.limit_bytes, _uploaded, key=UPLOADED)
+
+
+def _asks_for_start(values: Mapping[str, Any]) -> bool:
+    """A script starts itself; in everything else a file or module must be named."""
+    if values["entry"] or values["module"] or values["source"] == GIT:
+        return True
+    if values["source"] == UPLOAD:
+        return bool(values["upload"])
+    try:
+        return Path(values["script"].strip() or "/nowhere").is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _start(form: Form) -> None:
+    entry, module = st.columns(2)
+    with entry:
+        form.text("entry", placeholder="train.py")
+    with module:
+        form.text("module", placeholder="or package.train")
+
+
+def _uploaded() -> None:
+    """The browser has sent a file: it is the code from now on."""
+    told = getattr(st.session_state[UPLOADED], "uploaded", None)
+    if not isinstance(told, dict):
+        return
+    scripts = told.get("scripts") or [""]
+    chosen = {"upload": str(told.get("name", "")), "source": UPLOAD}
+    values = chosen | {"snapshot": str(told.get("snapshot", "")), "entry": str(scripts[0]), "module": ""}
+    for name, value in (values | {"snapshot_of": named(chosen)}).items():
+        st.session_state[PREFIX + name] = value
+
+
+def _kept(form: Form, values: Mapping[str, Any]) -> None:
+    """What code the run will have, in a sentence or two."""
+    if has_snapshot(values):
+        is_upload = values["source"] == UPLOAD
+        if not is_upload:
+            form.choice("code_as", "Code", (AS_IT_WAS, AS_IT_IS))
+        if is_upload or st.session_state[PREFIX + "code_as"] == AS_IT_WAS:
+            _say(_sentence_on(str(values["snapshot"])))
+            form.refusal("snapshot")
+            return
+    if values["workdir"]:
+        _say("Runs in place: its code is not kept with the run.")
+    elif values["source"] == GIT:
+        _say("Cloned by the dashboard at launch; the commit is kept with the run.")
+    elif values["source"] == SCRIPT and values["script"].strip().startswith("/"):
+        links = str(st.session_state.get(PREFIX + "links") or "")
+        wish = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
+        for sentence in _survey(*wish, service.current().snapshots.limit_bytes):
+            _say(sentence)
+
+
+def _sentence_on(sha256: str) -> str:
+    current = service.current()
+    found = current.snapshots.find(sha256)
+    if found is None:
+        return "The snapshot of this code is gone."
+    origin = Origin.model_validate(found.origin) if found.origin else None
+    place = f"From {origin.place}" if origin else "A snapshot"
+    version = f", {origin.version}" if origin and origin.version else ""
+    return f"{place}{version}: {plural(found.files, 'file')}, first kept {ago(found.created_at, current.clock())}."
+
+
+@st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
+def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) -> list[str]:
+    """What of a path would be kept. What cannot be at all stands beside its field already."""
+    names = frozenset(line.partition("=")[0].strip() for line in links.splitlines())
+    try:
+        choice = survey(CodeWish(target, entry or None, module or None, links=names), limit_bytes)
+    except CodeRefused as refused:
+        is_too_large = "too large" in str(refused)
+        return [str(refused).removeprefix(f"{refused.field}: ")] if is_too_large else []
+    except OSError:
+        return []
+    assert choice is not None
+    version = f" ({choice.origin.version})" if choice.origin.version else ""
+    kept = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
+    notes = [
+        note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes
+    ]
+    return [f"Kept with the run: {kept} of {choice.selection.folder}{version}.", *notes]
+
+
+def _say(sentence: str) -> None:
+    st.caption(as_text(sentence))

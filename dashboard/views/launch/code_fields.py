@@ -1,0 +1,82 @@
+"""The fields that say which code trains, read as part of a specification and written back from one."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from dashboard.snapshots.git_address import is_git_address
+from domain.spec import RunSpec
+
+RECIPE, SCRIPT, GIT, UPLOAD = "Recipe", "Script", "Git", "Upload"
+SOURCES = (RECIPE, SCRIPT, GIT, UPLOAD)
+AS_IT_WAS, AS_IT_IS = "as it was", "as it is now"
+TARGET_FIELDS = {RECIPE: "recipe", SCRIPT: "script", GIT: "git_url", UPLOAD: "upload"}
+MISSING = {
+    RECIPE: "choose a recipe.",
+    SCRIPT: "name a script or a folder.",
+    GIT: "name a repository, such as https://github.com/karpathy/nanoGPT.",
+    UPLOAD: "choose a script or an archive.",
+}
+EMPTY_CODE: dict[str, Any] = {
+    "source": RECIPE,
+    "recipe": None,
+    "code_as": AS_IT_WAS,
+    **dict.fromkeys("script git_url ref upload entry module snapshot snapshot_of".split(), ""),
+}
+"""`snapshot_of` is what the snapshot was made of: once another target is named, it no longer counts."""
+
+
+def code_wish(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a specification that these fields are; without `target` where none is named."""
+    source = values.get("source") or RECIPE
+    target = _text(values, TARGET_FIELDS[source])
+    wish = {"target": target}
+    if source != RECIPE:
+        wish |= {"entry": _text(values, "entry"), "module": _text(values, "module")}
+    if source == GIT:
+        wish["ref"] = _text(values, "ref")
+    if has_snapshot(values) and (source == UPLOAD or values.get("code_as") != AS_IT_IS):
+        wish["snapshot"] = _text(values, "snapshot")
+        if source == SCRIPT and not (wish["entry"] or wish["module"]):
+            wish["entry"] = PurePosixPath(target).name
+    return {name: text for name, text in wish.items() if text}
+
+
+def has_snapshot(values: Mapping[str, Any]) -> bool:
+    """Is there a snapshot of just the code that the fields name, and would the run work in it?"""
+    of = values.get("snapshot_of")
+    return bool(values.get("snapshot")) and of == named(values) and not _text(values, "workdir")
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """What the fields name, in one text."""
+    source = values.get("source") or RECIPE
+    ref = _text(values, "ref") if source == GIT else ""
+    return " ".join((source, _text(values, TARGET_FIELDS[source]), ref)).strip()
+
+
+def code_values(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
+    """The fields that read back as this specification's code."""
+    source = SCRIPT
+    if spec.target in recipes:
+        source = RECIPE
+    elif is_git_address(spec.target):
+        source = GIT
+    elif spec.snapshot and not spec.target.startswith("/"):
+        source = UPLOAD
+    entry = "" if spec.entry == PurePosixPath(spec.target).name and source == SCRIPT else spec.entry
+    values = EMPTY_CODE | {
+        "source": source,
+        TARGET_FIELDS[source]: spec.target,
+        "ref": spec.ref or "",
+        "entry": entry or "",
+        "module": spec.module or "",
+        "snapshot": spec.snapshot or "",
+    }
+    return values | {"snapshot_of": named(values)}
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    return str(values.get(name) or "").strip()

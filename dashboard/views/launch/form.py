@@ -1,0 +1,206 @@
+"""The form's fields read as a specification, and a specification written into the fields."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.errors import describe
+from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, code_wish
+from dashboard.views.launch.code_fields import RECIPE as RECIPE
+from dashboard.views.launch.code_fields import SCRIPT as SCRIPT
+from domain.field_labels import LABELS
+from domain.spec import RunSpec
+
+STAND_IN = "<script>"
+"""Target of a plan whose script is not named yet, so that the figures follow all the same."""
+
+EMPTY: dict[str, Any] = {
+    **EMPTY_CODE,
+    "nodes": "1",
+    "lr_scaling": "none",
+    "precision": "fp32",
+    "accumulate": "1",
+    "strategy": "ddp",
+    "launcher": "automatic",
+    "wait_for_nodes": False,
+    "probe": True,
+    "on_hang": "report",
+    "max_restarts": "0",
+    "on_lost_node": "wait",
+    "lr_on_resize": "keep",
+    "torchrun_restarts": "0",
+    "project": "default",
+    "stop_grace_s": "30",
+    "priority": "0",
+    "pool": "nodes",
+    **dict.fromkeys(
+        "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
+        " workdir links resume hang_after_s labels on_nodes min_nodes"
+        " partition account time_limit sbatch_options".split(),
+        "",
+    ),
+}
+"""Every field of the form as it stands in an empty one."""
+
+_PLAIN = (
+    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
+    " precision accumulate strategy seed python workdir resume stop_grace_s hang_after_s on_hang priority"
+    " max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
+).split()
+
+
+_SLURM = ("partition", "account", "time_limit")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The form as understood: a specification, or what is wrong with which field."""
+
+    spec: RunSpec | None
+    draft: RunSpec | None
+    """The plan without its wrong fields, for the figures beside the form."""
+    refusals: dict[str, str] = field(default_factory=dict)
+
+
+def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> Reading:
+    """Read the fields; never raises, whatever they hold.
+
+    `args`: what the script's own fields make, before those typed freely; `launcher`: what automatic means."""
+    refusals: dict[str, str] = {}
+    wish = _wish(values, refusals)
+    wish["args"] = [*args, *wish.get("args", [])]
+    if launcher and "launcher" not in wish and wish.get("strategy") not in ("single", "dp"):
+        wish["launcher"] = launcher
+    spec = _validated(wish, refusals)
+    if spec is not None and not refusals:
+        return Reading(spec, spec)
+    return Reading(None, _draft(wish, refusals), refusals)
+
+
+def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
+    """The fields that read back as this specification."""
+    asked = spec.model_dump()
+    values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN} | code_values(spec, recipes)
+    return values | {
+        "nodes": spec.node_range,
+        "min_nodes": "" if spec.elastic else _shown(spec.min_nodes),
+        "launcher": spec.launcher or "automatic",
+        "wait_for_nodes": spec.wait_for_nodes,
+        "probe": spec.probe,
+        "args": shlex.join(spec.args),
+        "env": _lines(spec.env),
+        "links": _lines(spec.links),
+        "labels": _lines(spec.labels),
+        "on_nodes": ", ".join(spec.on_nodes),
+        "pool": spec.pool,
+        **{name: _shown(asked["slurm"][name]) for name in _SLURM},
+        "sbatch_options": shlex.join(spec.slurm.options),
+    }
+
+
+def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
+    wish: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
+    wish |= code_wish(values)
+    if "target" not in wish:
+        refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
+        wish["target"] = STAND_IN
+    wish["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
+    wish["probe"] = bool(values.get("probe", True))
+    if values.get("launcher") not in (None, "automatic"):
+        wish["launcher"] = values["launcher"]
+    for name, parse in _PARSED:
+        _parsed(wish, name, parse, str(values.get(name) or ""), refusals)
+    _wish_of_slurm(wish, values, refusals)
+    return wish
+
+
+def _wish_of_slurm(wish: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
+    """What was typed for Slurm counts while Slurm is chosen."""
+    if values.get("pool") != "slurm":
+        return
+    wish["pool"] = "slurm"
+    wish["slurm"] = {name: text for name in _SLURM if (text := _stripped(values, name))}
+    _parsed(wish, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
+    wish["slurm"]["options"] = wish.pop("sbatch_options", [])
+
+
+def _parsed(
+    wish: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]
+) -> None:
+    try:
+        wish[name] = parse(text)
+    except ValueError as error:
+        refusals[name] = f"{LABELS[name]}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = {}
+    for line in filter(str.strip, text.splitlines()):
+        key, equals, value = line.strip().partition("=")
+        if not equals:
+            raise ValueError(f"each line must be NAME=VALUE, but one is {line.strip()[:40]!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+_PARSED: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("args", shlex.split),
+    ("env", _pairs),
+    ("links", _pairs),
+    ("labels", _pairs),
+    ("on_nodes", _names),
+)
+
+
+def _validated(wish: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:
+    try:
+        return RunSpec.model_validate(wish)
+    except ValidationError as error:
+        for one in error.errors():
+            _refuse(one, refusals)
+        return None
+
+
+def _refuse(error: Any, refusals: dict[str, str]) -> None:
+    name, sentence = describe([error])
+    if name == "slurm":
+        name = {"options": "sbatch_options"}.get(str(error["loc"][1]), str(error["loc"][1]))
+        sentence = sentence.partition(" ")[2] if sentence.startswith("slurm.") else sentence
+    if name is None:
+        # A rule between fields begins with the name of the field to change.
+        name = next((word for word in sentence.split() if word in LABELS), "target")
+    sentence = sentence.removeprefix(f"{name} ")
+    refusals.setdefault(name, f"{LABELS.get(name, name)} {sentence}" if sentence[0].islower() else sentence)
+
+
+def _draft(wish: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
+    rest = {name: value for name, value in wish.items() if name not in refusals or name == "target"}
+    for _ in range(3):  # a rule between fields can come to light once another is gone
+        found: dict[str, str] = {}
+        if (spec := _validated(rest, found)) is not None:
+            return spec
+        rest = {name: value for name, value in rest.items() if name not in found}
+        if found.keys() & {*_SLURM, "sbatch_options"}:
+            rest.pop("slurm", None)
+    return None
+
+
+def _stripped(values: Mapping[str, Any], name: str) -> str:
+    return str(values.get(name) or "").strip()
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
+
+
+def _lines(pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={value}" for key, value in pairs.items())

@@ -1,0 +1,352 @@
+"""The Launch page: the form on two thirds, what it means beside it, following every keystroke."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.planning import fixes, preview
+from dashboard.script_reader.arguments import Option
+from dashboard.service import service
+from dashboard.views.launch import code, plan
+from dashboard.views.launch import script as launch_script
+from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
+from dashboard.views.launch.fields import HELP, PREFIX, Fields
+from dashboard.views.launch.form import EMPTY, RECIPE, Reading, read, values_of
+from dashboard.views.launch.script import ScriptForm
+from dashboard.views.layout import links, style
+from dashboard.views.layout.tables import table
+from db.queries import run_queries
+from domain.errors import InvalidRequest
+from domain.field_labels import LABELS
+from domain.spec import RUN_ID, RunSpec
+from domain.spec_size import check_size
+from domain.text.formats import as_text
+from domain.views import RunView
+
+SCALINGS = ("none", "linear", "sqrt")
+PRECISIONS = ("fp32", "bf16", "fp16")
+STRATEGIES = ("ddp", "fsdp", "dp", "single")
+ON_HANG = ("report", "end", "resume")
+ON_LOST_NODE = ("wait", "end")
+ON_RESIZE = ("keep", "scale")
+POOLS = ("nodes", "slurm")
+TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
+PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
+"""Where no node has a GPU."""
+FILLED_FROM = "launch_filled_from"
+LAUNCHERS = ("automatic", "torchrun", "python", "launch")
+
+
+@st.fragment
+@style.asked_again_without_store
+def page() -> None:
+    """The form and its meaning; what was typed stays while one looks at other pages."""
+    if (run_id := st.session_state.pop("launched", None)) is not None:
+        links.go("run", id=run_id)
+    recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
+    _prepare(recipes)
+    script = _script()
+    values = {name: st.session_state[PREFIX + name] for name in EMPTY}
+    reading = _read(values, script)
+    refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(reading.spec)
+    form, meaning = st.columns([2, 1], gap="large")
+    with form, st.container(key="launch_form"):
+        own = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
+        _fields(recipes, own, script, refusals)
+    with meaning, st.container(key="launch_meaning"):
+        _meaning(reading, refusals)
+
+
+def _script() -> ScriptForm | None:
+    """What the script that is named says about itself."""
+    script = launch_script.form_of({name: st.session_state[PREFIX + name] for name in EMPTY})
+    launch_script.follow_strategy(script, PREFIX + "strategy")
+    return script
+
+
+def _read(values: Mapping[str, Any], script: ScriptForm | None) -> Reading:
+    if script is None:
+        return read(values)
+    guess = script.script.guess
+    reading = read(values, script.args, None if guess.launcher == "torchrun" else guess.launcher)
+    refusals = {**reading.refusals, **script.refusals}
+    return Reading(None if refusals else reading.spec, reading.draft, refusals)
+
+
+def _prepare(recipes: Collection[str]) -> None:
+    """An empty form at first; a run's own settings where the address asks for them."""
+    like_run = st.query_params.get("from")
+    with_remedy = "remedy" in st.query_params
+    if like_run and (like_run, with_remedy) != st.session_state.get(FILLED_FROM):
+        st.session_state[FILLED_FROM] = (like_run, with_remedy)
+        _fill_from(like_run, recipes, with_remedy)
+    for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
+        st.session_state.setdefault(PREFIX + name, value)
+
+
+def fill_anew() -> None:
+    """Fill the form from its address again when it is next opened; called while another page is shown."""
+    st.session_state.pop(FILLED_FROM, None)
+
+
+def _clear() -> None:
+    for name in EMPTY:
+        st.session_state.pop(PREFIX + name, None)
+    launch_script.forget()
+    st.session_state.pop("launch_notice", None)
+
+
+def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None:
+    current = service.current()
+    run = (
+        run_queries.run(current.store, run_id, current.now_for_contact())
+        if RUN_ID.fullmatch(run_id)
+        else None
+    )
+    if run is None:
+        st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
+        return
+    remedy = _remedy(run) if with_remedy else None
+    changed = f" {remedy.sentence}" if remedy and remedy.spec else ""
+    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{changed}"
+    spec = remedy.spec if remedy and remedy.spec else run.spec
+    for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
+        st.session_state[PREFIX + name] = value
+
+
+def _remedy(run: RunView) -> fixes.Remedy | None:
+    return fixes.remedy_of(run, run_queries.checkpoints(service.current().store, run.id))
+
+
+def _fields(
+    recipes: Iterable[str],
+    own: Sequence[Option],
+    script: ScriptForm | None,
+    refusals: Mapping[str, str],
+) -> None:
+    if notice := st.session_state.get("launch_notice"):
+        with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
+            st.caption(as_text(notice), width="content")
+            st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
+    if script is not None:
+        form = Fields(script.own_defaults(), refusals, "script")
+    else:
+        form = Fields({option.name: option.default for option in own}, refusals, "recipe")
+    with st.container(border=True):
+        _what(form, recipes, script)
+    with st.container(border=True, key="launch_how"):
+        _how(form)
+    with st.container(border=True, key="launch_arguments"):
+        if script is not None:
+            script.draw()
+        form.text("args", placeholder="--width 64 --data '/data/my images'")
+        _own_options(own)
+    with st.expander(
+        "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
+        key="launch_more",
+    ):
+        _more(form)
+
+
+def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:
+    code.code(form, recipes)
+    if st.session_state[PREFIX + "source"] != RECIPE:
+        _launcher(form, script)
+    name, project = st.columns([2, 1])
+    with name:
+        form.text("name", placeholder="as the recipe or script is called")
+    with project:
+        form.text("project")
+
+
+def _launcher(form: Fields, script: ScriptForm | None) -> None:
+    """Which launcher a script looks like, and why."""
+    form.choice("launcher", None, LAUNCHERS)
+    if script is not None:
+        guess = script.script.guess
+        strategy = f" Strategy: {guess.strategy}." if guess.strategy != "ddp" else ""
+        with st.container(key="launch_guess"):
+            st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
+
+
+def _how(form: Fields) -> None:
+    cpu_only = plan.device_word(service.current().nodes()) == "process"
+    nodes, per_node, strategy = st.columns([1, 1, 2])
+    with nodes:
+        form.text("nodes")
+    with per_node:
+        every = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
+        form.text("gpus_per_node", PER_PROCESS["gpus_per_node"] if cpu_only else None, placeholder=every)
+    with strategy:
+        form.choice("strategy", None, STRATEGIES)
+    _pool(form)
+    batch, accumulate, precision = st.columns([1, 1, 2])
+    with batch:
+        form.text("batch_size", PER_PROCESS["batch_size"] if cpu_only else None)
+    with accumulate:
+        form.text("accumulate")
+    with precision:
+        form.choice("precision", None, PRECISIONS)
+    rate, warmup, scaling = st.columns([1, 1, 2])
+    with rate:
+        form.text("lr")
+    with warmup:
+        form.text("warmup_steps")
+    with scaling:
+        form.choice("lr_scaling", None, SCALINGS)
+    epochs, steps, seed, _ = st.columns(4)
+    with epochs:
+        form.text("epochs")
+    with steps:
+        form.text("max_steps", placeholder="as the epochs say")
+    with seed:
+        form.text("seed", placeholder="the script's own")
+
+
+def _pool(form: Fields) -> None:
+    """Who gives the devices: asked only where there is a Slurm cluster to ask."""
+    gateways = [node for node in service.current().nodes() if node.pool == "slurm"]
+    is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
+    if not gateways and not is_slurm:
+        return
+    pool, partition, account, limit = st.columns([2, 2, 2, 2])
+    with pool:
+        form.choice("pool", None, POOLS)
+    if not is_slurm:
+        return
+    names = [each["name"] for node in gateways for each in node.info.get("slurm", {}).get("partitions", [])]
+    with partition:
+        form.text("partition", placeholder=", ".join(dict.fromkeys(names)) or "the default")
+    with account:
+        form.text("account", placeholder="yours")
+    with limit:
+        form.text("time_limit", placeholder="the partition's")
+    form.text("sbatch_options", placeholder="--constraint=a100 --mem=64G")
+
+
+def _own_options(own: Sequence[Option]) -> None:
+    """What a recipe takes beyond the fields above."""
+    rest = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
+    if rest:
+        with st.popover("The recipe's own options", icon=":material/tune:", type="tertiary"):
+            rows = [(option.flags[-1], _default(option), option.help) for option in rest]
+            table("recipe_options", ("Option", "Default", "What it is"), rows)
+
+
+def _default(option: Option) -> str:
+    return "" if option.default in (None, []) else str(option.default)
+
+
+def _more(form: Fields) -> None:
+    left, right = st.columns(2)
+    with left:
+        form.area("env", placeholder="NCCL_DEBUG=INFO")
+        form.text("workdir", placeholder="a fresh directory")
+        form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
+        form.text("priority")
+        form.text("on_nodes", placeholder="gpu-1, gpu-2")
+    with right:
+        form.area("links", placeholder="data=/mnt/imagenet")
+        form.area("labels", placeholder="rack=b2")
+        form.text("python", placeholder="the project's, else the node's")
+        if st.session_state[PREFIX + "source"] == RECIPE:
+            form.choice("launcher", None, LAUNCHERS)
+        st.toggle(
+            "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
+        )
+        st.toggle(
+            "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
+        )
+    st.divider()
+    _troubles(form)
+
+
+def _troubles(form: Fields) -> None:
+    """When it is stopped, hangs, fails or loses a node."""
+    left, right = st.columns(2)
+    with left:
+        form.text("max_restarts")
+        form.text("min_nodes", placeholder="as many as at first")
+        form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
+        form.text("stop_grace_s")
+    with right:
+        form.choice("on_lost_node", None, ON_LOST_NODE)
+        form.choice("lr_on_resize", None, ON_RESIZE)
+        form.choice("on_hang", None, ON_HANG)
+        form.text("torchrun_restarts")
+
+
+def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
+    if reading.draft is not None:
+        plan.figures(reading.draft)
+    with st.container(key="launch_go"):
+        _launch_button(reading, refusals)
+    if reading.draft is not None:
+        plan.room_and_advice(reading.draft, set(refusals.values()))
+    if reading.spec is not None:
+        plan.commands(reading.spec)
+
+
+def _launch_button(reading: Reading, refusals: Mapping[str, str]) -> None:
+    """Cannot be pressed while something is wrong; what the store refuses can be tried again."""
+    again = "launch_refused" in st.session_state
+    st.button(
+        "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
+        disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
+    )  # fmt: skip
+    if refusals:
+        fields = ", ".join(dict.fromkeys(_label(name) for name in refusals))
+        sentence = "Not launched. Fix these fields and try again" if again else "Fix these fields to launch"
+        st.caption(f":red[{sentence}: {as_text(fields)}.]")
+
+
+def _label(name: str) -> str:
+    """A field as it stands on the page: that depends on where the code comes from, and on the devices."""
+    if name in ("target", "snapshot"):
+        return TARGET_LABELS[st.session_state[PREFIX + "source"]]
+    if name in PER_PROCESS and plan.device_word(service.current().nodes()) == "process":
+        return PER_PROCESS[name]
+    return LABELS.get(name, "the script's arguments")
+
+
+def _launch(spec: RunSpec | None) -> None:
+    """Runs before the page is drawn again; the page then opens the run or shows the refusal."""
+    if spec is None:
+        return
+    try:
+        st.session_state["launched"] = service.current().submit(spec, _like()).id
+        st.session_state.pop("launch_notice", None)
+    except InvalidRequest as refused:
+        told = {"spec": spec, "field": refused.field or "target", "message": str(refused)}
+        st.session_state["launch_refused"] = told
+
+
+def _like() -> str | None:
+    """The run that the form was filled in from: masked values are its own."""
+    run_id: str | None = st.session_state.get("launch_filled_from", (None, False))[0]
+    return run_id
+
+
+def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
+    """A script that is missing where the dashboard can look, a masked value that nothing is behind, more text than
+    a program can be given."""
+    try:
+        if spec is not None:
+            whole = service.current().with_secrets(spec, _like())
+            check_size(whole)
+            preview.check_target(whole, service.current().nodes())
+    except InvalidRequest as refused:
+        return {refused.field or "target": str(refused)}
+    return {}
+
+
+def _refused_at_launch(spec: RunSpec | None) -> dict[str, str]:
+    """What the store said no to stands beside its field until something is changed."""
+    told = st.session_state.get("launch_refused")
+    if told is None or told["spec"] != spec:
+        st.session_state.pop("launch_refused", None)
+        return {}
+    return {told["field"]: told["message"]}

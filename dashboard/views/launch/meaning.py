@@ -1,0 +1,161 @@
+"""What a plan means: ranks, global batch, learning rate, warm-up advice, and whether there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.launch.plan import recipe_names
+from domain.scheduling import resizing
+from domain.spec import RunSpec
+from domain.text.formats import count, learning_rate, plural
+
+
+class Slots(Protocol):
+    """What is asked of a node here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Room:
+    """Whether the plan fits now, later, or not on what is known."""
+
+    verdict: str
+    """fits, waits or missing."""
+    sentence: str
+
+
+def world_size(spec: RunSpec, device: str) -> str:
+    """2 nodes × 4 GPUs = 8 ranks."""
+    per_node = plural(spec.processes_per_node, device, "processes" if device == "process" else None)
+    nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
+    if not spec.elastic:
+        return f"{nodes} × {per_node} = {ranks}"
+    fewest = spec.fewest_nodes
+    fewest_ranks = count(fewest * spec.processes_per_node)
+    return f"{count(fewest)} to {nodes} × {per_node} = {fewest_ranks} to {ranks}, as there are"
+
+
+def ranks(spec: RunSpec) -> str:
+    """8, or 4 – 8 of an elastic run."""
+    most = count(spec.world_size)
+    return f"{count(spec.fewest_nodes * spec.processes_per_node)} – {most}" if spec.elastic else most
+
+
+def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
+    """The samples of one optimizer step, and the multiplication they come from."""
+    owner = _owner(spec)
+    factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
+    kept = _kept(spec)
+    if spec.batch_size is None:
+        return None, f"Batch set by the script {factors}{kept}"
+    own = f" ({owner}’s own)" if is_own else ""
+    product = spec.batch_size * spec.world_size * spec.accumulate
+    return product, f"{count(spec.batch_size)}{own} {factors} = {count(product)} samples a step{kept}"
+
+
+def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
+    """The learning rate every rank trains with, and the sentence that explains it."""
+    if spec.lr is None:
+        return None, "Set by the script. Enter a rate to scale it."
+    base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
+    followed = _followed(spec)
+    if spec.lr_scaling == "none" or spec.world_size == 1:
+        return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled{followed}"
+    return spec.scaled_lr, (
+        f"{base} on one GPU becomes {learning_rate(spec.scaled_lr)} "
+        f"on {plural(spec.world_size, 'rank')} ({spec.lr_scaling}){followed}"
+    )
+
+
+def advice(spec: RunSpec) -> list[str]:
+    """What experience says about this plan, one sentence each, the most important first."""
+    return [*_scaling(spec), *_batch_norm(spec)]
+
+
+def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
+    """Is there room for the plan on the nodes it may get? One that is too large can be studied all the same."""
+    need, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
+    alive = [node for node in nodes if node.state == "alive"]
+    free = sorted((n for n in alive if n.free >= need), key=lambda n: (n.free, n.name))[: spec.nodes]
+    able = sorted((n for n in alive if n.slots >= need), key=lambda n: (-n.free, n.name))[: spec.nodes]
+    if len(free) >= fewest:
+        fewer = f" on {count(len(free))} of {plural(spec.nodes, 'node')}" if len(free) < spec.nodes else ""
+        return Room("fits", f"Needs {_shares(need, free)}. It starts at once{fewer}.")
+    if len(able) >= fewest:
+        busy = " and ".join(f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in able)
+        return Room("waits", f"Needs {plural(need, 'slot')} a node, {busy}: it waits until runs there end.")
+    if not alive and (spec.labels or spec.on_nodes):
+        return Room("missing", "No node that is connected has that name and these labels.")
+    if not alive:
+        return Room("missing", "No node is connected. The plan can be studied; start a worker to run it.")
+    largest = max(node.slots for node in alive)
+    return Room(
+        "missing",
+        f"Needs {plural(fewest, 'node')} with {plural(need, 'slot')} each, but only "
+        f"{plural(len(alive), 'node is', 'nodes are')} connected, the largest with "
+        f"{plural(largest, 'slot')}. The plan can be studied; start more workers to run it.",
+    )
+
+
+def _kept(spec: RunSpec) -> str:
+    """What becomes of the global batch on fewer nodes."""
+    if spec.fewest_nodes == spec.nodes:
+        return ""
+    fewer = resizing.sizes(spec)
+    if all(now.accumulate == spec.accumulate for now in fewer[:1]):
+        return "; on fewer nodes it follows the script"
+    most = max(abs(_samples(now) / _samples(spec) - 1) for now in fewer)
+    near = "" if most == 0 else f", to within {100 * most:.2g} %,"
+    return (
+        f"; on fewer nodes kept{near} by accumulation ({count(fewer[0].accumulate)} on "
+        f"{plural(fewer[0].nodes, 'node')})"
+    )
+
+
+def _followed(spec: RunSpec) -> str:
+    if spec.fewest_nodes == spec.nodes:
+        return ""
+    fewest = resizing.sizes(spec)[0]
+    if spec.lr_on_resize == "keep":
+        return "; on fewer nodes the same"
+    return f"; {learning_rate(fewest.scaled_lr)} on {plural(fewest.nodes, 'node')}"
+
+
+def _samples(spec: RunSpec) -> int:
+    return (spec.batch_size or 1) * spec.world_size * spec.accumulate
+
+
+def _owner(spec: RunSpec) -> str:
+    return "recipe" if spec.target in recipe_names() else "script"
+
+
+def _shares(need: int, chosen: Sequence[Slots]) -> str:
+    return " and ".join(f"{need} of {plural(n.free, 'free slot')} on node {n.name}" for n in chosen)
+
+
+def _scaling(spec: RunSpec) -> list[str]:
+    if spec.lr is not None and spec.lr_scaling == "none" and spec.world_size > 1:
+        return [
+            f"Each step averages over {spec.world_size} times the samples of one GPU and usually bears "
+            "a larger rate: the linear rule for SGD, sqrt for Adam."
+        ]
+    return []
+
+
+def _batch_norm(spec: RunSpec) -> list[str]:
+    if spec.target != "image_classifier" or spec.world_size == 1:
+        return []
+    seen = "its own batch" if spec.batch_size is None else f"its own {plural(spec.batch_size, 'sample')}"
+    if "batch" in spec.args or "--norm=batch" in spec.args:
+        return [f"BatchNorm normalises over what one rank sees, {seen}, not over the global batch."]
+    return [f"GroupNorm is the same on any number of ranks; with --norm batch each rank sees only {seen}."]

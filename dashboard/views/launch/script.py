@@ -1,0 +1,306 @@
+"""The part of the form that comes from a script's own source: its arguments, and which of them the form fills in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from dashboard.script_reader import command, targets
+from dashboard.script_reader.command import Filled, key_of
+from dashboard.script_reader.options import Option
+from dashboard.script_reader.proposals import LABELS, Proposal
+from dashboard.script_reader.reading import Script
+from dashboard.script_reader.source import Unreadable
+from dashboard.views.launch.code_fields import RECIPE, code_wish, named
+from domain.spec import RunSpec
+from domain.text.formats import as_text, plural
+
+MOST_AT_ONCE = 8
+"""More arguments than these are folded away."""
+MOST_WITHOUT_SEARCH = 25
+COLUMNS = 3
+PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
+GIVEN_BY_LAUNCHER = ("local_rank",)
+FIELD, TAKE = "launch_own_", "launch_take_"
+STRATEGY_FROM = "launch_strategy_from"
+
+
+@dataclass(frozen=True)
+class ScriptForm:
+    """One script's arguments in the form, as they stand in the session."""
+
+    script: Script
+    mark: str
+    """Tells this script's fields from another's, so that each keeps what was typed for it."""
+    free: tuple[str, ...]
+    """What is typed freely; it wins over every field."""
+    decided: Filled
+    """What the rest of the form decides."""
+
+    @property
+    def args(self) -> list[str]:
+        """The arguments that the fields make."""
+        return command.compose(self._offered(), self.script.proposals, self.filled(), self.free)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """What cannot be the value of an argument, by the key of its field."""
+        typed = [(o, self._typed(o)) for o in self._offered() if o.kind != "switch"]
+        found = [(o, command.problem(o, text)) for o, text in typed if text]
+        return {self.key(option): sentence for option, sentence in found if sentence}
+
+    def own_defaults(self) -> dict[str, Any]:
+        """What the script itself has for the fields of the form that it takes over."""
+        takers = {p.field: self.script.option(p.option) for p in self.script.proposals if self._is_taken(p)}
+        return {name: option.default for name, option in takers.items() if option is not None}
+
+    def filled(self) -> Filled:
+        """What is ticked, and what was given to the arguments."""
+        values = {option.name: self._typed(option) for option in self.script.options}
+        given = {name: value for name, value in values.items() if value is not None}
+        taken = [key_of(proposal) for proposal in self.script.proposals if self._is_taken(proposal)]
+        return replace(self.decided, values=given, taken=taken)
+
+    def fill(self, args: Sequence[str]) -> list[str]:
+        """Write arguments into the fields; returns those that no field makes."""
+        filled, rest = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
+        for key in [
+            key
+            for key in st.session_state
+            if str(key).startswith((f"{FIELD}{self.mark}", f"{TAKE}{self.mark}"))
+        ]:
+            del st.session_state[key]
+        for option in self.script.options:
+            if option.name in filled.values:
+                st.session_state[self.key(option)] = filled.values[option.name]
+        for proposal in command.applicable(self.script.proposals, self.decided):
+            st.session_state[self._take_key(proposal)] = key_of(proposal) in filled.taken
+        return rest
+
+    def draw(self) -> None:
+        """Everything the script takes; what the form hands over first."""
+        name = as_text(self.script.name)
+        if not self.script.options:
+            st.caption(f"{name} takes no arguments that could be read from its source.")
+            return
+        read_from = " and ".join(self.script.parsers)
+        st.markdown(f"**Arguments of {name}**")
+        needed = (
+            " What has a \\* must be given." if any(option.required for option in self._offered()) else ""
+        )
+        st.caption(
+            f"Read from {as_text(read_from)} in its source. What is left empty keeps the script's default.{needed}"
+        )
+        self._proposals()
+        self._fields()
+
+    def key(self, option: Option) -> str:
+        """Where the session keeps what is given to an argument."""
+        return f"{FIELD}{self.mark}_{option.name}"
+
+    def _proposals(self) -> None:
+        said = command.named(self.script.options, self.free)
+        shown = command.applicable(self.script.proposals, self.decided)
+        shown = [proposal for proposal in shown if proposal.option not in said]
+        if not shown:
+            return
+        with st.container(horizontal=True, gap="small", key="launch_proposals"):
+            st.caption("Filled in from this form:", width="content")
+            for proposal in shown:
+                st.session_state.setdefault(self._take_key(proposal), proposal.is_ticked)
+                st.checkbox(
+                    f"`{proposal.argument}`",
+                    key=self._take_key(proposal),
+                    help=as_text(proposal.reason),
+                    width="content",
+                    persist_state="session",
+                )
+
+    def _fields(self) -> None:
+        taken = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
+        said = command.named(self.script.options, self.free)
+        offered = [
+            o for o in self._offered() if o.name not in taken | said and o.name not in GIVEN_BY_LAUNCHER
+        ]
+        offered = [option for option in offered if option.kind != "switch" or _can_change(option)]
+        first = offered if len(offered) <= MOST_AT_ONCE else [o for o in offered if o.required]
+        rest = [option for option in offered if option not in first]
+        self._grid(first)
+        if rest:
+            changed = sum(self._typed(option) is not None for option in rest)
+            label = plural(len(rest), "more argument" if first else "argument")
+            label += f", {changed} changed" if changed else ""
+            with st.expander(label, key="launch_more_arguments", type="compact"):
+                self._grid(self._searched(rest))
+        if said:
+            flags = ", ".join(option.flag for option in self._offered() if option.name in said)
+            st.caption(f"Given in the extra arguments: {as_text(flags)}")
+
+    def _searched(self, options: list[Option]) -> list[Option]:
+        if len(options) <= MOST_WITHOUT_SEARCH:
+            return options
+        sought = st.text_input(
+            "Search the arguments", key=f"launch_sought_{self.mark}", live=True, placeholder="name or help",
+            label_visibility="collapsed", icon=":material/search:", persist_state="session",
+        )  # fmt: skip
+        words = sought.lower().replace("-", "_").split()
+        found = [
+            o
+            for o in options
+            if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in words)
+        ]
+        hidden = len(found) - MOST_WITHOUT_SEARCH + 1
+        if hidden > 0:
+            st.caption(f"The first {MOST_WITHOUT_SEARCH - 1} of {len(found)}; search for the others.")
+        return found[: MOST_WITHOUT_SEARCH - 1]
+
+    def _grid(self, options: Sequence[Option]) -> None:
+        for start in range(0, len(options), COLUMNS):
+            row = options[start : start + COLUMNS]
+            for column, option in zip(st.columns(COLUMNS, vertical_alignment="bottom"), row, strict=False):
+                with column:
+                    self._field(option)
+
+    def _field(self, option: Option) -> None:
+        key = self.key(option)
+        # Screen readers get a label as it is written here, so that escapes are only for names that need them.
+        label = option.flag if PLAIN_FLAG.fullmatch(option.flag) else as_text(option.flag)
+        label += " *" if option.required else ""
+        about = as_text(option.help) if option.help else None
+        if option.kind == "switch":
+            st.session_state.setdefault(key, bool(option.default))
+            st.toggle(label, key=key, help=about, persist_state="session")
+        elif option.choices and option.kind not in ("values", "repeated", "positionals"):
+            choices = [str(choice) for choice in option.choices]
+            if st.session_state.get(key) not in (None, *choices):
+                del st.session_state[key]
+            st.selectbox(
+                label,
+                choices,
+                index=None,
+                key=key,
+                help=about,
+                placeholder=_shown(option),
+                persist_state="session",
+            )
+        else:
+            st.text_input(
+                label, key=key, help=about, placeholder=_shown(option), live=True, autocomplete="off",
+                persist_state="session",
+            )  # fmt: skip
+        if (sentence := self.refusals.get(key)) is not None:
+            with st.container(key=f"refusal_{key}"):
+                st.markdown(f":red[{as_text(sentence)}]")
+
+    def _offered(self) -> list[Option]:
+        """The options of the subcommand that is chosen, and those of all."""
+        chosen = self._command()
+        return [option for option in self.script.options if option.command in (None, chosen)]
+
+    def _command(self) -> str | None:
+        for proposal in self.script.proposals:
+            if proposal.field == "command" and self._is_taken(proposal):
+                return proposal.argument
+        option = self.script.option("command")
+        typed = self._typed(option) if option else None
+        return (
+            typed if isinstance(typed, str) else next((word for word in self.free if word[:1] != "-"), None)
+        )
+
+    def _typed(self, option: Option) -> Any:
+        """What was given to an argument; None where it is as the script has it."""
+        found = st.session_state.get(self.key(option))
+        if option.kind == "switch":
+            return found if isinstance(found, bool) and found != bool(option.default) else None
+        text = str(found or "").strip()
+        return None if text in ("", str(option.default)) else text
+
+    def _is_taken(self, proposal: Proposal) -> bool:
+        return bool(st.session_state.get(self._take_key(proposal), proposal.is_ticked))
+
+    def _shows_as_taken(self, proposal: Proposal) -> bool:
+        return self._is_taken(proposal) and bool(command.applicable([proposal], self.decided))
+
+    def _take_key(self, proposal: Proposal) -> str:
+        return f"{TAKE}{self.mark}_{key_of(proposal)}"
+
+
+def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
+    """The arguments of the code that is named; None without a script that can be read."""
+    wish = code_wish(values)
+    place = [wish.get(name) for name in ("target", "entry", "module", "snapshot")]
+    if not place[0] or values["source"] == RECIPE:
+        return None
+    try:
+        script = targets.read_target(place[0], *place[1:])
+    except Unreadable:  # what is wrong with the file is among the warnings of its plan
+        return None
+    # As the person named it: the code as it was and as it is now share what was typed.
+    names = (named(values), str(values["entry"]), str(values["module"]))
+    mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:10]
+    return ScriptForm(script, mark, _words(values["args"]), _decided(values))
+
+
+def follow_strategy(form: ScriptForm | None, key: str) -> None:
+    """A script that is one process gets that strategy when it is named, unless another was chosen."""
+    last_mark, last = st.session_state.get(STRATEGY_FROM, (None, "ddp"))
+    mark, wanted = (form.mark, form.script.guess.strategy) if form else (None, "ddp")
+    if mark == last_mark:
+        return
+    if st.session_state.get(key) == last:
+        st.session_state[key] = wanted
+    st.session_state[STRATEGY_FROM] = (mark, wanted)
+
+
+def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's arguments in the fields of its script; returns the form's own fields as they then stand."""
+    form = form_of(values)
+    if form is None:
+        return dict(values)
+    st.session_state[STRATEGY_FROM] = (form.mark, spec.strategy)
+    is_other = spec.launcher is None and form.script.guess.launcher != spec.effective_launcher
+    launcher = (
+        spec.effective_launcher if is_other and spec.strategy in ("ddp", "fsdp") else values["launcher"]
+    )
+    return {**values, "args": shlex.join(form.fill(spec.args)), "launcher": launcher}
+
+
+def forget() -> None:
+    """Empty the fields of every script."""
+    for key in [key for key in st.session_state if str(key).startswith((FIELD, TAKE))]:
+        del st.session_state[key]
+
+
+def _can_change(option: Option) -> bool:
+    return (option.off if option.default else option.on) is not None
+
+
+def _shown(option: Option) -> str:
+    if option.default in (None, "", []):
+        return "several values" if option.kind in ("values", "repeated", "positionals") else option.type or ""
+    return shlex.join(map(str, option.default)) if isinstance(option.default, list) else str(option.default)
+
+
+def _decided(values: Mapping[str, Any]) -> Filled:
+    is_set = [name for name in LABELS if str(values.get(name) or "").strip()]
+    return Filled(precision=str(values["precision"]), accumulate=_count(values["accumulate"]), decided=is_set)
+
+
+def _words(text: Any) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(str(text or "")))
+    except ValueError:
+        return ()
+
+
+def _count(text: Any) -> int:
+    try:
+        return int(str(text))
+    except ValueError:
+        return 1

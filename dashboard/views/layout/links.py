@@ -1,0 +1,48 @@
+"""The four pages, their addresses, and how one leads to another."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from dashboard.components.page_links import Kind, go_to, page_link
+
+
+def address(page: str, **query: str) -> str:
+    """A page's address as links name it: `run?id=…`, and `./` for the table of runs."""
+    path = "./" if page == "runs" else page
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def link(
+    page: str,
+    label: str,
+    key: str,
+    icon: str | None = None,
+    kind: Kind = "secondary",
+    help: str | None = None,
+    **query: str,
+) -> None:
+    """A real link to a page that looks like a button; a plain click follows it without leaving the session."""
+    page_link(label, address(page, **query), key, icon, kind, help)
+
+
+def launch_again(
+    run_id: str,
+    label: str,
+    key: str,
+    icon: str,
+    kind: Kind = "secondary",
+    help: str | None = None,
+    with_remedy: bool = False,
+) -> None:
+    """A link to the form filled with a run's specification, if asked for with what mends it."""
+    remedy = {"remedy": "1"} if with_remedy else {}
+    link("launch", label, key, icon, kind, help, **{"from": run_id}, **remedy)
+
+
+def go(page: str, **query: str) -> None:
+    """Have the browser open a page.
+
+    `st.switch_page` is no way out of a fragment: where one refreshes itself, its next rerun can come in between
+    and the page stays blank."""
+    go_to(address(page, **query), key="go")

@@ -1,0 +1,40 @@
+"""Tables as Markdown: real links, aligned figures, and every cell shown as the text it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from dashboard.storage.checkpoint_form import Form
+from domain.text.formats import as_text
+
+
+class Markup(str):
+    """Markdown that we composed ourselves, of escaped parts."""
+
+
+def table(key: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table over the whole width; a column whose title begins with `>` is right-aligned."""
+    rules = ["---:" if title.startswith(">") else ":---" for title in columns]
+    lines = [_line(title.removeprefix(">") for title in columns), _line(map(Markup, rules))]
+    lines += (_line(row) for row in rows)
+    with st.container(key=f"table_{key}"):
+        st.markdown("\n".join(lines))
+
+
+def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
+    """A plain link to the server's own route, which streams and can be resumed."""
+    return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
+
+
+def checkpoint_url(checkpoint_id: int, form: Form | None = None) -> str:
+    """Where a checkpoint's file is served."""
+    query = urlencode(form.params) if form else ""
+    return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
+
+
+def _line(cells: Iterable[object]) -> str:
+    shown = (cell if isinstance(cell, Markup) else as_text("" if cell is None else cell) for cell in cells)
+    return f"| {' | '.join(shown)} |"

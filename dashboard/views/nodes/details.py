@@ -1,0 +1,196 @@
+"""One node in detail, beside the cells: what is wrong, its runs and devices, its load, and all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.cluster import picture
+from dashboard.service import service
+from dashboard.views.layout import links, style
+from dashboard.views.layout.tables import table
+from dashboard.views.nodes import facts
+from dashboard.views.run import dialogs
+from db.queries.device_allocations import Occupant, occupants
+from domain.protocol import is_older
+from domain.text.formats import as_text, number, plural, size
+from domain.views import DeviceView, NodeView
+
+REFRESH_S = 3
+MOST_DEVICES = 64
+CLOSED = "nodes_closed"
+STATES: dict[str, tuple[style.Colour, str]] = {
+    "alive": ("green", ":material/check_circle:"),
+    "no contact": ("orange", ":material/link_off:"),
+    "lost": ("red", ":material/error:"),
+}
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def panel(node_id: str, close: Callable[[], None]) -> None:
+    """Stands over the right of the page until it is closed."""
+    if st.session_state.pop(CLOSED, False):
+        st.rerun(scope="app")  # a button of a fragment runs that fragment only
+    current = service.current()
+    node = next((node for node in current.nodes() if node.id == node_id), None)
+    if node is None:  # it was removed
+        close()
+        st.rerun(scope="app")
+    with st.container(key="node_details"):
+        _header(node.name, close)
+        _badges(node)
+        _actions(node)
+        _warnings(node)
+        runs = {run.id: run for run in occupants(current.store)}
+        _runs(node, runs)
+        _devices(node)
+        _load(node)
+        table("node_facts", ("Property", "Value"), facts.facts(node, current.clock()))
+
+
+def _header(title: str, close: Callable[[], None]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.header(as_text(title), anchor=False)
+        st.button(
+            "Close", icon=":material/close:", type="tertiary", on_click=_close, args=(close,),
+            key="close_node", help="Also by Escape among the cells",
+        )  # fmt: skip
+
+
+def _close(close: Callable[[], None]) -> None:
+    close()
+    st.session_state[CLOSED] = True
+
+
+def _badges(node: NodeView) -> None:
+    colour, icon = STATES.get(node.state, ("gray", ":material/help:"))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(node.state, color=colour, icon=icon)
+        if node.draining:
+            st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
+        if node.upgrade:
+            whose = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
+            st.badge(whose, color="orange", icon=":material/upgrade:")
+        st.caption(as_text(f"{node.free} of {plural(node.slots, picture.noun(node))} free"))
+
+
+def _actions(node: NodeView) -> None:
+    with st.container(horizontal=True):
+        if node.draining:
+            label, wish, meaning = "Take back", _undrain, "Give it new runs again."
+        else:
+            label, wish, meaning = (
+                "Drain",
+                _drain,
+                "Start nothing new there; what runs goes on until it ends.",
+            )
+        st.button(label, key=f"drain_{node.id}", help=meaning, on_click=wish, args=(node.id,))
+        if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
+            _remove(node)
+
+
+def _drain(node_id: str) -> None:
+    service.current().drain(node_id)
+
+
+def _undrain(node_id: str) -> None:
+    service.current().undrain(node_id)
+
+
+@st.dialog("Remove this node?", icon=":material/delete:")
+def _remove(node: NodeView) -> None:
+    """What runs there forbids it; whatever ran there stays readable."""
+    worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
+    st.markdown(
+        f"**{as_text(node.name)}** is no part of the cluster any more. {worker}What ran there stays in the history."
+    )
+    if dialogs.confirmed("Remove it", "Keep it", lambda: service.current().remove_node(node.id)):
+        st.rerun()
+
+
+def _warnings(node: NodeView) -> None:
+    for text in picture.notices(node):
+        st.warning(as_text(text), icon=":material/warning:")
+    endings = {str(one["run_id"]): bool(one["ending"]) for one in node.unknown}
+    for run_id, is_ending in endings.items():
+        label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
+        icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
+        if st.button(label, icon=icon, key=key, disabled=is_ending):
+            _end_unknown(node, run_id)
+
+
+@st.dialog("End this run?", icon=":material/stop_circle:")
+def _end_unknown(node: NodeView, run_id: str) -> None:
+    """Nothing here can resume it: the store that began it is gone."""
+    st.markdown(
+        f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
+        "Its data stays there; nothing here can resume it."
+    )
+    if dialogs.confirmed("End it", "Let it train", lambda: service.current().end_unknown(node.id, run_id)):
+        st.rerun()
+
+
+def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
+    """Links, by which the keyboard gets from a node to its runs."""
+    held: dict[str, list[DeviceView]] = {}
+    for device in node.devices:
+        if device.run_id is not None:
+            held.setdefault(device.run_id, []).append(device)
+    for run_id, devices in held.items():
+        run = runs.get(run_id)
+        name = f"{run.name} · {run.state}" if run else run_id
+        noun = plural(len(devices), picture.noun(node))
+        label = f"{name} · {noun}, {ranks(devices)}"
+        links.link("run", label, f"node_run_{run_id}", "chart", "tertiary", id=run_id)
+
+
+def ranks(devices: Sequence[DeviceView]) -> str:
+    """rank 3, ranks 0-7."""
+    found = sorted({device.rank for device in devices if device.rank is not None})
+    if len(found) == 1:
+        return f"rank {found[0]}"
+    whole = found and found[-1] - found[0] == len(found) - 1
+    return f"ranks {found[0]}-{found[-1]}" if whole else f"ranks {', '.join(map(str, found))}"
+
+
+def _devices(node: NodeView) -> None:
+    loads = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
+    if not loads:
+        return  # slots of a processor have nothing to tell one by one
+    rows = [
+        [place, picture.cell(node, device).value, *device_load(loads.get(device.id, {}))]
+        for place, device in enumerate(node.devices[:MOST_DEVICES])
+    ]
+    table("node_devices", (picture.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
+
+
+def device_load(load: Mapping[str, Any]) -> list[str]:
+    """96 %, 71 GiB, 61, 540: as far as the device tells."""
+    used = load.get("memory_used_bytes")
+    percent = load.get("utilisation_percent")
+    return [
+        "" if percent is None else f"{number(percent)} %",
+        "" if used is None else size(used),
+        *("" if load.get(name) is None else number(load[name]) for name in ("temperature_c", "power_w")),
+    ]
+
+
+def _load(node: NodeView) -> None:
+    load = node.load
+    if not load or node.state != "alive":
+        return
+    used, total = load["memory_used_bytes"], load["memory_total_bytes"]
+    st.progress(_share(load["cpu_percent"], 100), text=f"CPU {number(load['cpu_percent'])} %")
+    st.progress(_share(used, total), text=f"Memory {size(used)} of {size(total)}")
+    taken = load["disk_total_bytes"] - load["disk_free_bytes"]
+    st.progress(
+        _share(taken, load["disk_total_bytes"]),
+        text=f"Disk {size(load['disk_free_bytes'])} free of {size(load['disk_total_bytes'])}",
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole else 0.0

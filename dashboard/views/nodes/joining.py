@@ -1,0 +1,133 @@
+"""How machines join: a token made here, the one command to paste there, and the tokens that are still good."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import streamlit as st
+
+from dashboard.cluster.joining import HowToJoin, how_to_join
+from dashboard.service import service
+from dashboard.views.layout import style
+from domain.errors import InvalidRequest
+from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
+from domain.views import JoinTokenView
+
+REFRESH_S = 3
+MADE = "join_made"
+REFUSED = "join_refused"
+HOUR_S, DAY_S = 3600.0, 24 * 3600.0
+GOOD_FOR = {
+    "1 hour": HOUR_S, "1 day": DAY_S, "7 days": 7 * DAY_S, "30 days": 30 * DAY_S, "1 year": 365 * DAY_S
+}  # fmt: skip
+COLUMNS = (3, 2, 3, 3, 1.2)
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def joining() -> None:
+    """Everything about letting machines in."""
+    current = service.current()
+    tokens = {token.id: token for token in current.join_tokens()}
+    _make(any_node=bool(current.nodes()))
+    made: tuple[str, str] | None = st.session_state.get(MADE)
+    if made is not None and made[0] in tokens:
+        _show(tokens[made[0]], how_to_join(made[1], current.listening(), st.context.url))
+    _tokens(list(tokens.values()), current.clock())
+
+
+def _make(any_node: bool) -> None:
+    if not any_node:
+        st.header("No node has joined yet", anchor=False)
+        st.caption(
+            "On the dashboard's own machine `rankzero up` brings one by itself; others join from here."
+        )
+    st.markdown(
+        "A node is a machine that trains. Make a token, and paste the command that then appears on the new "
+        f"machine, with Rankzero {version('rankzero')} installed there. One token does for many machines."
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox("Good for", list(GOOD_FOR), index=1, key="join_for", width=140)
+        st.text_input(
+            "Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300
+        )
+        st.button("Make a join token", type="primary", icon=":material/key:", on_click=_made, key="join_make")
+    refused = st.session_state.pop(REFUSED, None)
+    if refused is not None:
+        st.error(as_text(refused))
+
+
+def _made() -> None:
+    ttl_s, name = GOOD_FOR[st.session_state["join_for"]], st.session_state["join_name"]
+    try:
+        view, secret = service.current().make_join_token(ttl_s, name)
+    except InvalidRequest as refused:
+        st.session_state[REFUSED] = str(refused)
+    else:
+        st.session_state[MADE] = (view.id, secret)
+
+
+def _show(token: JoinTokenView, how: HowToJoin) -> None:
+    with st.container(border=True, key="join_command"):
+        if how.warning:
+            st.warning(with_code(how.warning), icon=":material/wifi_off:")
+        st.markdown("**Paste this on the new machine**")
+        st.code(how.command, language="bash", wrap_lines=True)
+        with st.expander("As a service that starts with the machine (systemd)"):
+            st.caption(
+                "Upgrading or restarting the service leaves trainings alone; they are found again afterwards."
+            )
+            st.code("\n".join(how.service), language="bash", wrap_lines=True)
+        joined = f"{plural(token.uses, 'node')} joined with it." if token.uses else "Waiting for it to join …"
+        st.caption(f"{joined} The token is shown only here and only now; whoever has it can add nodes.")
+
+
+def _tokens(tokens: list[JoinTokenView], now: float) -> None:
+    good = [token for token in tokens if state_of(token, now) == "good"]
+    ended = [token for token in tokens if state_of(token, now) != "good"]
+    if not tokens:
+        return
+    st.markdown("**Join tokens**")
+    if not good:
+        st.caption("None is good just now.")
+    for token in good:
+        _token(token, now)
+    if ended and st.toggle(f"Also the {plural(len(ended), 'one')} that ended", key="join_ended"):
+        for token in ended[:50]:
+            _token(token, now)
+
+
+def _token(token: JoinTokenView, now: float) -> None:
+    name, state, until, used, revoke = st.columns(COLUMNS, vertical_alignment="center")
+    name.markdown(as_text(token.name or token.hint), help=as_text(token.hint))
+    is_good = state_of(token, now) == "good"
+    state.badge(state_of(token, now), color="green" if is_good else "gray")
+    until.caption(as_text(lasting(token, now)))
+    last = f", last {ago(token.last_used_at, now)}" if token.last_used_at else ""
+    used.caption(as_text(f"used {plural(token.uses, 'time')}{last}" if token.uses else "never used"))
+    if is_good:
+        revoke.button(
+            "Revoke", key=f"revoke_{token.id}", on_click=_revoke, args=(token.id,), type="tertiary",
+            help="Nobody joins with it any more; nodes that have joined stay.",
+        )  # fmt: skip
+
+
+def _revoke(token_id: str) -> None:
+    service.current().revoke_join_token(token_id)
+
+
+def state_of(token: JoinTokenView, now: float) -> str:
+    """good, revoked or expired."""
+    if token.revoked_at is not None:
+        return "revoked"
+    return "good" if now < token.expires_at else "expired"
+
+
+def lasting(token: JoinTokenView, now: float) -> str:
+    """For how long it is good still, or since when it is not."""
+    if token.revoked_at is not None:
+        return f"since {ago(token.revoked_at, now)}"
+    if now >= token.expires_at:
+        return f"since {ago(token.expires_at, now)}"
+    left_s = token.expires_at - now + 59  # one that was made for a day is good for 24 h, not for 23
+    return f"for {duration_words(left_s)} more, until {clock_time(token.expires_at)[:-3]} UTC"

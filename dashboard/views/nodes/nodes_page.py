@@ -1,0 +1,60 @@
+"""The Nodes page: what every device of the cluster is doing, and one node of them in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard.components.cells import cells
+from dashboard.service import service
+from dashboard.views.layout import style
+from dashboard.views.nodes import details, joining, preflight
+from domain.views import NodeView
+
+CELLS = "nodes_cells"
+PICKED = "nodes_picked"
+TAB = "nodes_tab"
+DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """The cluster; without any node it opens with how to let one join."""
+    known = service.current().nodes()
+    st.session_state.setdefault(TAB, DEVICES if known else JOINING)
+    st.session_state.setdefault(PICKED, _named_in_address(known))
+    devices, check, join = st.tabs([DEVICES, PREFLIGHT, JOINING], key=TAB, on_change="rerun")
+    with devices:
+        _cluster()
+    if check.open:
+        with check:
+            preflight.panel()
+    if join.open:
+        with join:
+            joining.joining()
+
+
+@st.fragment
+def _cluster() -> None:
+    """Cells keep themselves current; this runs again only when something was clicked."""
+    picked = st.session_state.get(PICKED)
+    cells(picked, _pick, key=CELLS)
+    if picked:
+        details.panel(picked, _let_go)
+
+
+def _pick() -> None:
+    node_id = getattr(st.session_state[CELLS], "picked", None)
+    if node_id is not None:
+        st.session_state[PICKED] = node_id or None
+
+
+def _let_go() -> None:
+    st.session_state[PICKED] = None
+
+
+def _named_in_address(known: Sequence[NodeView]) -> str | None:
+    """/nodes?node=gpu-3 opens with that node."""
+    asked = st.query_params.get("node")
+    return next((node.id for node in known if asked in (node.name, node.id)), None)

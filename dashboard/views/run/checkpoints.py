@@ -1,0 +1,165 @@
+"""The Run page's checkpoints: what was saved, and how to have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as NotYet
+from pathlib import PurePosixPath
+
+import streamlit as st
+
+from dashboard.errors import Rejection
+from dashboard.service import service
+from dashboard.storage.checkpoint_form import Form, is_folder
+from dashboard.storage.conversion import Rewritten
+from dashboard.views.layout import style
+from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
+from dashboard.views.run.dialogs import describe
+from dashboard.views.run.tabs import browser_zone
+from db.queries import run_queries
+from domain.text.formats import as_text, clock_time, count, number, size
+from domain.views import CheckpointView
+
+COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
+MOST_SHOWN = 20
+PATIENCE_S = 1.5
+"""Most rewrites take less: then the link is there at once."""
+ASKED = "checkpoint_asked_for"
+
+
+@st.fragment(run_every=3)
+@style.readable_without_store
+def checkpoints(run_id: str) -> None:
+    """Newest first, each with its download."""
+    found = run_queries.checkpoints(service.current().store, run_id)
+    if not found:
+        st.caption(
+            "No checkpoint yet. What the training saves below its working directory appears here as soon as it is "
+            "whole: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
+            "Accelerate, DeepSpeed and torch.distributed.checkpoint."
+        )
+        return
+    shown = found if st.session_state.get("all_checkpoints") else found[:MOST_SHOWN]
+    ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
+    table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
+    for trouble in dict.fromkeys(each.trouble for each in shown if each.trouble and not each.complete):
+        st.warning(
+            as_text(f"{trouble} What was saved waits on its node and is sent as soon as that works."),
+            icon=":material/cloud_off:",
+        )
+    if len(found) > MOST_SHOWN:
+        st.toggle(f"Show all {len(found)} checkpoints", key="all_checkpoints")
+    complete = [checkpoint for checkpoint in found if checkpoint.complete]
+    if folder := next((each for each in shown if each.complete and is_folder(each.name)), None):
+        archive = as_text(PurePosixPath(folder.name).name)
+        st.caption(
+            f"A folder comes as one archive: `tar -xf` {archive} makes it again, as its framework loads it."
+        )
+    if complete:
+        _other_forms(complete)
+        with st.expander("SHA-256 in full, as `sha256sum --check` reads it", key="sums"):
+            sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
+            st.code("\n".join(sums), language=None)
+
+
+def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
+    name = as_text(checkpoint.name)
+    name += " :blue-badge[latest]" if checkpoint.latest else ""
+    name += " :green-badge[best]" if checkpoint.best else ""
+    name += f" :gray-badge[names begin with {as_text(checkpoint.prefix)}]" if checkpoint.prefix else ""
+    return [
+        Markup(name),
+        count(checkpoint.step),
+        number(checkpoint.loss, 4),
+        size(checkpoint.size_bytes),
+        Markup(f"`{checkpoint.sha256[:12]}`"),
+        checkpoint.attempt,
+        clock_time(checkpoint.created_at, browser_zone()),
+        download_link(checkpoint.id) if checkpoint.complete else _on_its_way(checkpoint, attempt_has_ended),
+    ]
+
+
+def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
+    share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
+    if attempt_has_ended:
+        return "never arrived whole"
+    return f"{share:.0%} received{', waits' if checkpoint.trouble else ''}"
+
+
+def _ended_attempts(run_id: str) -> set[int]:
+    """An attempt ends only when all that was to come has come."""
+    found = run_queries.attempts(service.current().store, run_id)
+    return {attempt.number for attempt in found if attempt.state.is_terminal}
+
+
+# -- in another form ---------------------------------------------------------------------------
+
+
+def _other_forms(complete: Sequence[CheckpointView]) -> None:
+    with st.expander("Without its prefix, or as safetensors", key="other_forms"):
+        chosen = st.selectbox("Checkpoint", complete, format_func=describe, key="form_of")
+        if chosen is None:
+            return
+        form = _form(chosen)
+        if st.button("Prepare the file", key="prepare", disabled=form.is_as_saved):
+            st.session_state[ASKED] = (chosen.id, form, None)
+        asked = st.session_state.get(ASKED)
+        if asked and asked[:2] == (chosen.id, form):
+            _prepared(chosen, form, asked[2])
+
+
+def _form(chosen: CheckpointView) -> Form:
+    with st.container(horizontal=True):
+        strip = st.checkbox(
+            f"Without {as_text(chosen.prefix)}" if chosen.prefix else "Without a prefix",
+            value=chosen.prefix is not None,
+            disabled=chosen.prefix is None,
+            help="Saved from inside a wrapper (DistributedDataParallel, torch.compile), all names begin with its "
+            "name; the plain model does not load them."
+            if chosen.prefix
+            else "No prefix was found in this one: the plain model loads it as it is.",
+            key=f"strip_{chosen.id}",
+        )
+        tensors = st.checkbox(
+            "As safetensors",
+            disabled=is_folder(chosen.name),
+            help="A folder stays a folder: its weights are files in the archive."
+            if is_folder(chosen.name)
+            else "The model's tensors alone: no optimizer, no step.",
+            key=f"safetensors_{chosen.id}",
+        )
+    return Form(strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name))
+
+
+def _prepared(chosen: CheckpointView, form: Form, refused: str | None) -> None:
+    """The link to it; or that it is being written; or why not."""
+    if refused is None:
+        try:
+            _link(chosen, form, _rewritten(chosen.id, form))
+        except NotYet:
+            st.caption(":material/hourglass: It is being written; the link appears here.")
+        except Rejection as rejection:
+            refused = str(rejection.detail)
+            st.session_state[ASKED] = (chosen.id, form, refused)
+    if refused is not None:
+        st.warning(as_text(refused), icon=":material/info:")
+
+
+def _rewritten(checkpoint_id: int, form: Form) -> Rewritten:
+    current = service.current()
+    found = run_queries.checkpoint_file(current.store, checkpoint_id)
+    if found is None:
+        raise Rejection(404, "This checkpoint was deleted meanwhile.")
+    return current.rewrites.wish(found[0], form).result(PATIENCE_S)
+
+
+def _link(chosen: CheckpointView, form: Form, rewritten: Rewritten) -> None:
+    is_another = rewritten.sha256 != chosen.sha256
+    name = PurePosixPath(form.file_name(chosen.name) if is_another else chosen.name).name
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.link_button(
+            f"Download {as_text(name)}", checkpoint_url(chosen.id, form),
+            icon=":material/download:", key="download_other_form",
+        )  # fmt: skip
+        st.caption(f"{size(rewritten.size_bytes)} · SHA-256 `{rewritten.sha256[:12]}`")
+    st.caption(as_text(" ".join(rewritten.notes)))

@@ -1,0 +1,163 @@
+"""The Code tab: where a run's code came from, its files, and what differs from another run."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import PurePosixPath
+
+import streamlit as st
+
+from dashboard.compare import runs
+from dashboard.service import service
+from dashboard.snapshots.archive import Archive
+from dashboard.snapshots.origin import LeftBehind, Origin
+from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.unified import quoted
+from dashboard.views.layout import style
+from dashboard.views.run import compare
+from db.reports.snapshots import SnapshotView
+from domain.spec import RunSpec
+from domain.text.formats import ago, as_text, plural, size
+from domain.views import RunView
+
+SHOWN_BYTES = 100_000
+LONGEST_LINE = 2_000
+LIST_PX = 420
+UNSCROLLED = 10
+"""So many files or lines are shown in full height."""
+MOST_LEFT_OUT = 6
+LANGUAGES = {
+    ".py": "python", ".pyi": "python", ".sh": "bash", ".bash": "bash", ".yaml": "yaml", ".yml": "yaml",
+    ".toml": "toml", ".json": "json", ".ipynb": "json", ".md": "markdown", ".ini": "ini", ".cfg": "ini",
+    ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cu": "cpp", ".cuh": "cpp", ".js": "javascript",
+    ".html": "html", ".css": "css", ".sql": "sql", ".rs": "rust", ".go": "go", ".diff": "diff",
+}  # fmt: skip
+
+
+@st.fragment
+@style.readable_without_store
+def code(run: RunView) -> None:
+    """What trained, and how it differs from what trained before."""
+    snapshots = service.current().snapshots
+    sha256 = run.spec.snapshot
+    kept = snapshots.find(sha256) if sha256 else None
+    if kept is None:
+        st.markdown(as_text(_without_snapshot(run.spec)))
+    else:
+        _facts(kept)
+        _files(run, kept, snapshots.archive(kept.sha256))
+    compare.compare(run)
+
+
+def _without_snapshot(spec: RunSpec) -> str:
+    if runs.is_recipe(spec):
+        return (
+            f"The recipe {spec.target}, which ships with Rankzero ({version('rankzero')} is installed here)."
+        )
+    if spec.snapshot:
+        return f"The code of this run, snapshot {spec.snapshot[:12]}, is gone from the server."
+    if spec.workdir:
+        return f"{spec.target} was run in place, in {spec.workdir}; its code was not kept."
+    return f"{spec.target} was run as it lay on its node; its code was not kept."
+
+
+def _facts(kept: SnapshotView) -> None:
+    """Where it came from and what it is, with the way to take it home."""
+    origin = Origin.model_validate(kept.origin) if kept.origin else None
+    with st.container(horizontal=True, vertical_alignment="center", key="code_facts"):
+        with st.container():
+            st.markdown(as_text(_came_from(origin)))
+            st.caption(f"Kept {ago(kept.created_at, service.current().clock())} · SHA-256 `{kept.sha256}`")
+        st.link_button(
+            "Download code", f"/api/snapshots/{kept.sha256}/archive", icon=":material/download:",
+            help=f"A tar archive, {size(kept.size_bytes)}", width="content", key="download_code",
+        )  # fmt: skip
+    if origin and origin.left_out:
+        st.caption(as_text(_left_out(origin.left_out)))
+
+
+def _came_from(origin: Origin | None) -> str:
+    if origin is None:
+        return "Where this code came from was not told."
+    if origin.kind == "upload":
+        return f"{origin.place}, uploaded in the browser."
+    place = f"{origin.place} on {origin.host}" if origin.host else origin.place
+    return f"{place}: {origin.version}." if origin.version else f"{place}."
+
+
+def _left_out(left_out: list[LeftBehind]) -> str:
+    said = [_left(each) for each in left_out[:MOST_LEFT_OUT]]
+    rest = len(left_out) - len(said)
+    said += [plural(rest, "more name")] if rest else []
+    return f"Left out: {', '.join(said)}."
+
+
+def _left(each: LeftBehind) -> str:
+    why = {"ignored": "ignored by git", "outside": "a link out of the folder", "unreadable": "unreadable"}
+    if each.why != "ignored":
+        return f"{each.name} ({why[each.why]})"
+    return f"{each.name} ({'over ' if each.at_least else ''}{size(each.size_bytes)}, {why[each.why]})"
+
+
+def _files(run: RunView, kept: SnapshotView, archive: Archive) -> None:
+    """All files in a list, and the one that is chosen; read only while it is open."""
+    title = f"{plural(kept.files, 'file')}, {size(kept.size_bytes)}"
+    with st.expander(title, key=f"files_{run.id}", icon=":material/folder:", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        try:
+            sizes = dict(sorted(archive.files().items()))
+        except CodeRefused:
+            st.caption("The archive cannot be read any more.")
+            return
+        names = list(sizes)
+        listed, shown = st.columns([1, 2])
+        with listed:
+            chosen = _chosen(names, list(sizes.values()), run)
+        with shown:
+            if chosen is not None:
+                _file(archive, chosen, sizes[chosen])
+
+
+def _chosen(names: list[str], sizes: list[int], run: RunView) -> str | None:
+    """The file that was clicked, at first the one that starts the training."""
+    if not names:
+        return None
+    entry = names.index(run.spec.entry) if run.spec.entry in names else 0
+    told = st.dataframe(
+        {"File": [quoted(name) for name in names], "Bytes": sizes},
+        key=f"file_{run.id}", hide_index=True, height="content" if len(names) <= UNSCROLLED else LIST_PX,
+        column_config={
+            "Bytes": st.column_config.NumberColumn(format="localized", width=80),
+        },
+        selection_mode="single-row", on_select="rerun", selection_default={"selection": {"rows": [entry]}},
+    )  # fmt: skip
+    rows = told["selection"]["rows"]
+    return names[rows[0]] if rows and rows[0] < len(names) else names[entry]
+
+
+def _file(archive: Archive, name: str, size_bytes: int) -> None:
+    content = archive.read(name, SHOWN_BYTES)
+    if content is None:
+        st.caption("This file cannot be read.")
+        return
+    st.caption(as_text(f"{quoted(name)}, {size(size_bytes)}"))
+    if b"\0" in content:
+        st.caption("It is binary; the download has it.")
+    elif not content:
+        st.caption("It is empty.")
+    else:
+        text = compare.within(content.decode(errors="replace"), LONGEST_LINE)
+        st.code(
+            text,
+            language=language_of(name),
+            line_numbers=True,
+            height=LIST_PX if text.count("\n") > UNSCROLLED else "content",
+        )
+        if size_bytes > len(content):
+            st.caption(f"Its first {size(SHOWN_BYTES)}; the download has it all.")
+
+
+def language_of(name: str) -> str | None:
+    """How a file is coloured, by its name."""
+    return LANGUAGES.get(PurePosixPath(name).suffix.lower())

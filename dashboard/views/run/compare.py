@@ -1,0 +1,198 @@
+"""What differs between a run and another one: settings in a table, code file by file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard.compare import runs
+from dashboard.compare.spec_changes import SpecChange
+from dashboard.compare.spec_words import in_words
+from dashboard.service import service
+from dashboard.snapshots.differences import FileChange, Kind
+from dashboard.snapshots.unified import quoted
+from dashboard.views.layout.tables import Markup, table
+from db.queries import run_queries
+from domain.spec import RUN_ID
+from domain.text.formats import ago, as_text, count, plural, size
+from domain.views import RunView
+
+MOST_RUNS = 200
+MOST_FILES = 30
+MOST_LINES = 400
+MOST_CHARACTERS = 300_000
+"""Of all files that are shown: what a browser colours at once."""
+LONGEST_LINE = 1_000
+FEW_FILES = 3
+"""So many stand open from the start."""
+LONGEST_VALUE = 300
+VERDICTS = {
+    True: (":material/check:", "The same code."),
+    False: (":material/info:", "Different code."),
+    None: (":material/info:", "The code cannot be compared."),
+}
+ICONS: dict[Kind, str] = {
+    "added": ":material/add_circle:",
+    "removed": ":material/do_not_disturb_on:",
+    "changed": ":material/edit:",
+    "renamed": ":material/arrow_forward:",
+}
+
+
+def compare(run: RunView) -> None:
+    """Choose a run, and see what is different in this one."""
+    others = candidates(run)
+    if not others:
+        st.caption("There is no other run to compare it with yet.")
+        return
+    chosen = _choice(run, {other.id: other for other in others})
+    if chosen is not None:
+        current = service.current()
+        _settings(runs.asked(current.store, chosen, run), chosen)
+        _code(runs.code(current, chosen, run), chosen, run)
+
+
+def candidates(run: RunView) -> list[RunView]:
+    """All other runs: first those of the same target, then of the same project; the newest first."""
+    current = service.current()
+    now = current.now_for_contact()
+    found = [each for each in run_queries.runs(current.store, now, limit=MOST_RUNS) if each.id != run.id]
+    named = st.query_params.get("compare", "")
+    if RUN_ID.fullmatch(named) and named != run.id and all(each.id != named for each in found):
+        older = run_queries.run(current.store, named, now)
+        found += [older] if older else []
+    return sorted(found, key=lambda other: _distance(run, other))
+
+
+def predecessor(run: RunView, others: Sequence[RunView]) -> RunView | None:
+    """The newest run before this one that has its name or its target."""
+    earlier = [other for other in others if other.created_at <= run.created_at]
+    akin = [o for o in earlier if o.name == run.name or o.spec.target == run.spec.target]
+    return max(akin, key=lambda other: other.created_at, default=None)
+
+
+def within(text: str, longest_line: int) -> str:
+    """The text with its lines cut where no one reads on."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= longest_line else f"{line[:longest_line]} …" for line in lines)
+
+
+def _distance(run: RunView, other: RunView) -> tuple[int, float]:
+    if other.spec.target == run.spec.target:
+        return 0, -other.created_at
+    return 1 if other.project == run.project else 2, -other.created_at
+
+
+def _choice(run: RunView, others: dict[str, RunView]) -> RunView | None:
+    """The run that is chosen; it stands in the address, so that a comparison can be sent to somebody."""
+    key = f"compare_{run.id}"
+    if key not in st.session_state or st.session_state[key] not in (None, *others):
+        named = st.query_params.get("compare")
+        before = predecessor(run, list(others.values()))
+        st.session_state[key] = named if named in others else before.id if before else None
+    now = service.current().clock()
+    chosen = st.selectbox(
+        "Compare with", list(others), format_func=lambda run_id: _described(others[run_id], now), key=key,
+        index=None, placeholder="Choose a run", on_change=_put_into_address, args=(key,),
+    )  # fmt: skip
+    return others[chosen] if chosen else None
+
+
+def _put_into_address(key: str) -> None:
+    if chosen := st.session_state[key]:
+        st.query_params["compare"] = chosen
+    else:
+        st.query_params.pop("compare", None)
+
+
+def _described(run: RunView, now: float) -> str:
+    return f"{run.name} · {run.id} · {ago(run.created_at, now)} · {run.state.value}"
+
+
+def _settings(changes: Sequence[SpecChange], other: RunView) -> None:
+    if not changes:
+        st.markdown(":material/check: The same settings.")
+        return
+    rows = [(change.label, *map(_short, in_words(change.old, change.new))) for change in changes]
+    table("differences", ("Setting", other.name, "This run"), rows)
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]} …"
+
+
+def _code(found: runs.CodeComparison, other: RunView, run: RunView) -> None:
+    if not found.difference.files:
+        icon, sentence = VERDICTS[found.same]
+        st.markdown(f"{icon} {as_text(' '.join(filter(None, (sentence, found.note))))}")
+        return
+    files = found.difference.files
+    st.markdown(_summary(files))
+    if found.difference.truncated:
+        st.caption(
+            "Too much differs to show it all: some files are only named, and their lines are not counted."
+        )
+    left = MOST_CHARACTERS
+    with st.container(gap="xsmall"):
+        for position, file in enumerate(files[:MOST_FILES]):
+            left -= _file(file, position, is_open=len(files) <= FEW_FILES, most_characters=left)
+    if len(files) > MOST_FILES:
+        st.caption(f"{plural(len(files) - MOST_FILES, 'more file differs', 'more files differ')}:")
+        rest = "\n".join(f"{file.kind:8} {_name(file)}" for file in files[MOST_FILES:])
+        st.code(rest, language=None, height=300 if len(files) > MOST_FILES + 12 else "content")
+    if len(files) > MOST_FILES or left <= 0 or found.difference.truncated:
+        st.caption("As one text, for a pager or `git apply`:")
+        st.code(f"rankzero diff {other.id} {run.id}", language="bash")
+
+
+def _summary(files: Sequence[FileChange]) -> str:
+    kinds = Counter(file.kind for file in files)
+    said = ", ".join(f"{count(kinds[kind])} {kind}" for kind in ICONS if kinds[kind])
+    differ = plural(len(files), "file differs", "files differ")
+    return f"{differ} ({said}){_lines(files)}"
+
+
+def _lines(files: Sequence[FileChange]) -> str:
+    """How many lines came and went, in the colours of the difference."""
+    added, removed = sum(file.lines_added for file in files), sum(file.lines_removed for file in files)
+    said = f"\u2002:green[+{count(added)}]" if added else ""
+    return said + (f"\u2002:red[−{count(removed)}]" if removed else "")
+
+
+def _file(file: FileChange, position: int, is_open: bool, most_characters: int) -> int:
+    """One file; returns how many characters it took."""
+    label = Markup(f"{as_text(_name(file))}{_lines([file])}")
+    with st.expander(label, expanded=is_open, icon=ICONS[file.kind], key=f"difference_{position}"):
+        if not file.lines:
+            st.caption(as_text(_without_lines(file)))
+            return 0
+        text = within(_first_lines(file.lines), LONGEST_LINE)
+        if len(text) > most_characters:
+            st.caption("Too long to be shown here as well.")
+            return 0
+        st.code(text, language="diff")
+        if file.lines.count("\n") > MOST_LINES:
+            st.caption(f"The first {MOST_LINES} of {count(file.lines.count(chr(10)))} lines.")
+        return len(text)
+
+
+def _first_lines(text: str) -> str:
+    return "\n".join(text.split("\n", MOST_LINES)[:MOST_LINES]).rstrip("\n")
+
+
+def _name(file: FileChange) -> str:
+    return f"{quoted(file.old_name)} → {quoted(file.name)}" if file.old_name else quoted(file.name)
+
+
+def _without_lines(file: FileChange) -> str:
+    sizes = [size(each) for each in (file.old_size_bytes, file.new_size_bytes) if each is not None]
+    said = " → ".join(dict.fromkeys(sizes))
+    if file.omitted:
+        return f"{said}; {file.omitted}."
+    if file.kind == "renamed":
+        return f"Renamed; {said}, not changed."
+    if file.kind == "changed":
+        return "Only whether it can be run has changed."
+    return "An empty file." if not any(each != "0 B" for each in sizes) else f"{said}."

@@ -1,0 +1,35 @@
+"""What is wrong with a run while it trains: the evidence, what it means, how to mend it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.service import service
+from db.reports.findings import findings
+from domain.text.formats import as_text
+from domain.views import FindingView, RunView
+
+
+def now(run: RunView) -> None:
+    """What is wrong with the latest attempt; nothing at all when nothing is."""
+    found = findings(service.current().store, run.id, run.attempt)
+    for finding in sorted(found, key=lambda each: each.kind != "hung"):
+        if finding.gone_at is None:
+            _card(finding)
+
+
+def _card(finding: FindingView) -> None:
+    lines = [f"**{as_text(_headline(finding.kind))}** {as_text(finding.evidence)}"]
+    lines += [as_text(finding.meaning)] if finding.meaning else []
+    lines += [f"**What to do:** {as_text(finding.mend)}"] if finding.mend else []
+    show = st.error if finding.kind == "hung" else st.warning
+    show(
+        "\n\n".join(lines),
+        icon=":material/hourglass_disabled:" if finding.kind == "hung" else ":material/warning:",
+    )
+
+
+def _headline(kind: str) -> str:
+    """A sentence of its own; what begins with a name in code keeps its letters."""
+    first_word = kind.partition(" ")[0]
+    return f"{kind}." if "_" in first_word else f"{kind[:1].upper()}{kind[1:]}."

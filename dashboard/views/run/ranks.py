@@ -1,0 +1,93 @@
+"""The Ranks tab: every rank in figures side by side, and the Python line where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard.service import service
+from dashboard.views.layout import style
+from dashboard.views.layout.tables import table
+from db.queries import run_queries
+from db.records.exceptions import WrongState
+from db.reports import ranks as db_ranks
+from domain.messages import StackFrame
+from domain.text.formats import as_text, count, milliseconds, short_path, size
+from domain.views import RankView
+
+COLUMNS = ("Rank", "Node", ">Step", ">Step time", ">Waits for data", ">Memory")
+SLOW_FACTOR = 1.2
+MOST_RANKS = 256
+
+
+@st.fragment(run_every=2)
+@style.readable_without_store
+def ranks(run_id: str) -> None:
+    """What the probe saw of each rank last; a slow one is marked."""
+    current = service.current()
+    run = run_queries.run(current.store, run_id, current.now_for_contact())
+    if run is None:
+        return
+    if not run.spec.probe:
+        st.caption("The probe was switched off for this run; its ranks are not watched from inside.")
+        return
+    found = db_ranks.ranks(current.store, run_id)
+    if not found:
+        st.caption("No rank has made an optimizer step yet. Each appears here with its first one.")
+    else:
+        slow = _slow(found)
+        table("ranks", COLUMNS, [_row(each, each.rank in slow) for each in found[:MOST_RANKS]])
+    if not run.state.is_terminal:
+        st.button(
+            "Where does every rank stand?", icon=":material/location_searching:", key="ask_stacks",
+            on_click=_ask, args=(run_id,), help="Asks each rank for its Python stack; nothing is disturbed.",
+        )  # fmt: skip
+    _stacks(run_id)
+
+
+def _ask(run_id: str) -> None:
+    try:
+        service.current().ask_stacks(run_id)
+    except WrongState as refused:
+        st.toast(as_text(str(refused)))
+
+
+def _slow(found: Sequence[RankView]) -> set[int]:
+    """Ranks that wait clearly longer for their data than the others: those then wait for them."""
+    works = {
+        each.rank: each.data_wait_s for each in found if each.data_wait_s is not None and each.step_time_s
+    }
+    if len(works) < 2:
+        return set()
+    median = sorted(works.values())[(len(works) - 1) // 2]
+    steps = {each.rank: each.step_time_s or 0.0 for each in found}
+    return {rank for rank, wait in works.items() if wait > SLOW_FACTOR * median and wait > 0.1 * steps[rank]}
+
+
+def _row(each: RankView, is_slow: bool) -> list[object]:
+    return [
+        each.rank,
+        each.node,
+        count(each.step),
+        milliseconds(each.step_time_s),
+        milliseconds(each.data_wait_s) + (" ◂ more than others" if is_slow else ""),
+        size(each.peak_memory_bytes),
+    ]
+
+
+def _stacks(run_id: str) -> None:
+    found = db_ranks.stacks(service.current().store, run_id)
+    if found.requested_at is None:
+        return
+    if not found.complete:
+        st.caption("Asking every node …")
+    for node in found.nodes:
+        for rank, frames in sorted(node.ranks.items()):
+            st.caption(as_text(f"rank {rank} on {node.node}, innermost line first"))
+            st.code(_text(frames), language=None, wrap_lines=True)
+
+
+def _text(frames: Sequence[StackFrame]) -> str:
+    lines = [f"{short_path(frame.file)}:{frame.line} in {frame.function}" for frame in frames]
+    return "\n".join(lines) or "This rank could not be asked."

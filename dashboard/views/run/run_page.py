@@ -1,0 +1,177 @@
+"""The Run page: what state a run is in, what to do about it, its live charts, and all it left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import streamlit as st
+
+from dashboard.components.live_run import live_charts, log_view, run_header
+from dashboard.planning.fixes import remedy_of
+from dashboard.service import service
+from dashboard.views.layout import links, style
+from dashboard.views.layout.tables import checkpoint_url
+from dashboard.views.run import checkpoints, code, dialogs, findings, ranks, tabs
+from db.queries import run_queries
+from domain.messages import Reason, State
+from domain.spec import RUN_ID
+from domain.text.formats import as_text, size
+from domain.views import CheckpointView, RunView
+
+REFRESH_S = 2
+TAB, TAB_ASKED = "run_tab", "run_tab_asked"
+AGAIN = "Launch again with changes"
+TRACEBACK_PX = 300
+NOT_THE_SCRIPTS_FAULT = frozenset(
+    {
+        Reason.KILLED,
+        Reason.NODE_LOST,
+        Reason.HUNG,
+        Reason.TIMED_OUT,
+        Reason.DISK_FULL,
+        Reason.PORT_IN_USE,
+        Reason.TIME_LIMIT,
+    }
+)
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """One run; the components are called once a visit and stay, whatever else is refreshed."""
+    run_id = st.query_params.get("id", "")
+    current = service.current()
+    run = (
+        run_queries.run(current.store, run_id, current.now_for_contact())
+        if RUN_ID.fullmatch(run_id)
+        else None
+    )
+    if run is None:
+        _say_unknown(run_id)
+        return
+    st.set_page_config(page_title=f"{run.name} · Rankzero")
+    with st.container(key="run_head"):  # whose height is kept free while the header comes
+        run_header(run.id, run.name)
+    _answer(run.id)
+    _tabs(run)
+
+
+def _tabs(run: RunView) -> None:
+    """All there is of a run; only the open tab is built and kept current."""
+    build: dict[str, Callable[[], None]] = {
+        "Charts": lambda: live_charts(run.id),
+        "Logs": lambda: log_view(run.id),
+        "Ranks": lambda: ranks.ranks(run.id),
+        "Checkpoints": lambda: checkpoints.checkpoints(run.id),
+        "History": lambda: tabs.history(run.id),
+        "Code": lambda: code.code(run),
+        "Commands": lambda: tabs.commands(run.id),
+        "Spec": lambda: tabs.specification(run.spec),
+    }
+    _take_tab_from_address(run.id, list(build))
+    opened = st.tabs(list(build), key=TAB, on_change=_put_tab_into_address)
+    for name, tab in zip(build, opened, strict=True):
+        if tab.open:
+            with tab:
+                build[name]()
+
+
+def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
+    """Follow a link, a reload and the browser's way back: /run?id=abcdefghij&tab=logs."""
+    asked = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
+    if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, asked):
+        return
+    st.session_state[TAB_ASKED] = (run_id, asked)
+    st.session_state[TAB] = next((name for name in names if name.lower() == asked.lower()), names[0])
+
+
+def _put_tab_into_address() -> None:
+    asked = st.session_state[TAB].lower()
+    st.query_params["tab"] = asked
+    st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), asked)
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def _answer(run_id: str) -> None:
+    """What can be done now, and the failing rank's own words."""
+    current = service.current()
+    run = run_queries.run(current.store, run_id, current.now_for_contact())
+    if run is None:
+        st.info("This run was deleted.", icon=":material/delete:")
+        return
+    found = run_queries.checkpoints(current.store, run_id)
+    with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
+        _actions(run, found)
+    findings.now(run)
+    if run.state == State.FAILED:
+        _failure(run)
+
+
+def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
+    latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
+    is_broken = run.loss_not_finite_since is not None
+    is_mended = (run.state.is_terminal or is_broken) and _remedy(run, found)
+    if is_broken and not is_mended:
+        links.launch_again(run.id, AGAIN, "again", "again", "primary")
+    if run.state.is_terminal:
+        kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, is_mended) else "secondary"
+        if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
+            dialogs.resume(run, found)
+    else:
+        stopping = run.stop_requested_at is not None
+        if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
+            dialogs.stop(run)
+    if latest is not None:
+        st.link_button(
+            "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
+            help=f"{as_text(latest.name)}, {size(latest.size_bytes)}", key="download_latest",
+        )  # fmt: skip
+    st.link_button(
+        "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
+        help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
+    )  # fmt: skip
+    if is_mended or not is_broken:
+        links.launch_again(run.id, AGAIN, "again", "again")
+    if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
+        dialogs.delete(run, found)
+
+
+def _resume_helps(run: RunView, is_mended: bool) -> bool:
+    """Not where the same code would fail again, go on with a loss that is no number, or has done all it had to."""
+    if is_mended or run.loss_not_finite_since is not None:
+        return False
+    return run.state == State.STOPPED or run.reason in NOT_THE_SCRIPTS_FAULT
+
+
+def _remedy(run: RunView, found: Sequence[CheckpointView]) -> bool:
+    """The run with the change that its failure asks for, where there is one that can be launched."""
+    remedy = remedy_of(run, found)
+    if remedy is None or remedy.spec is None:
+        return False
+    links.launch_again(run.id, remedy.label, "remedy", "heal", "primary", remedy.sentence, with_remedy=True)
+    return True
+
+
+def _failure(run: RunView) -> None:
+    """The first failing rank, as it said it itself."""
+    error = run.error or {}
+    traceback = error.get("traceback")
+    if not traceback:
+        return
+    where = [f"rank {error['rank']}"] if error.get("rank") is not None else []
+    if run.nodes > 1 and error.get("node_rank") is not None:
+        where.append(f"node {error['node_rank']}")
+    st.caption(f"The first failing rank's own words ({as_text(', '.join(where))})" if where else "Traceback")
+    height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
+    st.code(traceback, language="python", height=height, wrap_lines=True)
+
+
+def _say_unknown(run_id: str) -> None:
+    with st.container(border=True, horizontal_alignment="center"):
+        st.space("medium")
+        st.title("There is no such run", anchor=False, text_alignment="center")
+        known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
+        st.markdown(f"{known}; it may have been deleted.", text_alignment="center")
+        links.link("runs", "All runs", "all_runs", "list")
+        st.space("medium")

@@ -1,0 +1,116 @@
+"""The tabs of the Run page: history, the commands really started, and what was asked for."""
+
+from __future__ import annotations
+
+import json
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+
+from dashboard.cluster.preflight_matrix import picture, verdict
+from dashboard.components.preflight import preflight
+from dashboard.planning.interpreters import described
+from dashboard.service import service
+from dashboard.views.layout import style
+from dashboard.views.layout.tables import table
+from db.queries import run_queries
+from domain.field_labels import LABELS
+from domain.spec import RunSpec
+from domain.text.formats import as_text, clock_time, duration, plural
+from domain.text.shell import shell_line
+from domain.views import AttemptView, PartView
+
+MOST_LINES = 200
+SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
+
+
+@st.fragment(run_every=5)
+@style.readable_without_store
+def history(run_id: str) -> None:
+    """What happened when, newest first."""
+    _preflight(run_id)
+    zone = browser_zone()
+    found = run_queries.history(service.current().store, run_id)
+    newest = found[-MOST_LINES:]
+    rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
+    table("history", ("When", ">Attempt", "What"), rows)
+    if len(found) > len(newest):
+        st.caption(f"The newest {len(newest)} of {len(found)} lines; the API has them all.")
+
+
+def _preflight(run_id: str) -> None:
+    """What the nodes of the latest attempt found before they might start; open where it says why they did not."""
+    current = service.current()
+    found = current.preflight_of_run(run_id)
+    if found is None:
+        return
+    label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(found)]
+    with st.expander(f"Preflight: {label}", expanded=bool(found.failed)):
+        preflight(picture(found), key="run_preflight")
+
+
+@st.fragment(run_every=5)
+@style.readable_without_store
+def commands(run_id: str) -> None:
+    """What was really started on each node, attempt by attempt."""
+    found = run_queries.attempts(service.current().store, run_id)
+    if not any(part.argv for attempt in found for part in attempt.parts):
+        st.caption("Nothing was started yet.")
+        return
+    for attempt in reversed(found):
+        st.markdown(f"**Attempt {attempt.number}** {as_text(_attempt_sentence(attempt))}")
+        for part in attempt.parts:
+            _command(part)
+
+
+def _attempt_sentence(attempt: AttemptView) -> str:
+    sentence = attempt.state.value
+    if attempt.started_at is not None and attempt.ended_at is not None:
+        sentence += f" after {duration(attempt.ended_at - attempt.started_at)}"
+    if attempt.resumed_from:
+        sentence += f", from {attempt.resumed_from}"
+    return sentence
+
+
+def _command(part: PartView) -> None:
+    if not part.argv:
+        return
+    facts = [f"node {part.node_rank}: {part.node}", plural(len(part.devices), "slot")]
+    facts += [f"pid {part.pid}"] if part.pid else []
+    facts += [f"exit code {part.exit_code}"] if part.exit_code is not None else []
+    st.caption(" · ".join(as_text(fact) for fact in facts))
+    if part.interpreter:
+        st.caption(as_text(" · ".join(described(part.interpreter))))
+    lines = [f"cd {shell_line([part.cwd])}"] if part.cwd else []
+    lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in sorted((part.env or {}).items())]
+    st.code("\n".join([*lines, shell_line(part.argv)]), language="bash", wrap_lines=True)
+
+
+def specification(spec: RunSpec) -> None:
+    """What was asked for, in words and as the API takes it."""
+    asked = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
+    rows = [(LABELS.get(name, name), _told(name, value)) for name, value in asked.items()]
+    words, source = st.columns(2)
+    with words:
+        table("spec", ("Asked for", "Value"), rows)
+        st.caption("Everything else as the recipe or script has it.")
+    with source:
+        st.code(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2), language="json")
+
+
+def _told(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, list):
+        return shell_line([str(word) for word in value])
+    if isinstance(value, float):
+        return f"{value:g}{SPEC_UNITS.get(name, '')}"
+    return str(value)
+
+
+def browser_zone() -> ZoneInfo:
+    """The browser's time zone, as far as it told one."""
+    try:
+        return ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")

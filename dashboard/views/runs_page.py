@@ -1,0 +1,76 @@
+"""The Runs page: filters, and below them every run with its state, figures and a tiny loss curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.components.runs_table import runs_table
+from dashboard.service import service
+from dashboard.views.layout import style
+from db.queries import run_queries
+from domain.messages import State
+from domain.views import RunView
+
+MOST_KNOWN = 200
+ATTENTION = "attention"
+"""A filter that the table puts into the address by itself."""
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """The filters, and the table of the runs that match; the table keeps itself current."""
+    store, now = service.current().store, service.current().now_for_contact()
+    known = run_queries.runs(store, now, limit=MOST_KNOWN)
+    filters: dict[str, Any] = _filters(known) if known else {}
+    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, key="runs_table")
+
+
+def _filters(runs: Sequence[RunView]) -> dict[str, Any]:
+    """Search, states and project; all in the address, so that a filtered table can be shared."""
+    _take_filters_from_address()
+    search, states, projects = st.columns([3, 6, 2], vertical_alignment="center")
+    text = search.text_input(
+        "Search", key="runs_q", type="search", placeholder="Name, project, id or script", live=True,
+        icon=":material/search:", label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    chosen = states.pills(
+        "State", [state.value for state in State], selection_mode="multi", key="runs_state",
+        label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    known = sorted({run.project for run in runs} | {st.session_state["runs_project"] or "default"})
+    project = projects.selectbox(
+        "Project", known, index=None, placeholder="All projects", key="runs_project",
+        label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    shared = {"q": text, "state": chosen, "project": project}
+    _show_in_address({name: value for name, value in shared.items() if value})
+    return {"q": text or "", "states": list(chosen or ()), "project": project}
+
+
+def _take_filters_from_address() -> None:
+    """At the first look; from then on the session knows them, also after a visit to another page."""
+    if "runs_q" in st.session_state:
+        return
+    known = {state.value for state in State}
+    st.session_state["runs_q"] = st.query_params.get("q", "")
+    st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in known]
+    st.session_state["runs_project"] = st.query_params.get("project")
+
+
+def _show_in_address(filters: dict[str, Any]) -> None:
+    shown = {name: st.query_params.get_all(name) for name in st.query_params}
+    wanted = {name: shown[name] for name in (ATTENTION,) if name in shown}
+    wanted |= {name: value if isinstance(value, list) else [value] for name, value in filters.items()}
+    if shown != wanted:
+        st.query_params.from_dict(wanted)
+
+
+def _clear_filters() -> None:
+    st.session_state.update(runs_q="", runs_state=[], runs_project=None)
+
+
+def _run_again() -> None:
+    """The first run of all has arrived: the filters are drawn from now on."""

@@ -1,0 +1,1 @@
+"""Attempts: opened, ended, restarted, and ended when their nodes are lost."""

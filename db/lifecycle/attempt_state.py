@@ -1,0 +1,78 @@
+"""An attempt's state as it follows from its parts' states, and what its end leads to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.lifecycle.restarts import carry_on, is_resizing
+from db.models import Attempt, Node, Part
+from db.records.history import add_history
+from domain.messages import TERMINAL_STATES, Reason, State
+
+
+def combine(session: Session, attempt: Attempt, now: float) -> None:
+    """The attempt's state follows from its parts' states, and from nothing else."""
+    parts = list(session.scalars(select(Part).where(Part.fence == attempt.fence).order_by(Part.node_rank)))
+    before, attempt.state = attempt.state, _state_of(attempt, parts)
+    if attempt.state == State.RUNNING and attempt.started_at is None:
+        attempt.started_at = now
+    if attempt.state != State.STARTING:
+        attempt.waiting_for = None
+    if attempt.state in TERMINAL_STATES:
+        attempt.ended_at = now
+        _explain(attempt, parts)
+    if attempt.state != before:
+        names = ", ".join(session.scalars(select(Node.name).where(Node.id.in_({p.node_id for p in parts}))))
+        add_history(session, attempt.run_id, attempt.number, now, _history_line(attempt, names))
+        carry_on(session, attempt, now)
+
+
+def _state_of(attempt: Attempt, parts: Sequence[Part]) -> State:
+    states = {State(part.state) for part in parts}
+    if states <= TERMINAL_STATES:
+        order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
+        last = next(state for state in order if state in states)
+        return State.FAILED if last == State.STOPPED and _was_ended_by_policy(attempt) else last
+    if State.STOPPING in states or states & {State.FAILED, State.STOPPED}:
+        return State.STOPPING
+    return State.STARTING if State.STARTING in states else State.RUNNING
+
+
+def _was_ended_by_policy(attempt: Attempt) -> bool:
+    """And not by a person, whose wish counts more."""
+    return attempt.end_requested_at is not None and attempt.stop_requested_at is None
+
+
+def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
+    if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
+        attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
+        attempt.next_step = next((part.next_step for part in parts if part.lost_at is not None), None)
+        return
+    if attempt.state == State.STOPPED and is_resizing(attempt):
+        attempt.message = f"Ended {attempt.resize_message}."
+        return
+    told = [part for part in parts if part.state == attempt.state and part.message]
+    if not told:
+        return
+    first = min(told, key=_who_speaks_first)
+    attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
+    attempt.next_step = first.next_step
+
+
+def _who_speaks_first(part: Part) -> tuple[bool, bool, float, int]:
+    """Of a stop, who could not be asked. Of failures, who failed first by the time of the failing rank itself;
+    ranks that only noticed another one's end, or wait for it, come last."""
+    error = part.error or {}
+    is_consequence = bool(error.get("is_consequence")) or part.reason == Reason.HUNG
+    asked_in_vain = part.state == State.STOPPED and part.lost_at is not None
+    return not asked_in_vain, is_consequence, error.get("at") or math.inf, part.node_rank
+
+
+def _history_line(attempt: Attempt, nodes: str) -> str:
+    lines = {State.STARTING: f"starting on {nodes}", State.RUNNING: "running: all ranks exist"}
+    line = lines.get(State(attempt.state), attempt.state)
+    return f"{line}: {attempt.message}" if attempt.message else line

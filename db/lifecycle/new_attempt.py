@@ -1,0 +1,84 @@
+"""The next attempt of a run, opened from a checkpoint or from the beginning."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, Checkpoint
+from db.records.history import add_history
+from db.records.lookups import latest_attempt
+from domain.errors import InvalidRequest
+from domain.messages import State
+
+
+def open_next_attempt(
+    session: Session,
+    run_id: str,
+    now: float,
+    checkpoint: str | None,
+    *,
+    why: str | None = None,
+    restarts: int = 0,
+    pause_s: float = 0.0,
+) -> int:
+    """From a checkpoint (default: the latest complete one), or from the beginning; returns its number.
+
+    What opens it by itself says why, which of the run's restarts it is, and how long it waits before; it keeps its
+    turn in the queue."""
+    found, before = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
+    number = before.number + 1
+    attempt = open_attempt(session, run_id, number, found.id if found else None, now)
+    attempt.restarts, attempt.changes = restarts, before.changes  # until it is placed
+    if why:
+        attempt.turn_since = before.turn_since or before.created_at
+    if pause_s:
+        attempt.not_before = attempt.expected_start_at = now + pause_s
+        attempt.waiting_for = f"waits {pause_s:g} s before it starts again"
+    add_history(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {_origin(found)}")
+    return number
+
+
+def open_attempt(
+    session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float
+) -> Attempt:
+    attempt = Attempt(
+        run_id=run_id,
+        number=number,
+        created_at=now,
+        state=State.QUEUED,
+        resume_checkpoint_id=checkpoint_id,
+        restarts=0,
+    )
+    session.add(attempt)
+    return attempt
+
+
+def _origin(checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return "from the beginning: it has no complete checkpoint"
+    return (
+        f"from {checkpoint.path}"
+        if checkpoint.step is None
+        else f"from step {checkpoint.step} of {checkpoint.path}"
+    )
+
+
+def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoint | None:
+    """The newest complete checkpoint of that name (or any): by step, and by time where no step is known."""
+    complete = (
+        select(Checkpoint)
+        .join(Attempt, Attempt.fence == Checkpoint.fence)
+        .where(Attempt.run_id == run_id, Checkpoint.complete)
+        .order_by(Checkpoint.fence.desc(), func.coalesce(Checkpoint.step, -1).desc())
+        .order_by(Checkpoint.written_at.desc(), Checkpoint.id.desc())
+    )
+    candidates = list(session.scalars(complete))
+    if name is None:
+        return candidates[0] if candidates else None
+    for checkpoint in candidates:
+        if name in (checkpoint.path, PurePosixPath(checkpoint.path).name, str(checkpoint.id)):
+            return checkpoint
+    raise InvalidRequest("checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}.")

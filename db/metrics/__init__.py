@@ -1,0 +1,1 @@
+"""Points: packed, downsampled, read as curves."""

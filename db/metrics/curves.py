@@ -1,0 +1,115 @@
+"""Reading curves: one series over all attempts of a run, cut where a newer attempt took over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.metrics import points
+from db.models import Attempt, Series
+from domain.messages import Point
+from domain.views import Segment, SeriesView
+
+MAIN_LOSS = ("train/loss", "loss", "train_loss", "loss/train", "Loss/train", "training/loss")
+VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
+
+
+def series_names(store: Store, run_id: str, source: str = "events") -> list[str]:
+    """Names of a run's series; source is events, printed, probe or all."""
+    with store.read() as session:
+        return sorted({public_name(row) for row, _ in _rows(session, run_id, source)})
+
+
+def series_sources(store: Store, run_id: str) -> dict[str, str]:
+    """All series of a run by name, with where each comes from: events, printed or probe."""
+    with store.read() as session:
+        return {public_name(row): row.source for row, _ in _rows(session, run_id, "all")}
+
+
+def series(
+    store: Store,
+    run_id: str,
+    names: Collection[str] | None = None,
+    source: str = "events",
+    attempt: int | None = None,
+    since_step: int | None = None,
+    max_points: int | None = None,
+    whole: bool = False,
+) -> dict[str, SeriesView]:
+    """Curves by name. From its first step on a newer attempt's points replace the older ones; `whole` keeps
+    the older ones as well, `attempt` shows one attempt alone."""
+    with store.read() as session:
+        by_name: dict[str, list[tuple[Series, int]]] = {}
+        for row, number in _rows(session, run_id, source):
+            if (names is None or public_name(row) in names) and attempt in (None, number):
+                by_name.setdefault(public_name(row), []).append((row, number))
+        return {
+            name: _curve(session, name, rows, since_step, max_points, whole)
+            for name, rows in sorted(by_name.items())
+        }
+
+
+def public_name(row: Series) -> str:
+    """How people name a series: its tag, with its source or node before it where it is not rank 0's own."""
+    name = row.tag if row.source == "events" else f"{row.source}/{row.tag}"
+    return name if row.node_rank == 0 else f"node{row.node_rank}/{name}"
+
+
+def main_loss(names: Collection[str]) -> str | None:
+    """Of the names of series the one that is the training loss."""
+    for name in MAIN_LOSS:
+        if name in names:
+            return name
+    return min((n for n in names if n.rsplit("/", 1)[-1].lower().endswith("loss")), default=None)
+
+
+def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, int]]:
+    query = (
+        select(Series, Attempt.number)
+        .join(Attempt, Attempt.fence == Series.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(Attempt.number, Series.id)
+    )
+    if source != "all":
+        query = query.where(Series.source == source)
+    return [(row, number) for row, number in session.execute(query)]
+
+
+def _curve(
+    session: Session,
+    name: str,
+    rows: Sequence[tuple[Series, int]],
+    since_step: int | None,
+    max_points: int | None,
+    whole: bool,
+) -> SeriesView:
+    segments: list[Segment] = []
+    until = math.inf
+    for row, number in reversed(rows):
+        found = points.read(session, row.id, since_step, max_points)
+        kept = found if whole else [p for p in found if p[0] < until]
+        segments.insert(0, Segment(number, kept))
+        until = min(until, row.first_step)
+    last = rows[-1][0]
+    return SeriesView(name, last.source, sum(r.count for r, _ in rows), last.not_finite_since, segments)
+
+
+def to_json_number(value: float) -> float | str:
+    """JSON has no NaN and no infinities: they travel as strings."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def to_json_points(found: Sequence[Point]) -> list[list[float | str]]:
+    """[[step, value, wall time], …] as the API and the live channel send them."""
+    return [[step, to_json_number(value), wall] for step, value, wall in found]
+
+
+TOTAL_STEPS_TAG = "train/total_steps"

@@ -1,0 +1,228 @@
+"""Points of a series, packed in chunks, with downsampled levels kept while writing.
+
+Rows per point are ten to fifteen times slower than packed chunks, so 256 points share a row. When a chunk is
+full it is reduced, 16 points at a time, to their extremes, and these become points of the level above: every
+level has about an eighth of the points of the one below, and a series of a million points opens by reading a
+few thousand.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Table, bindparam, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db.models import Chunk
+from domain.messages import Point
+
+CHUNK_POINTS = 256
+BUCKET_POINTS = 16
+_CHUNKS = cast(Table, Chunk.__table__)
+# Built once and run for all series at a time: points arrive many times a second.
+_REPLACE = (
+    update(_CHUNKS)
+    .where(_CHUNKS.c.series_id == bindparam("of"), _CHUNKS.c.level == bindparam("at"))
+    .where(_CHUNKS.c.seq == bindparam("number"))
+)
+
+
+def pack(points: Sequence[Point]) -> bytes:
+    """All steps (int64), then all values, then all wall times (float64), little-endian."""
+    columns = array("q", (p[0] for p in points)), array("d", (p[1] for p in points))
+    walls = array("d", (p[2] for p in points))
+    return b"".join(_little_endian(column).tobytes() for column in (*columns, walls))
+
+
+def unpack(*blobs: bytes) -> list[Point]:
+    """The inverse of `pack`, for chunks in their order.
+
+    Wall times that are no number, which older versions stored, are replaced by a neighbour's."""
+    steps, values, walls = array("q"), array("d"), array("d")
+    for blob in blobs:
+        third = len(blob) // 3
+        for column, at in ((steps, 0), (values, third), (walls, 2 * third)):
+            column.extend(_little_endian(array(column.typecode, blob[at : at + third])))
+    if not all(map(math.isfinite, walls)):
+        walls = _with_numbers(walls)
+    return list(zip(steps, values, walls, strict=True))
+
+
+def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]]]) -> None:
+    """Add points to several series at once: {series id: (points it has already, new points)}."""
+    _append_at_level(session, 0, new_points)
+
+
+def read(
+    session: Session, series_id: int, since_step: int | None = None, max_points: int | None = None
+) -> list[Point]:
+    """The points of a series from `since_step` on, in the order they came.
+
+    At most `max_points`, when given, by keeping the extremes of buckets whose borders never move, so that a
+    curve does not jump as points arrive."""
+    where = [Chunk.series_id == series_id]
+    if since_step is not None:
+        where.append(Chunk.step_max >= since_step)
+    counts = _counts_by_level(session, where)
+    level = 0 if max_points is None else _finest_affordable_level(counts, 8 * max_points)
+    points = unpack(*_blobs(session, where, level))
+    if since_step is not None:
+        points = [p for p in points if p[0] >= since_step]
+    return points if max_points is None else thin_out(points, max_points)
+
+
+def value_at(session: Session, series_id: int, step: int) -> float | None:
+    """The last value logged for a step, or None."""
+    where = (
+        Chunk.series_id == series_id,
+        Chunk.level == 0,
+        Chunk.step_min <= step,
+        Chunk.step_max >= step,
+    )
+    for blob in session.scalars(select(Chunk.points).where(*where).order_by(Chunk.seq.desc())):
+        for point in reversed(unpack(blob)):
+            if point[0] == step:
+                return point[1]
+    return None
+
+
+def thin_out(points: list[Point], max_points: int) -> list[Point]:
+    """At most `max_points` of the points: the extremes of buckets of a power of two."""
+    bucket = 4
+    reduced = points
+    while len(reduced) > max_points and bucket <= 2 * len(points):
+        reduced = _extremes(points, bucket)
+        bucket *= 2
+    return reduced
+
+
+def _append_at_level(
+    session: Session, level: int, new_points: Mapping[int, tuple[int, Sequence[Point]]]
+) -> None:
+    tails = _tails(
+        session, level, {s: n // CHUNK_POINTS for s, (n, _) in new_points.items() if n % CHUNK_POINTS}
+    )
+    inserts: list[dict[str, Any]] = []
+    updates: list[dict[str, Any]] = []
+    full: dict[int, list[Point]] = {}
+    for series_id, (already, points) in new_points.items():
+        seq, tail = already // CHUNK_POINTS, tails.get(series_id, [])
+        joined = [*tail, *points]
+        for start in range(0, len(joined), CHUNK_POINTS):
+            part = joined[start : start + CHUNK_POINTS]
+            row = _row(series_id, level, seq, part)
+            (updates if tail and start == 0 else inserts).append(row)
+            if len(part) == CHUNK_POINTS:
+                full.setdefault(series_id, []).extend(_extremes(part, BUCKET_POINTS))
+            seq += 1
+    _write(session, inserts, updates)
+    if full:
+        counts = _counts_of(session, level + 1, full)
+        _append_at_level(session, level + 1, {s: (counts.get(s, 0), p) for s, p in full.items()})
+
+
+def _extremes(points: Sequence[Point], bucket: int) -> list[Point]:
+    """Of each bucket its smallest and largest value and its first NaN or infinity, in the order they came."""
+    kept: list[Point] = []
+    for start in range(0, len(points), bucket):
+        part = points[start : start + bucket]
+        finite = [p for p in part if math.isfinite(p[1])]
+        chosen = {id(p) for p in part if not math.isfinite(p[1])}
+        chosen = {id(next(p for p in part if id(p) in chosen))} if chosen else set()
+        if finite:
+            chosen |= {id(min(finite, key=_value)), id(max(finite, key=_value))}
+        kept.extend(p for p in part if id(p) in chosen)
+    return kept
+
+
+def _value(point: Point) -> float:
+    return point[1]
+
+
+def _row(series_id: int, level: int, seq: int, points: Sequence[Point]) -> dict[str, Any]:
+    steps = [p[0] for p in points]
+    return {
+        "series_id": series_id,
+        "level": level,
+        "seq": seq,
+        "count": len(points),
+        "step_min": min(steps),
+        "step_max": max(steps),
+        "points": pack(points),
+    }
+
+
+def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> None:
+    if inserts:
+        session.execute(insert(_CHUNKS), inserts)
+    if updates:
+        session.execute(
+            _REPLACE,
+            [{**row, "of": row["series_id"], "at": row["level"], "number": row["seq"]} for row in updates],
+        )
+
+
+def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, list[Point]]:
+    if not seqs:
+        return {}
+    rows = session.execute(
+        select(Chunk.series_id, Chunk.seq, Chunk.points).where(
+            Chunk.series_id.in_(seqs), Chunk.level == level, Chunk.seq.in_(set(seqs.values()))
+        )
+    )
+    return {series: unpack(blob) for series, seq, blob in rows if seqs[series] == seq}
+
+
+def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[int, int]:
+    rows = session.execute(
+        select(Chunk.series_id, func.sum(Chunk.count))
+        .where(Chunk.series_id.in_(list(series_ids)), Chunk.level == level)
+        .group_by(Chunk.series_id)
+    )
+    return {series: int(total) for series, total in rows}
+
+
+def _counts_by_level(session: Session, where: Sequence[Any]) -> dict[int, int]:
+    rows = session.execute(select(Chunk.level, func.sum(Chunk.count)).where(*where).group_by(Chunk.level))
+    return {level: int(total) for level, total in rows}
+
+
+def _finest_affordable_level(counts: dict[int, int], budget: int) -> int:
+    return next((level for level in sorted(counts) if counts[level] <= budget), max(counts, default=0))
+
+
+def _blobs(session: Session, where: Sequence[Any], level: int) -> list[bytes]:
+    """The chunks of a level, then of each level below it the last one while that is not yet reduced."""
+    blobs = list(
+        session.scalars(select(Chunk.points).where(*where, Chunk.level == level).order_by(Chunk.seq))
+    )
+    for below in range(level - 1, -1, -1):
+        tail = session.execute(
+            select(Chunk.count, Chunk.points)
+            .where(*where, Chunk.level == below)
+            .order_by(Chunk.seq.desc())
+            .limit(1)
+        ).first()
+        if tail and tail[0] < CHUNK_POINTS:
+            blobs.append(tail[1])
+    return blobs
+
+
+def _with_numbers(walls: array[float]) -> array[float]:
+    """The last number before takes the place of what is none; at the beginning the first behind."""
+    last = next(filter(math.isfinite, walls), 0.0)
+    mended = array("d")
+    for wall in walls:
+        last = wall if math.isfinite(wall) else last
+        mended.append(last)
+    return mended
+
+
+def _little_endian(column: array[Any]) -> array[Any]:
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

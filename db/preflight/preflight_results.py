@@ -1,0 +1,72 @@
+"""What nodes found in a preflight, taken into the store: the check goes on, and with it a run that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.lifecycle.attempt_state import combine
+from db.models import Attempt, Check
+from db.preflight import preflight_sessions, start_gate
+from db.records.lookups import latest_attempt
+from domain.messages import LIVE_STATES, CheckAnswer
+from domain.preflight.judgement import judge
+from domain.views import CheckView
+
+
+def check_answered(
+    store: Store, node_id: str, check_id: int, said: CheckAnswer, now: float
+) -> tuple[bool, list[str]]:
+    """Take a node's answer: whether the check went on, and the ids of the runs that did."""
+    with store.write() as session:
+        check = preflight_sessions.answered(session, node_id, check_id, said, now)
+        return check is not None, _go_on(session, [check] if check else [], now)
+
+
+def checks_overdue(store: Store, now: float) -> tuple[bool, list[str]]:
+    """Go on without nodes that are too late: whether any check did, and the ids of the runs that did."""
+    with store.read() as session:
+        if not preflight_sessions.has_open(session):
+            return False, []
+    with store.write() as session:
+        moved = preflight_sessions.overdue(session, now)
+        return bool(moved), _go_on(session, moved, now)
+
+
+def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
+    """What the nodes of a run's latest attempt found before they started; None for a run on one node."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        found = start_gate.parts_and_nodes(session, attempt.fence)
+        if len(found) < 2:
+            return None
+        check = preflight_sessions.of_attempt(session, attempt.fence)
+        cells = judge(start_gate.asked_of(session, attempt, found), for_run=True)
+        if attempt.ended_at is not None:  # nobody will say any more
+            cells = [replace(cell, state="skipped") if cell.state == "waiting" else cell for cell in cells]
+        return CheckView(
+            id=None,
+            asked_at=attempt.placed_at or attempt.created_at,
+            ended_at=attempt.preflighted_at or attempt.ended_at,
+            run_id=run_id,
+            nodes=[node for _, node in found],
+            cells=cells + start_gate.measured_cells(session, check),
+            bandwidth=preflight_sessions.bandwidth(len(found), check.measured if check else []),
+        )
+
+
+def _go_on(session: Session, moved: Sequence[Check], now: float) -> list[str]:
+    """The runs whose measurement has ended start, or end."""
+    changed = []
+    for check in moved:
+        attempt = session.get(Attempt, check.fence) if check.fence is not None else None
+        if check.ended_at is None or attempt is None or attempt.state not in LIVE_STATES:
+            continue
+        start_gate.go_on(session, attempt, now, measure=True)
+        session.flush()
+        combine(session, attempt, now)
+        changed.append(attempt.run_id)
+    return changed

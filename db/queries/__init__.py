@@ -1,0 +1,1 @@
+"""Reads for pages, the API and workers."""

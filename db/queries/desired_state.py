@@ -1,0 +1,74 @@
+"""Desired state of a node: the complete list of what it should be running."""
+
+from __future__ import annotations
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from db import identity
+from db.engine import Store
+from db.models import Attempt, Checkpoint, Part, Run
+from db.preflight import start_gate
+from db.records.lookups import part_is_live
+from db.records.stop_grace import part_grace_s
+from domain.messages import State
+from domain.scheduling import resizing
+from domain.spec import Assignment, ResumeFrom, RunSpec
+
+
+def assignments(store: Store, node_id: str) -> list[Assignment]:
+    """All that a node should be running or stopping: the complete list, every time.
+
+    What was written off while it was lost stays in it until the node has proven its end."""
+    query = (
+        select(Part, Attempt)
+        .join(Attempt, Attempt.fence == Part.fence)
+        .where(Part.node_id == node_id)
+        .where(or_(Part.lost_at.is_not(None), part_is_live()))
+        .order_by(Part.fence)
+    )
+    with store.read() as session:
+        return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
+
+
+def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
+    """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
+    others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
+    broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
+    spec = resizing.effective(_spec(session, attempt), attempt.changes)
+    return Assignment(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        fence=attempt.fence,
+        node_rank=part.node_rank,
+        uid=attempt.uid or "",
+        store=identity.current(session).identity,
+        action="stop" if attempt.end_wished_at is not None or broken else "run",
+        spec=spec,
+        devices=list(part.devices),
+        device_kind="cuda" if part.device_kind == "cuda" else "cpu",
+        master_addr=attempt.master_addr,
+        master_port=attempt.master_port,
+        grace_s=part_grace_s(attempt, part, spec),
+        may_start=start_gate.may_start(session, attempt.fence),
+        is_known=part.reported_at is not None,
+        stacks_requested_at=attempt.stacks_requested_at,
+        resume_from=_resume_from(session, attempt.resume_checkpoint_id),
+    )
+
+
+def _spec(session: Session, attempt: Attempt) -> RunSpec:
+    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+
+
+def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:
+    checkpoint = session.get(Checkpoint, checkpoint_id) if checkpoint_id else None
+    if checkpoint is None:
+        return None
+    return ResumeFrom(
+        checkpoint_id=checkpoint.id,
+        name=checkpoint.path,
+        sha256=checkpoint.sha256,
+        size_bytes=checkpoint.size_bytes,
+        download_path=f"/api/worker/checkpoints/{checkpoint.id}/file",
+    )

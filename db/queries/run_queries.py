@@ -1,0 +1,278 @@
+"""Reads: plain frozen objects for pages, the API and workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.metrics import points
+from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
+from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
+from db.queries.attempt_changes import takeovers
+from db.queries.desired_state import _spec, assignments
+from db.queries.node_queries import nodes
+from db.queries.run_summary import PROBED_TAGS, run_view
+from db.queries.urgency import urgency
+from db.records.liveness import awaited, last_heard
+from db.reports.findings import first_findings
+from domain.attention import with_attention
+from domain.masking import masked_args, masked_env
+from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.scheduling import resizing
+from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, PartView, RunView
+
+__all__ = [
+    "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
+    "series", "series_names", "series_sources",
+]  # fmt: skip
+
+
+def runs(
+    store: Store,
+    now: float,
+    states: Iterable[State] | None = None,
+    text: str | None = None,
+    project: str | None = None,
+    limit: int = 200,
+    urgent_first: bool = False,
+) -> list[RunView]:
+    """Runs, newest first or in the order of `urgency`; `text` is looked for in id, name, project and target."""
+    newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
+    query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
+    if states is not None:
+        query = query.where(Attempt.state.in_([*states]))
+    if project:
+        query = query.where(Run.project == project)
+    if text:
+        wanted = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
+        query = query.where(or_(*(column.icontains(text, autoescape=True) for column in wanted)))
+    with store.read() as session:
+        order = [urgency(now)] if urgent_first else []
+        query = query.order_by(*order, Run.created_at.desc(), Run.id).limit(limit)
+        return _views(session, [(row[0], row[1]) for row in session.execute(query)], now)
+
+
+def run(store: Store, run_id: str, now: float) -> RunView | None:
+    """One run, or None."""
+    newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
+    with store.read() as session:
+        found, attempt = session.get(Run, run_id), session.scalars(newest).first()
+        if found is None or attempt is None:
+            return None
+        (view,) = _views(session, [(found, attempt)], now)
+        return replace(view, takeovers=takeovers(session, run_id, view.spec)) if view.attempt > 1 else view
+
+
+def live_attempts(store: Store) -> list[LiveAttempt]:
+    """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
+    query = (
+        select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
+        .join(Part, Part.fence == Attempt.fence)
+        .join(Node, Node.id == Part.node_id)
+        .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
+    )
+    heard: dict[tuple[str, int, int], float] = {}
+    with store.read() as session:
+        for run_id, number, fence, node_id, written in session.execute(query):
+            key, at = (run_id, number, fence), last_heard(session, node_id, written)
+            heard[key] = min(at, heard.get(key, at))
+    return [LiveAttempt(*key, at) for key, at in heard.items()]
+
+
+def attempts(store: Store, run_id: str) -> list[AttemptView]:
+    """A run's attempts, oldest first, with their parts."""
+    with store.read() as session:
+        rows = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
+        return [_attempt_view(session, attempt) for attempt in rows]
+
+
+def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
+    """A run's checkpoints, newest first, also those still on their way."""
+    query = (
+        select(Checkpoint, Attempt.number)
+        .join(Attempt, Attempt.fence == Checkpoint.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(Checkpoint.fence.desc(), Checkpoint.written_at.desc(), Checkpoint.id.desc())
+    )
+    with store.read() as session:
+        views = [_checkpoint_view(session, row, number) for row, number in session.execute(query)]
+    return _marked(views)
+
+
+def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] | None:
+    """A checkpoint's row and its run's id."""
+    with store.read() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None:
+            return None
+        return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
+
+
+def history(store: Store, run_id: str) -> list[HistoryView]:
+    """What happened when, oldest first."""
+    query = select(HistoryEntry).where(HistoryEntry.run_id == run_id).order_by(HistoryEntry.id)
+    with store.read() as session:
+        return [HistoryView(row.at, row.attempt, row.text) for row in session.scalars(query)]
+
+
+def files(store: Store, run_id: str, attempt: int | None = None) -> list[FileView]:
+    """Mirrored files of an attempt (default: all attempts)."""
+    query = (
+        select(File, Attempt.number)
+        .join(Attempt, Attempt.fence == File.fence)
+        .where(Attempt.run_id == run_id)
+        .order_by(File.fence, File.node_rank, File.path, File.generation)
+    )
+    if attempt is not None:
+        query = query.where(Attempt.number == attempt)
+    with store.read() as session:
+        return [
+            FileView(f.id, number, f.node_rank, f.path, f.generation, f.size_bytes)
+            for f, number in session.execute(query)
+        ]
+
+
+def run_of_attempt(store: Store, fence: int) -> str | None:
+    """The run that an attempt belongs to."""
+    with store.read() as session:
+        return session.scalar(select(Attempt.run_id).where(Attempt.fence == fence))
+
+
+def last_word(store: Store) -> float | None:
+    """When any node was last heard of."""
+    with store.read() as session:
+        return session.scalar(select(func.max(Node.last_seen)))
+
+
+def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
+    fences = [attempt.fence for _, attempt in found]
+    summaries = _summaries(session, fences)
+    nodes = awaited(session, fences, now)
+    wrong, probed = first_findings(session, fences), _probed(session, fences)
+    views = (
+        run_view(
+            run,
+            attempt,
+            summaries.get(attempt.fence, []),
+            probed.get(attempt.fence, []),
+            nodes.get(attempt.fence, []),
+            wrong.get(attempt.fence),
+        )
+        for run, attempt in found
+    )
+    return [with_attention(view, now) for view in views]
+
+
+def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
+    """Rank 0's series of each attempt: those that its script logs, and those read from its output."""
+    query = (
+        select(Series)
+        .where(Series.fence.in_(fences), Series.source.in_(("events", "printed")), Series.node_rank == 0)
+        .order_by(Series.fence, Series.id)
+    )
+    found: dict[int, list[Series]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.fence, []).append(row)
+    return found
+
+
+def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
+    """What the probe knows of a whole run, for scripts that do not say it themselves."""
+    query = select(Series).where(
+        Series.fence.in_(fences), Series.source == "probe", Series.tag.in_(PROBED_TAGS), Series.node_rank == 0
+    )
+    found: dict[int, list[Series]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.fence, []).append(row)
+    return found
+
+
+def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
+    parts = session.execute(
+        select(Part, Node.name)
+        .join(Node, Node.id == Part.node_id)
+        .where(Part.fence == attempt.fence)
+        .order_by(Part.node_rank)
+    )
+    origin = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
+    return AttemptView(
+        fence=attempt.fence,
+        number=attempt.number,
+        state=State(attempt.state),
+        reason=attempt.reason,
+        message=attempt.message,
+        next_step=attempt.next_step,
+        error=attempt.error,
+        created_at=attempt.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        resumed_from=origin.path if origin else None,
+        world_size=resizing.effective(_spec(session, attempt), attempt.changes).world_size,
+        changes=dict(attempt.changes or {}),
+        parts=[_part_view(part, node) for part, node in parts],
+    )
+
+
+def _part_view(part: Part, node: str) -> PartView:
+    return PartView(
+        node_rank=part.node_rank,
+        node=node,
+        devices=list(part.devices),
+        state=State(part.state),
+        pid=part.pid,
+        argv=None if part.argv is None else masked_args(part.argv),
+        env=None if part.env is None else masked_env(part.env),
+        cwd=part.cwd,
+        exit_code=part.exit_code,
+        message=part.message,
+        interpreter=part.interpreter,
+    )
+
+
+def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> CheckpointView:
+    loss_name, loss = _loss_at(session, row.fence, row.step)
+    return CheckpointView(
+        id=row.id,
+        name=row.path,
+        attempt=attempt,
+        step=row.step,
+        size_bytes=row.size_bytes,
+        received_bytes=row.received_bytes,
+        sha256=row.sha256,
+        complete=row.complete,
+        created_at=row.written_at,
+        loss=loss,
+        loss_name=loss_name,
+        latest=False,
+        best=False,
+        prefix=row.prefix,
+        trouble=row.trouble,
+    )
+
+
+def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None, float | None]:
+    """The validation loss logged at a step where there is one, else the training loss, and its name."""
+    if step is None:
+        return None, None
+    rows = session.scalars(select(Series).where(Series.fence == fence, Series.source == "events"))
+    by_tag = {row.tag: row.id for row in rows}
+    for tag in (*VALIDATION_LOSS, main_loss(by_tag) or ""):
+        value = points.value_at(session, by_tag[tag], step) if tag in by_tag else None
+        if value is not None:
+            return tag, value
+    return None, None
+
+
+def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
+    """Mark the latest, and the best by its validation loss: a training loss is that of one batch, and says nothing."""
+    complete = [view for view in views if view.complete]
+    latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
+    known = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
+    validated = [view for view in known if view.loss_name in VALIDATION_LOSS]
+    best = min(validated, key=lambda view: view.loss or 0.0, default=None)
+    return [replace(view, latest=view is latest, best=view is best) for view in views]

@@ -1,0 +1,142 @@
+"""A run in figures: step, loss, throughput and the time left, from what its series last said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
+from db.models import Attempt, Run, Series
+from db.records.liveness import Awaited, end_waits_for, silent_nodes
+from db.records.stop_grace import end_grace_s
+from domain.liveness import SILENT_AFTER_S
+from domain.masking import masked_spec
+from domain.messages import LIVE_STATES, State
+from domain.scheduling import resizing
+from domain.scheduling.throughput import pace, said_total
+from domain.spec import RunSpec
+from domain.views import RunView
+
+EPOCH_TAGS = ("train/epoch", "epoch")
+LEARNING_RATE_TAGS = ("train/lr", "lr", "train/learning_rate", "learning_rate")
+PROBED_TAGS = ("samples_per_s", "steps_per_s")
+THROUGHPUT_TAGS = (
+    "train/samples_per_s",
+    "samples_per_s",
+    "throughput",
+    "train/throughput",
+    "train/tokens_per_s",
+)
+
+
+def run_view(
+    run: Run,
+    attempt: Attempt,
+    rows: Sequence[Series],
+    probed: Sequence[Series],
+    nodes: Sequence[Awaited],
+    finding: str | None,
+) -> RunView:
+    """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
+
+    What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose parts
+    have not ended."""
+    wished = RunSpec.model_validate(run.spec)
+    spec = resizing.effective(wished, attempt.changes)
+    leading = [row for row in rows if row.source == "events"] or rows
+    by_tag = {row.tag: row for row in leading}
+    loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
+    epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
+    state, silent_s = State(attempt.state), max((node.silent_s for node in nodes), default=None)
+    step = max((row.last_step for row in leading or probed), default=None)
+    total_steps = _total_steps(by_tag, spec)
+    return RunView(
+        id=run.id,
+        name=run.name,
+        project=run.project,
+        state=state,
+        reason=attempt.reason,
+        message=attempt.message or attempt.end_message,
+        next_step=attempt.next_step,
+        error=attempt.error,
+        world_size=spec.world_size,
+        nodes=spec.nodes,
+        attempt=attempt.number,
+        lost_contact=silent_s is not None and silent_s > SILENT_AFTER_S,
+        silent_s=silent_s,
+        silent_nodes=[node.node for node in silent_nodes(nodes)],
+        step=step,
+        total_steps=total_steps,
+        epoch=epoch.last_value if epoch else None,
+        last_loss=loss.last_value if loss else None,
+        loss_not_finite_since=loss.not_finite_since if loss else None,
+        throughput=speed.last_value if speed else None,
+        throughput_mean=speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
+        progress=_progress(state, step, total_steps),
+        eta_s=_eta_s(state, loss, total_steps),
+        created_at=run.created_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        stop_requested_at=attempt.stop_requested_at,
+        kill_at=_kill_at(attempt, wished) if nodes else None,
+        waiting_for=_waiting_for(attempt, state, nodes),
+        expected_start_at=attempt.expected_start_at,
+        finding=finding,
+        base_lr=wished.lr,
+        lr=spec.scaled_lr,
+        last_lr=rate.last_value if rate else None,
+        inferred=_printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
+        global_batch_size=spec.global_batch_size,
+        spec=masked_spec(wished),
+    )
+
+
+def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | None:
+    """The throughput: the script's own word before that of the probe."""
+    speeds = {row.tag: row for row in probed} | dict(by_tag)
+    return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
+
+
+def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | None:
+    """The first of the tags that the script logs, else the first that it prints.
+
+    Steps are not filled in so: those of a logged and of a printed series need not be the same."""
+    found = [row for row in rows if row.tag in tags]
+    return min(found, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
+
+
+def _printed(figures: Mapping[str, Series | None]) -> list[str]:
+    """The names of those figures that were read from the script's output."""
+    return [name for name, row in figures.items() if row is not None and row.source == "printed"]
+
+
+def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> str | None:
+    if state not in LIVE_STATES or (attempt.end_wished_at is None and state != State.STOPPING):
+        return attempt.waiting_for
+    waits = end_waits_for(nodes)
+    if attempt.resize_requested_at is None or attempt.stop_requested_at is not None:
+        return waits
+    return "; ".join(filter(None, [f"ends {attempt.resize_message}", waits]))
+
+
+def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
+    asked_at = attempt.end_wished_at
+    return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
+
+
+def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:
+    said = by_tag.get(TOTAL_STEPS_TAG)
+    return (said_total(said.last_value) if said else None) or spec.max_steps
+
+
+def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
+    if state == State.SUCCEEDED:
+        return 1.0
+    if not total_steps:
+        return None
+    return min(1.0, (step or 0) / total_steps)
+
+
+def _eta_s(state: State, loss: Series | None, total_steps: int | None) -> float | None:
+    """Steps left at the attempt's mean step time so far."""
+    found = pace(loss, total_steps) if state == State.RUNNING else None
+    return found.left_s(found.last_step) if found else None

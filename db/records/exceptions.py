@@ -1,0 +1,27 @@
+"""Exceptions of the store that the API answers as HTTP statuses."""
+
+from __future__ import annotations
+
+
+class NoSuchRun(LookupError):
+    """There is no run of that id."""
+
+
+class NoSuchNode(LookupError):
+    """There is no node of that name or id."""
+
+
+class NoSuchCheck(LookupError):
+    """There is no preflight of that id."""
+
+
+class WrongState(Exception):
+    """The run is not in a state in which this can be asked for."""
+
+
+class NotOwner(PermissionError):
+    """The part belongs to another node."""
+
+
+class Superseded(Exception):
+    """The attempt has ended or a newer one has taken its place: its worker must end what is left of it."""

@@ -1,0 +1,47 @@
+"""Rows by what people and workers call them."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, Node, Part
+from db.records.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
+from domain.messages import TERMINAL_STATES
+
+
+def latest_attempt(session: Session, run_id: str) -> Attempt:
+    """The attempt whose state is the run's. Raises NoSuchRun."""
+    newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
+    attempt = session.scalars(newest).first()
+    if attempt is None:
+        raise NoSuchRun(f"There is no run {run_id!r}.")
+    return attempt
+
+
+def node_named(session: Session, node: str) -> Node:
+    """A node by its name or id. Raises NoSuchNode."""
+    named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None))
+    found = session.scalars(named.order_by(Node.id != node)).first()
+    if found is None:
+        raise NoSuchNode(f"There is no node {node!r}.")
+    return found
+
+
+def attempt_scope(fence: int) -> str:
+    """The name of what a transaction is of that touches nothing but one attempt."""
+    return f"attempt {fence}"
+
+
+def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
+    """A part and its attempt. Raises NotOwner, Superseded."""
+    part, attempt = session.get(Part, (fence, node_rank)), session.get(Attempt, fence)
+    if part is None or attempt is None:
+        raise Superseded(f"Attempt {fence} does not exist any more.")
+    if part.node_id != node_id:
+        raise NotOwner(f"Part {node_rank} of attempt {fence} belongs to another node.")
+    return part, attempt
+
+
+def part_is_live() -> ColumnElement[bool]:
+    return and_(Part.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))

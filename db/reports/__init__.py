@@ -1,0 +1,1 @@
+"""Observed state: what workers report."""

@@ -1,0 +1,128 @@
+"""Facts about checkpoints: offered, on their way, whole, and no longer wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Attempt, Checkpoint, Discarded
+from db.records.discarded_objects import discard
+from db.records.exceptions import NotOwner
+from db.records.history import add_history
+from db.records.lookups import attempt_scope, part_of_node
+from domain.messages import CheckpointOffer
+
+Locate = Callable[[str], str | None]
+"""Where a new checkpoint of a run is to lie; None is the directory of files."""
+
+
+def offered(
+    store: Store,
+    node_id: str,
+    fence: int,
+    node_rank: int,
+    offer: CheckpointOffer,
+    now: float,
+    locate: Locate = lambda run_id: None,
+) -> Checkpoint:
+    """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
+    with store.write(attempt_scope(fence)) as session:
+        _, attempt = part_of_node(session, node_id, fence, node_rank)
+        same = select(Checkpoint).filter_by(
+            fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
+        )
+        found = session.scalars(same).first()
+        if found is None:
+            found = Checkpoint(
+                fence=fence,
+                node_rank=node_rank,
+                received_bytes=0,
+                complete=False,
+                created_at=now,
+                location=locate(attempt.run_id),
+                **offer.model_dump(),
+            )
+            session.add(found)
+            session.flush()
+        return found
+
+
+def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, str]:
+    """A checkpoint on its way and its run's id. Raises NotYours unless this node offered it."""
+    with store.read() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None:
+            raise NotOwner(f"Checkpoint {checkpoint_id} was not offered by this node.")
+        _, attempt = part_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
+        return checkpoint, attempt.run_id
+
+
+def received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
+    """So many bytes of a checkpoint are durable (0: it starts again)."""
+    _change(store, checkpoint_id, received_bytes=received_bytes, trouble=None)
+
+
+def upload_began(store: Store, checkpoint_id: int, upload_id: str, now: float) -> None:
+    """From now on the checkpoint's parts belong to this multipart upload."""
+    with store.write() as session:
+        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        checkpoint.upload_id, checkpoint.upload_began_at, checkpoint.received_bytes = upload_id, now, 0
+        session.execute(delete(Discarded).where(Discarded.location == checkpoint.location))
+
+
+def upload_lost(store: Store, checkpoint_id: int) -> None:
+    """The bucket has nothing of the checkpoint any more: it starts again."""
+    _change(store, checkpoint_id, received_bytes=0, upload_id=None)
+
+
+def troubled(store: Store, checkpoint_id: int, sentence: str, now: float) -> bool:
+    """Why a checkpoint cannot be stored now; True, and a line in the history, when that is new."""
+    with store.write() as session:
+        checkpoint = session.get(Checkpoint, checkpoint_id)
+        if checkpoint is None or checkpoint.complete or checkpoint.trouble == sentence:
+            return False
+        checkpoint.trouble = sentence
+        attempt = session.get_one(Attempt, checkpoint.fence)
+        add_history(
+            session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} waits: {sentence}"
+        )
+        return True
+
+
+def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
+    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once.
+
+    Returns the ids of older versions of the same file that are forgotten with it: the script overwrote them."""
+    with store.write() as session:
+        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        if checkpoint.complete:
+            return []
+        checkpoint.complete, checkpoint.received_bytes = True, checkpoint.size_bytes
+        checkpoint.trouble = checkpoint.upload_id = None
+        attempt = session.get_one(Attempt, checkpoint.fence)
+        overwritten = _overwritten(session, checkpoint)
+        if not any(older.complete for older in overwritten):
+            add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} stored")
+        discard(session, overwritten, now)
+        forgotten = [older.id for older in overwritten]
+        session.execute(delete(Checkpoint).where(Checkpoint.id.in_(forgotten)))
+        return forgotten
+
+
+def _change(store: Store, checkpoint_id: int, **values: object) -> None:
+    arriving = update(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.complete.is_(False))
+    with store.write(f"checkpoint {checkpoint_id}") as session:
+        session.execute(arriving.values(**values))
+
+
+def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
+    """Earlier versions of a checkpoint, but for those an attempt has started from.
+
+    What came of one that never arrived whole costs nothing in the directory of files, but it does in a bucket."""
+    in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
+    same_file = select(Checkpoint).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
+    older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))
+    return list(session.scalars(older.where(or_(Checkpoint.complete, Checkpoint.location.is_not(None)))))

@@ -1,0 +1,239 @@
+"""Facts: what workers report of attempts; whatever is repeated, late or out of order counts once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.lifecycle.attempt_state import combine
+from db.metrics import points
+from db.models import Attempt, File, Node, Part, Series
+from db.postgres import NUL, NUL_SHOWN
+from db.preflight import start_gate
+from db.records.exceptions import Superseded
+from db.records.history import add_history
+from db.records.lookups import attempt_scope, part_of_node
+from db.reports import checkpoint_fetches
+from domain import not_finite
+from domain.messages import TERMINAL_STATES, PartReport, Point, PointBatch, State
+
+MAX_SERIES = 10_000
+"""Names of series one attempt may have; more are dropped with a line in the history."""
+
+
+TOLD_APART = {"state", "master_addr", "master_port", "fetching"}
+"""What of a report is no column of its part."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What the store has after points were offered, and what is new for those who watch."""
+
+    offset: int
+    stored: bool
+    run_id: str
+    attempt: int
+    series: dict[str, Sequence[Point]] = field(default_factory=dict)
+
+
+def part_reported(
+    store: Store,
+    node_id: str,
+    fence: int,
+    node_rank: int,
+    report: PartReport,
+    now: float,
+    *,
+    measure: bool = False,
+) -> State:
+    """Take a node's report of its part; returns the attempt's state. Raises NotOwner, Superseded.
+
+    `measure`: the bandwidth between nodes that have not passed as they are, before they start."""
+    with store.write(attempt_scope(fence)) as session:
+        part, attempt = part_of_node(session, node_id, fence, node_rank)
+        if part.lost_at is not None and report.state in TERMINAL_STATES:
+            _end_of_lost_part(session, part, attempt, report, now)
+            return State(attempt.state)
+        if attempt.state in TERMINAL_STATES:
+            if part.state != report.state:
+                raise Superseded(f"Attempt {attempt.run_id}/{attempt.number} has ended ({attempt.state}).")
+            return State(attempt.state)
+        if part.state not in TERMINAL_STATES:
+            might_start = start_gate.may_start(session, fence)
+            _copy_report(part, report, now)
+            _keep_endpoint(session, attempt, part, report, now)
+            if not might_start:
+                session.flush()
+                start_gate.go_on(session, attempt, now, measure=measure)
+            if report.fetching is not None:
+                checkpoint_fetches.told(session, attempt, part, report.fetching, now)
+        combine(session, attempt, now)
+        return State(attempt.state)
+
+
+def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
+    """Store the points of one byte range together with the new offset, once, whatever is repeated.
+
+    When the range does not begin where the store stands, nothing is stored; the offset says where it does."""
+    with store.write(attempt_scope(fence)) as session:
+        _, attempt = part_of_node(session, node_id, fence, node_rank)
+        file = _file(session, fence, node_rank, batch.path, batch.generation)
+        if file.points_offset != batch.start:
+            return Arrival(file.points_offset, False, attempt.run_id, attempt.number)
+        file.points_offset = batch.end
+        _store_series(session, attempt, node_rank, batch)
+        return Arrival(batch.end, True, attempt.run_id, attempt.number, dict(batch.series))
+
+
+def file_offsets(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for one not yet seen."""
+    with store.read() as session:
+        part_of_node(session, node_id, fence, node_rank)
+        file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+        return (file.size_bytes, file.points_offset) if file else (0, 0)
+
+
+def file_for_append(
+    store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
+) -> tuple[int, int]:
+    """(file id, durable bytes) of a mirrored file, made known if it is new."""
+    with store.write(attempt_scope(fence)) as session:
+        part_of_node(session, node_id, fence, node_rank)
+        file = _file(session, fence, node_rank, path, generation)
+        session.flush()
+        return file.id, file.size_bytes
+
+
+def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
+    """Bytes up to `end` are durable, if the file stood at `start`; returns where it stands now."""
+    with store.write(f"file {file_id}") as session:
+        session.execute(
+            update(File).where(File.id == file_id, File.size_bytes == start).values(size_bytes=end)
+        )
+        return session.scalars(select(File.size_bytes).where(File.id == file_id)).one()
+
+
+def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
+    """Write into the run's history that a node fell silent or was heard again."""
+    with store.write(f"run {run_id}") as session:
+        add_history(session, run_id, attempt, now, text)
+
+
+def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: PartReport, now: float) -> None:
+    """A node that had been given up is back and has proven its part's end; how the attempt ends is decided."""
+    part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
+    node = session.get_one(Node, part.node_id).name
+    text = f"{node} is back: no process of this attempt is left there, its devices are free again"
+    add_history(session, attempt.run_id, attempt.number, now, text)
+
+
+def _copy_report(part: Part, report: PartReport, now: float) -> None:
+    part.state, part.reported_at = report.state, now
+    said = report.model_dump(exclude_none=True, mode="json", exclude=TOLD_APART)
+    for name, value in said.items():
+        setattr(part, name, value)
+
+
+def _keep_endpoint(session: Session, attempt: Attempt, part: Part, report: PartReport, now: float) -> None:
+    if part.node_rank != 0 or not (report.master_addr and report.master_port):
+        return
+    if attempt.master_port not in (None, report.master_port):
+        text = (
+            f"port {attempt.master_port} was taken by another program: meeting at port {report.master_port}"
+        )
+        add_history(session, attempt.run_id, attempt.number, now, text)
+    attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
+
+
+def _file_query(fence: int, node_rank: int, path: str, generation: int) -> Select[File]:
+    return select(File).filter_by(fence=fence, node_rank=node_rank, path=path, generation=generation)
+
+
+def _file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File:
+    file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+    if file is None:
+        file = File(fence=fence, node_rank=node_rank, path=path, generation=generation)
+        file.size_bytes = file.points_offset = 0
+        session.add(file)
+    return file
+
+
+def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: PointBatch) -> None:
+    arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in batch.series.items() if pts}
+    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
+    known = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
+    fresh = [tag for tag in arrived if tag not in known]
+    if fresh:
+        known |= _new_series(session, attempt, node_rank, batch.source, arrived, fresh)
+    new_points = {known[tag].id: (known[tag].count, pts) for tag, pts in arrived.items() if tag in known}
+    points.append(session, new_points)
+    changed = [_summed_up(known[tag], pts) for tag, pts in arrived.items() if tag in known]
+    if changed:
+        session.execute(update(Series), changed)
+
+
+def _new_series(
+    session: Session,
+    attempt: Attempt,
+    node_rank: int,
+    source: str,
+    arrived: dict[str, list[Point]],
+    tags: list[str],
+) -> dict[str, Series]:
+    have = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
+    room = max(0, MAX_SERIES - have)
+    if len(tags) > room > 0:
+        text = f"more than {MAX_SERIES} series: further names are not stored"
+        add_history(session, attempt.run_id, attempt.number, arrived[tags[0]][0][2], text)
+    rows = [_empty_series(attempt.fence, node_rank, source, tag, arrived[tag][0]) for tag in tags[:room]]
+    if not rows:
+        return {}
+    session.execute(insert(Series), rows)
+    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=source)
+    return {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(tags)))}
+
+
+def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Point) -> dict[str, object]:
+    step, value, wall = first
+    return {
+        "fence": fence,
+        "node_rank": node_rank,
+        "source": source,
+        "tag": tag,
+        "count": 0,
+        "first_step": step,
+        "last_step": step,
+        "first_wall": wall,
+        "last_wall": wall,
+        "last_value": value,
+        "finite_sum": 0.0,
+        "finite_count": 0,
+        "not_finite_since": None,
+    }
+
+
+def _summed_up(series: Series, pts: Sequence[Point]) -> dict[str, object]:
+    finite = [p[1] for p in pts if math.isfinite(p[1])]
+    before, since = series.last_value, series.not_finite_since
+    for step, value, _ in pts:
+        since = not_finite.since(value, step, before, since)
+        before = value
+    last = pts[-1]
+    return {
+        "id": series.id,
+        "count": series.count + len(pts),
+        "first_step": min(series.first_step, *(p[0] for p in pts)),
+        "last_step": max(series.last_step, *(p[0] for p in pts)),
+        "last_wall": last[2],
+        "last_value": last[1],
+        "finite_sum": series.finite_sum + sum(finite),
+        "finite_count": series.finite_count + len(finite),
+        "not_finite_since": since,
+    }

@@ -1,0 +1,92 @@
+"""Every rank in figures as the probe saw it last, and where it stands: a wish that nodes answer once."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import select
+
+from db.engine import Store
+from db.models import Attempt, Node, Part, Series
+from db.records.exceptions import WrongState
+from db.records.lookups import attempt_scope, latest_attempt, part_of_node
+from domain.messages import LIVE_STATES, Stacks
+from domain.views import NodeStacks, RankView, StacksView
+
+_TAG = re.compile(r"rank(\d+)/(step_time_s|data_wait_s|peak_memory_bytes)")
+
+
+def ranks(store: Store, run_id: str) -> list[RankView]:
+    """The ranks of a run's latest attempt, as far as the probe has seen them step. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        rows = session.execute(
+            select(Series, Node.name)
+            .join(Part, (Part.fence == Series.fence) & (Part.node_rank == Series.node_rank))
+            .join(Node, Node.id == Part.node_id)
+            .where(Series.fence == attempt.fence, Series.source == "probe")
+        )
+        found: dict[int, dict[str, Series]] = {}
+        nodes: dict[int, str] = {}
+        for series, node in rows:
+            if match := _TAG.fullmatch(series.tag):
+                found.setdefault(int(match[1]), {})[match[2]] = series
+                nodes[int(match[1])] = node
+        return [_rank_view(rank, nodes[rank], found[rank]) for rank in sorted(found)]
+
+
+def request_stacks(store: Store, run_id: str, now: float) -> None:
+    """Wish to know where each rank of a live run stands. Raises NoSuchRun, WrongState."""
+    with store.write() as session:
+        attempt = latest_attempt(session, run_id)
+        if attempt.state not in LIVE_STATES:
+            raise WrongState(
+                f"Run {run_id} is {attempt.state}; only ranks that exist can say where they stand."
+            )
+        attempt.stacks_requested_at = now
+
+
+def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:
+    """Take a node's answer; returns the run's id. Raises NotYours, Superseded."""
+    with store.write(attempt_scope(fence)) as session:
+        part, attempt = part_of_node(session, node_id, fence, node_rank)
+        part.stacks = stacks.model_dump(mode="json")
+        return attempt.run_id
+
+
+def stacks(store: Store, run_id: str) -> StacksView:
+    """The newest wish and its answers so far. Raises NoSuchRun."""
+    with store.read() as session:
+        attempt = latest_attempt(session, run_id)
+        rows = session.execute(
+            select(Part, Node.name)
+            .join(Node, Node.id == Part.node_id)
+            .where(Part.fence == attempt.fence)
+            .order_by(Part.node_rank)
+        ).all()
+        answers = [_answer(part, node) for part, node in rows if _is_of_newest(part, attempt)]
+        asked = attempt.stacks_requested_at
+        return StacksView(asked, len(answers) == len(rows) and asked is not None, answers)
+
+
+def _is_of_newest(part: Part, attempt: Attempt) -> bool:
+    return bool(part.stacks) and part.stacks["requested_at"] == attempt.stacks_requested_at  # type: ignore[index]
+
+
+def _answer(part: Part, node: str) -> NodeStacks:
+    said = Stacks.model_validate(part.stacks)
+    return NodeStacks(part.node_rank, node, said.at, said.ranks)
+
+
+def _rank_view(rank: int, node: str, series: dict[str, Series]) -> RankView:
+    last = {name: row.last_value for name, row in series.items()}
+    memory = last.get("peak_memory_bytes")
+    return RankView(
+        rank=rank,
+        node=node,
+        step=max(row.last_step for row in series.values()),
+        step_time_s=last.get("step_time_s"),
+        data_wait_s=last.get("data_wait_s"),
+        peak_memory_bytes=None if memory is None else int(memory),
+        at=max(row.last_wall for row in series.values()),
+    )

@@ -1,0 +1,1 @@
+"""Desired state: what people ask for."""

@@ -1,0 +1,162 @@
+"""Wishes: what people ask for. Nothing here says what is; that is for workers to report."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from pathlib import PurePosixPath
+
+from sqlalchemy import delete as delete_rows
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.lifecycle.new_attempt import find_checkpoint, open_attempt, open_next_attempt
+from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
+from db.records.discarded_objects import discard
+from db.records.exceptions import NoSuchRun, WrongState
+from db.records.history import add_history
+from db.records.lookups import latest_attempt, node_named
+from db.scheduling.node_state import known_hosts
+from domain.errors import InvalidRequest
+from domain.masking import masked_text
+from domain.messages import TERMINAL_STATES, State
+from domain.scheduling import eligibility
+from domain.spec import RUN_ID, RunSpec
+
+
+def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
+    """Queue a new run, with a remark for its history; return its id.
+
+    Raises InvalidRequest when it can never run here."""
+    with store.write() as session:
+        spec = _known_to_fit(session, spec, now)
+        checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
+        run = Run(
+            id=_new_run_id(),
+            name=spec.name or default_name(spec),
+            project=spec.project or "default",
+            spec=spec.model_dump(mode="json"),
+            created_at=now,
+        )
+        session.add(run)
+        session.flush()
+        open_attempt(session, run.id, 1, checkpoint_id, now)
+        add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
+        if remark:
+            add_history(session, run.id, 1, now, remark)
+        return run.id
+
+
+def request_stop(store: Store, run_id: str, now: float) -> None:
+    """Wish that a run ends. Asking again, or for a run that has ended, changes nothing."""
+    with store.write() as session:
+        attempt = latest_attempt(session, run_id)
+        if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
+            return
+        attempt.stop_requested_at = now
+        add_history(session, run_id, attempt.number, now, "stop requested")
+        if attempt.state == State.QUEUED:
+            # No worker knows of it, so there is nobody else to report the end.
+            attempt.state, attempt.ended_at = State.STOPPED, now
+            attempt.waiting_for = attempt.expected_start_at = None
+            attempt.message = "stopped while it was queued"
+
+
+def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None) -> int:
+    """Open the next attempt of an ended run from a checkpoint (default: the latest complete one).
+
+    Without any complete checkpoint it starts from the beginning. Returns the attempt's number."""
+    with store.write() as session:
+        last = latest_attempt(session, run_id)
+        if last.state not in TERMINAL_STATES:
+            raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
+        _known_to_fit(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
+        return open_next_attempt(session, run_id, now, checkpoint)
+
+
+def drain(store: Store, node: str, now: float) -> str:
+    """Wish that nothing new starts on a node (its name or id); what runs there goes on. Returns its id."""
+    return _set_drain(store, node, now)
+
+
+def undrain(store: Store, node: str) -> str:
+    """Wish that a node gets new runs again. Returns its id."""
+    return _set_drain(store, node, None)
+
+
+def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]:
+    """Forget an ended run and all it wrote; returns the ids of its files and of its checkpoints on disk."""
+    with store.write() as session:
+        if latest_attempt(session, run_id).state not in TERMINAL_STATES:
+            raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
+        fences = select(Attempt.fence).where(Attempt.run_id == run_id)
+        files = list(session.scalars(select(File.id).where(File.fence.in_(fences))))
+        checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
+        discard(session, checkpoints, now)
+        rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run_id))
+        session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
+        session.execute(delete_rows(Run).where(Run.id == run_id))
+        return files, [checkpoint.id for checkpoint in checkpoints]
+
+
+def default_name(spec: RunSpec) -> str:
+    """What a run is called when nobody named it: its recipe, module or script."""
+    return spec.module or PurePosixPath(spec.entry or spec.target).stem or "run"
+
+
+def specification(store: Store, run_id: str) -> RunSpec | None:
+    """What a run was asked for with its secrets, which people are not shown; None where there is no such run."""
+    with store.read() as session:
+        run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
+        return None if run is None else RunSpec.model_validate(run.spec)
+
+
+def _set_drain(store: Store, node: str, at: float | None) -> str:
+    with store.write() as session:
+        found = node_named(session, node)
+        if at is None or found.drain_requested_at is None:
+            found.drain_requested_at = at
+        return found.id
+
+
+def _run(session: Session, run_id: str) -> Run:
+    run = session.get(Run, run_id)
+    if run is None:
+        raise NoSuchRun(f"There is no run {run_id!r}.")
+    return run
+
+
+def _known_to_fit(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> RunSpec:
+    """The spec with its devices counted. Raises InvalidRequest when the known nodes can never hold it."""
+    known = known_hosts(session, now)
+    spec = spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, known)})
+    if refused := eligibility.refusal(spec, known, attempt):
+        raise InvalidRequest(*refused)
+    return spec
+
+
+def _checkpoint_to_resume(session: Session, resume: str) -> int:
+    run_id, _, name = resume.partition(":")
+    known = RUN_ID.fullmatch(run_id) and session.get(Run, run_id)
+    if not known:
+        raise InvalidRequest("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
+    found = find_checkpoint(session, run_id, name or None)
+    if found is None:
+        raise InvalidRequest("resume", f"resume: run {run_id} has no complete checkpoint yet.")
+    return found.id
+
+
+def _new_run_id() -> str:
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))
+
+
+def _summary(spec: RunSpec) -> str:
+    nodes, ranks = _count(spec.nodes, "node", "nodes"), _count(spec.world_size, "rank", "ranks")
+    if spec.elastic and spec.fewest_nodes < spec.nodes:
+        nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
+    return f"{masked_text(spec.target)} on {nodes}, {ranks}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

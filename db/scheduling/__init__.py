@@ -1,0 +1,1 @@
+"""The queue and the nodes as the scheduler reads them, and what it decides, written down."""

@@ -1,0 +1,137 @@
+"""Placing the queue: reads who waits and what is free, asks the pure scheduler, writes what it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Attempt, Node, Part, Run
+from db.records.history import add_history
+from db.scheduling.completion_estimate import expected_durations, expected_ends
+from db.scheduling.node_state import has_devices, hosts
+from db.slurm import slurm_jobs
+from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
+from domain.messages import State
+from domain.preflight.version_match import names as named
+from domain.scheduling import resizing
+from domain.scheduling.eligibility import want_of
+from domain.scheduling.models import Decision, Placement, Waits, Want
+from domain.scheduling.placement import place
+from domain.spec import RunSpec
+
+NEWS_AFTER_S = 60.0
+"""An expected start that moved by less is told when there is something else to tell."""
+
+
+def place_queue(
+    store: Store, now: float, alive_within_s: float = ALIVE_WITHIN_S, lost_after_s: float = LOST_AFTER_S
+) -> list[str]:
+    """Give free devices to queued attempts; returns the ids of the runs that changed.
+
+    Decided on a look that holds up nobody who writes; of the decision what still holds is written."""
+    with store.read() as session:
+        waiting = queue(session, now)
+        if not waiting:
+            return []
+        known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
+        decision = place(waiting, known, now)
+        for fence, waits in slurm_jobs.waits(session, waiting, now, alive_within_s).items():
+            if fence not in decision.placed:
+                decision.waiting[fence] = waits
+        news = _news(session, decision)
+    if not decision.placed and not news:
+        return []
+    with store.write() as session:
+        attempts = select(Attempt).where(Attempt.fence.in_([*decision.placed, *news]))
+        still = [attempt for attempt in session.scalars(attempts) if attempt.state == State.QUEUED]
+        return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
+
+
+def queue(session: Session, now: float) -> list[Want]:
+    """Who waits now, and for what."""
+    since = func.coalesce(Attempt.turn_since, Attempt.created_at)
+    query = (
+        select(Attempt.fence, Attempt.number, Attempt.run_id, since, Run.spec)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(Attempt.state == State.QUEUED)
+        .where(func.coalesce(Attempt.not_before, now) <= now)
+        .order_by(Attempt.fence)
+    )
+    rows = session.execute(query).all()
+    durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
+    return [
+        want_of(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
+        for fence, number, run_id, turn, spec in rows
+    ]
+
+
+def _news(session: Session, decision: Decision) -> list[int]:
+    """Those that wait for something else than was said of them before."""
+    said = select(Attempt.fence, Attempt.waiting_for, Attempt.expected_start_at)
+    said = said.where(Attempt.state == State.QUEUED)
+    return [
+        fence
+        for fence, reason, starts_at in session.execute(said)
+        if (now_said := decision.waiting.get(fence)) and _differs(now_said, reason, starts_at)
+    ]
+
+
+def _differs(waits: Waits, reason: str | None, starts_at: float | None) -> bool:
+    if waits.reason != reason or (waits.starts_at is None) != (starts_at is None):
+        return True
+    return abs((waits.starts_at or 0.0) - (starts_at or 0.0)) >= NEWS_AFTER_S
+
+
+def _decided(session: Session, attempt: Attempt, decision: Decision, now: float) -> bool:
+    """Write what was decided of an attempt; false when somebody else has taken its devices meanwhile."""
+    if (waits := decision.waiting.get(attempt.fence)) is not None:
+        attempt.waiting_for, attempt.expected_start_at = waits.reason, waits.starts_at
+        return True
+    placements = decision.placed[attempt.fence]
+    if not _are_free(session, placements):
+        return False
+    _start(session, attempt, placements, now)
+    return True
+
+
+def _are_free(session: Session, placements: Sequence[Placement]) -> bool:
+    wanted = {placement.node_id: placement.devices for placement in placements}
+    taken = select(Part.node_id, Part.devices).where(Part.node_id.in_(wanted), has_devices())
+    return all(set(devices).isdisjoint(wanted[node_id]) for node_id, devices in session.execute(taken))
+
+
+def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> None:
+    attempt.state, attempt.placed_at = State.STARTING, now
+    attempt.waiting_for = attempt.expected_start_at = None
+    names, nodes = [], []
+    for node_rank, placement in enumerate(placements):
+        node = session.get_one(Node, placement.node_id)
+        kinds = {device["id"]: device["kind"] for device in node.devices}
+        session.add(
+            Part(
+                fence=attempt.fence,
+                node_rank=node_rank,
+                node_id=node.id,
+                device_kind=kinds[placement.devices[0]],
+                devices=list(placement.devices),
+                state=State.STARTING,
+            )
+        )
+        names.append(f"{node.name} ({', '.join(placement.devices)})")
+        nodes.append(node.name)
+    if len(nodes) > 1:
+        attempt.waiting_for = f"waits in preflight for {named(nodes)}"
+    add_history(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")
+    _resize(session, attempt, len(nodes), now)
+
+
+def _resize(session: Session, attempt: Attempt, nodes: int, now: float) -> None:
+    """Keep what is different on so many nodes, and tell where that is news."""
+    spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
+    before = select(Attempt.changes).filter_by(run_id=attempt.run_id, number=attempt.number - 1)
+    attempt.changes = resizing.changes(spec, nodes) or None
+    if attempt.changes != session.scalar(before):
+        add_history(session, attempt.run_id, attempt.number, now, resizing.sentence(spec, nodes))

@@ -1,0 +1,241 @@
+"""Which values of a specification are secrets, and how it is shown without them; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from domain.spec import RunSpec
+
+MASK = "********"
+"""Stands in for a secret wherever it is shown. In a specification it means: the value of the run it is like."""
+
+_SECRET_PART = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(API|ACCESS|PRIVATE)KEY")
+_SECRET_WORDS = frozenset(
+    "KEY KEYS PASS PWD CREDS AUTH AUTHORIZATION BEARER JWT PAT SAS DSN SIGNATURE".split()
+)
+_COUNTED = frozenset("MAX MIN NUM N PER BATCH TOTAL NEW TRAIN EVAL CONTEXT SEQ EOS BOS PAD UNK MASK".split())
+"""Beside these words a token is a piece of text: MAX_TOKENS, PAD_TOKEN_ID."""
+_MEASURED = frozenset("DIM DIMS SIZE LEN LENGTH BITS COUNT HEADS TYPE".split())
+"""After these words a key is a tensor: KEY_DIM."""
+_PLACES = frozenset("PATH FILE DIR".split())
+_ARGUMENT_ENDS = frozenset(
+    "token tokens key keys apikey accesskey secret password passwd passwords passphrase pwd pass credential "
+    "credentials creds cookie cookies auth authorization bearer jwt dsn".split()
+)
+_NOT_SECRET_KEYS = frozenset(
+    "image text label sort primary foreign public group data dataset column col input output target feature "
+    "partition row cache metric monitor index loss batch query dict json field sample prompt response video "
+    "audio state order kv rng prng line lookup value num max min".split()
+)
+"""`--image-key` names a column."""
+_NOT_SECRET_TOKENS = frozenset(
+    "pad eos bos unk mask cls sep eot eod start end stop begin prefix special image video audio class dist "
+    "register new next last first per each num max min n extra trigger placeholder instance concept modifier "
+    "initializer drop query single multi decoder encoder".split()
+)
+"""`--pad-token` is a piece of text."""
+_SWITCHES = frozenset("use no with require requires disable enable skip".split())
+_ON_OFF = frozenset("0 1 true false yes no on off none null".split())
+# What may repeat is bounded: a value of 128 KiB would be searched for minutes otherwise.
+_URL_USER = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@"
+)
+_URL_QUERY = re.compile(r"(?P<name>[?&][\w.-]+)=(?P<value>[^&\s#]+)")
+_HEADER = re.compile(
+    r"(?i)\b(?P<name>authorization|x-[a-z-]{0,40}(?:key|token)|cookie)(?P<colon>\s*:\s*)\S.*"
+)
+_BEARER = re.compile(r"(?i)\b(?P<word>bearer)\s+[^\s,;'\"]+")
+_ASSIGNED = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w./-]*)=(?P<value>.*)", re.DOTALL)
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+
+
+class NothingBehind(ValueError):
+    """A masked value came back, and nothing is known that it could stand for."""
+
+    def __init__(self, field: str, name: str) -> None:
+        super().__init__(
+            f"{field}: {name} is {MASK}, which stands for a value that is not shown; the run that this one is "
+            "like has no such value there. Write the value itself, or leave it out."
+        )
+        self.field = field
+
+
+def is_secret_variable(name: str, value: str = "") -> bool:
+    """Whether a variable of the environment is named like a secret; generous, because nobody chose its name."""
+    words = _words(name).upper().split()
+    if value.strip().lower() in _ON_OFF or (words and words[-1] in _PLACES and value[:1] in ("/", "~", ".")):
+        return False
+    return any(_is_secret_word(words, position) for position in range(len(words))) and name not in (
+        "PWD",
+        "OLDPWD",
+    )
+
+
+def is_secret_argument(name: str) -> bool:
+    """Whether an option is named like a secret: by its last word, less what trainings call keys and tokens."""
+    words = _words(name).lower().split()
+    if not words:
+        return False
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last == "id" and words[-3:-1] == ["access", "key"]:
+        return True
+    if last in ("key", "keys"):
+        return before not in _NOT_SECRET_KEYS
+    if last in ("token", "tokens"):
+        return last == "token" and not _NOT_SECRET_TOKENS & set(words)
+    return last in _ARGUMENT_ENDS
+
+
+def masked_text(text: str) -> str:
+    """A text without passwords of addresses, and without what follows Authorization or Bearer."""
+    text = _URL_USER.sub(_without_password, text)
+    text = _URL_QUERY.sub(_without_value, text)
+    text = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", text)
+    return _BEARER.sub(rf"\g<word> {MASK}", text)
+
+
+def masked_variable(name: str, value: str) -> str:
+    """A variable's value as it may be shown."""
+    return MASK if value and is_secret_variable(name, value) else masked_text(value)
+
+
+def masked_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables as they may be shown."""
+    return {name: masked_variable(name, value) for name, value in env.items()}
+
+
+def masked_args(args: Sequence[str]) -> list[str]:
+    """A command or its arguments as they may be shown: `--api-key=…`, `--wandb-key …`, `wandb.api_key=…`."""
+    return [f"{word.before}{word.masked}" for word in _taken_apart(args)]
+
+
+def masked_spec(spec: RunSpec) -> RunSpec:
+    """A specification as people may see it."""
+    changed = {
+        "target": masked_text(spec.target),
+        "env": masked_env(spec.env),
+        "args": masked_args(spec.args),
+        "slurm": spec.slurm.model_copy(update={"options": masked_args(spec.slurm.options)}),
+    }
+    return spec.model_copy(update=changed)
+
+
+def has_mask(spec: RunSpec) -> bool:
+    """Whether a value of it came back masked."""
+    return any(MASK in text for text in (spec.target, *spec.env.values(), *spec.args, *spec.slurm.options))
+
+
+def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
+    """The specification with the values of `like`, a real one, wherever it has their masks.
+
+    Raises NothingBehind where `like` has none of that name."""
+    if not has_mask(spec):
+        return spec
+    options = like.slurm.options if like else []
+    changed = {
+        "target": _unmasked_target(spec.target, like.target if like else ""),
+        "env": _unmasked_env(spec.env, like.env if like else {}),
+        "args": _unmasked_args("args", spec.args, like.args if like else []),
+        "slurm": spec.slurm.model_copy(
+            update={"options": _unmasked_args("slurm", spec.slurm.options, options)}
+        ),
+    }
+    return spec.model_copy(update=changed)
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word of a command: the option that it belongs to, what stands before its value, and the value."""
+
+    name: str
+    before: str
+    value: str
+
+    @property
+    def masked(self) -> str:
+        value = self.value
+        if not value or value.lower() in _ON_OFF or not is_secret_argument(self.name):
+            return masked_text(value)
+        is_figure = re.fullmatch(r"\d{1,6}", value) and not re.search(r"(?i)pass|pwd|secret", self.name)
+        return value if is_figure else MASK
+
+
+def _taken_apart(args: Sequence[str]) -> Iterator[_Word]:
+    option = ""
+    for word in args:
+        assigned = _ASSIGNED.fullmatch(word)
+        if assigned is not None:
+            yield _Word(_bare(assigned["name"]), f"{assigned['name']}=", assigned["value"])
+            option = ""
+        elif _OPTION.fullmatch(word):
+            yield _Word("", word, "")
+            option = "" if _words(word).lower().split()[0] in _SWITCHES else _bare(word)
+        else:
+            yield _Word(option, "", word)
+            option = ""
+
+
+def _bare(name: str) -> str:
+    return name.lstrip("-+~").replace("-", "_").lower()
+
+
+def _unmasked_target(given: str, real: str) -> str:
+    if MASK not in given:
+        return given
+    if masked_text(real) != given:
+        raise NothingBehind("target", "the password in the address")
+    return real
+
+
+def _unmasked_env(given: Mapping[str, str], real: Mapping[str, str]) -> dict[str, str]:
+    known = masked_env(real)
+    for name, value in given.items():
+        if MASK in value and known.get(name) != value:
+            raise NothingBehind("env", name)
+    return {name: real[name] if MASK in value else value for name, value in given.items()}
+
+
+def _unmasked_args(field: str, given: Sequence[str], real: Sequence[str]) -> list[str]:
+    """By the option's name, each of the real values once and in their order."""
+    left = list(_taken_apart(real))
+    found = []
+    for word in _taken_apart(given):
+        if MASK in word.value:
+            behind = next((r for r in left if (r.name, r.masked) == (word.name, word.value)), None)
+            if behind is None:
+                raise NothingBehind(field, word.name or "an argument")
+            left.remove(behind)
+            word = _Word(word.name, word.before, behind.value)
+        found.append(f"{word.before}{word.value}")
+    return found
+
+
+def _is_secret_word(words: Sequence[str], position: int) -> bool:
+    word, near = (
+        words[position],
+        {*words[max(0, position - 2) : position], *words[position + 1 : position + 2]},
+    )
+    if word in ("TOKEN", "TOKENS"):
+        return not near & _COUNTED
+    if word in ("KEY", "KEYS"):
+        return not near & (_MEASURED | {"NUM", "MAX"})
+    return word in _SECRET_WORDS or _SECRET_PART.search(word) is not None
+
+
+def _words(name: str) -> str:
+    """`apiKey`, `api-key` and `API_KEY` as words between blanks."""
+    return re.sub(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])", " ", name).strip()
+
+
+def _without_password(match: re.Match[str]) -> str:
+    scheme, user, password = match["scheme"], match["user"], match["password"]
+    if password is not None:
+        return f"{scheme}://{user}:{MASK}@"
+    return f"{scheme}://{MASK}@" if user and scheme.lower() in ("http", "https") else match[0]
+
+
+def _without_value(match: re.Match[str]) -> str:
+    is_secret = is_secret_argument(match["name"][1:]) or match["name"][1:].lower() in ("sig", "signature")
+    return f"{match['name']}={MASK}" if is_secret else match[0]

@@ -1,0 +1,376 @@
+"""What workers report: the states of an attempt, the reasons it failed, and the facts a node sends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from domain.protocol import PROTOCOL
+
+Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+"""What the store can keep."""
+Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class State(StrEnum):
+    """Where an attempt is in its life; a run's state is its latest attempt's."""
+
+    QUEUED = "queued"
+    """Wished for, not yet given to any node."""
+    STARTING = "starting"
+    """Given to its nodes; not all ranks exist yet."""
+    RUNNING = "running"
+    """All ranks exist."""
+    STOPPING = "stopping"
+    """Told to end; at least one process still exists."""
+    SUCCEEDED = "succeeded"
+    """Every rank ended with exit code 0, and everything it wrote is stored."""
+    FAILED = "failed"
+    """It ended by itself and not well; `reason` and `message` say why."""
+    STOPPED = "stopped"
+    """It ended because a person asked for it."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """True for the three states that never change again."""
+        return self in TERMINAL_STATES
+
+
+TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.STOPPED})
+LIVE_STATES = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+
+
+class Reason(StrEnum):
+    """Why an attempt failed: short, for filters; the sentence beside it is for people."""
+
+    SCRIPT_ERROR = "script error"
+    """A rank raised an exception."""
+    EXIT_CODE = "exit code"
+    """A rank ended with an exit code other than 0 and left no traceback."""
+    KILLED = "killed"
+    """A rank or the launcher was ended by a signal that nobody here sent."""
+    OUT_OF_MEMORY = "out of memory"
+    """The kernel or the GPU had no more memory."""
+    TIMED_OUT = "timed out"
+    """Ranks waited for one that never arrived until a collective operation's time was over."""
+    PORT_IN_USE = "port in use"
+    """A port that the run wants to listen on is taken by another program."""
+    DISK_FULL = "disk full"
+    """The node had no space left."""
+    SCRIPT_MISSING = "script missing"
+    """The script, folder or interpreter does not exist on the node."""
+    LAUNCH_FAILED = "launch failed"
+    """torchrun could not be started, or ended before any rank existed."""
+    NODE_LOST = "node lost"
+    """A node was silent for longer than allowed, or came back without its processes."""
+    RESUME_FAILED = "resume failed"
+    """The checkpoint to resume from could not be brought to the node."""
+    HUNG = "hung"
+    """Its ranks stopped stepping, and the run was to be ended then."""
+    PREFLIGHT = "preflight"
+    """Its nodes cannot train together: nothing was started."""
+    TIME_LIMIT = "time limit"
+    """The time that its Slurm job was given was over."""
+
+
+class RankError(BaseModel):
+    """The first failing rank's own words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int | None = None
+    node_rank: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    exception: str | None = None
+    """Type and text, as the traceback's last line has it."""
+    file: str | None = None
+    line: int | None = None
+    traceback: str | None = None
+    at: float | None = None
+    """Seconds since the epoch by the failing node's clock."""
+    is_consequence: bool = False
+    """The rank only noticed that another one was gone or late."""
+
+
+class Reached(BaseModel):
+    """How one node found the way to another one's port."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node_rank: int
+    """Whose port it is."""
+    address: str
+    port: int
+    took_s: float | None = None
+    trouble: Literal["silent", "refused", "no route", "foreign"] | None = None
+    problem: str | None = None
+    """What was seen instead of an answer, in a few words."""
+
+
+class NodeCheck(BaseModel):
+    """What a node finds out about itself before a run on several nodes, or when somebody asks for a preflight."""
+
+    address: str
+    """Where the other nodes reach it."""
+    interface: str | None = None
+    """The network card that has the address; None: there is none."""
+    interface_is_up: bool = True
+    port: int | None = None
+    """Where it listens for the others while it is checked."""
+    port_problem: str | None = None
+    interpreter: dict[str, Any] = {}
+    """Of the Python that trains; `problem` says why nothing can be trained with it."""
+    devices: list[str] = []
+    """GPUs looked at; empty on a CPU node."""
+    foreign_devices: list[str] = []
+    disk_path: str = ""
+    disk_free_bytes: int | None = None
+    clock_offset_s: float | None = None
+    """Its clock minus the server's."""
+    clock_error_s: float = 0.0
+    """Half the time the server's answer took: the offset is not known better."""
+    code: str | None = None
+    """SHA-256 of the code it would run; None where there is nothing to compare."""
+    is_prepared: bool = False
+    """Script, folders, links and the checkpoint to start from are there."""
+    problem: str | None = None
+    """Why the run's directory cannot be made ready here."""
+    reached: list[Reached] = []
+
+
+class Measured(BaseModel):
+    """An all-reduce between two nodes."""
+
+    bytes_per_s: float | None = None
+    problem: str | None = None
+
+
+class CheckAnswer(BaseModel):
+    """A node's answer to one stage of a preflight."""
+
+    stage: int = Field(ge=0)
+    facts: NodeCheck | None = None
+    reached: Annotated[list[Reached], Field(max_length=10_000)] = []
+    measured: Measured | None = None
+
+
+class CheckpointFetch(BaseModel):
+    """How much of the checkpoint that it starts from has come to a node."""
+
+    name: Annotated[str, Field(max_length=1024)]
+    done_bytes: int
+    size_bytes: int
+    is_verified: bool = False
+    """It is there, and its SHA-256 is the one that the server has."""
+
+
+class PartReport(BaseModel):
+    """What one node says of its part of an attempt; sent again until it is acknowledged."""
+
+    state: Literal["starting", "running", "stopping", "succeeded", "failed", "stopped"]
+    pid: int | None = None
+    """The supervisor's process id."""
+    argv: list[str] | None = None
+    env: dict[str, str] | None = None
+    """The variables we set, secrets masked; not the whole environment."""
+    cwd: str | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    """Rank 0's node chooses these, before the other nodes start."""
+    exit_code: int | None = None
+    reason: Reason | None = None
+    message: str | None = None
+    next_step: str | None = None
+    """What to try, in a sentence; None where nothing better than reading the message is known."""
+    error: RankError | None = None
+    interpreter: dict[str, Any] | None = None
+    """Of the Python that trains: path, python, torch, cuda, nccl (versions; None where there is none)."""
+    preflight: NodeCheck | None = None
+    """What the node found before it may start its share of a run on several nodes."""
+    fetching: CheckpointFetch | None = None
+    """Only said again while it is on its way; once more when it has arrived."""
+
+
+class Finding(BaseModel):
+    """Something wrong with a run that trains: what was seen, what it means, how to mend it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Annotated[str, Field(min_length=1, max_length=100)]
+    """Short, for people and filters: "hung", "set_epoch never called"."""
+    evidence: Annotated[str, Field(max_length=8000)]
+    meaning: Annotated[str, Field(max_length=2000)] = ""
+    mend: Annotated[str, Field(max_length=2000)] = ""
+
+
+class Findings(BaseModel):
+    """Everything that is wrong on a node's part now: the complete list, every time."""
+
+    findings: Annotated[list[Finding], Field(max_length=100)]
+
+
+class StackFrame(BaseModel):
+    """One line of a rank's Python stack."""
+
+    file: Annotated[str, Field(max_length=4096)]
+    line: int
+    function: Annotated[str, Field(max_length=1000)]
+
+
+class Stacks(BaseModel):
+    """Where the ranks of one node stood when somebody asked."""
+
+    requested_at: float
+    """The wish that is answered, by the server's clock."""
+    at: float
+    ranks: dict[int, Annotated[list[StackFrame], Field(max_length=200)]]
+    """Innermost frame first; empty where a rank could not be asked."""
+
+
+Point = tuple[
+    Integer, Annotated[float, Field(allow_inf_nan=True)], Annotated[float, Field(allow_inf_nan=False)]
+]
+"""(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
+
+
+class PointBatch(BaseModel):
+    """Points read from one byte range of one file: stored with the new offset, or not at all."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    path: str
+    """Relative to the attempt's directory on the node."""
+    generation: Size
+    start: Size
+    end: Size
+    source: Literal["events", "printed", "probe"] = "events"
+    series: dict[str, list[Point]]
+
+    @field_validator("end")
+    @classmethod
+    def _ends_behind_its_start(cls, end: int, given: ValidationInfo) -> int:
+        if end < given.data.get("start", 0):
+            raise ValueError(f"must be at least start, {given.data['start']}, got {end}")
+        return end
+
+
+class Device(BaseModel):
+    """One slot of a node: a GPU, or a CPU slot."""
+
+    id: str
+    """GPU UUID, or cpu:0, cpu:1, …"""
+    kind: Literal["cuda", "cpu"]
+    name: str
+    memory_bytes: int | None = None
+
+
+class HeldAttempt(BaseModel):
+    """What a node still has of an attempt: it trains, or its end is not reported yet."""
+
+    run_id: Annotated[str, Field(max_length=32)]
+    attempt: int
+    fence: int
+    node_rank: int = 0
+    uid: Annotated[str, Field(max_length=32)] = ""
+    store: Annotated[str, Field(max_length=32)] = ""
+    """The identity of the store that began it."""
+    devices: list[str] = []
+    """Those that its processes may still use; empty when it has ended."""
+    folder: Annotated[str, Field(max_length=4096)] = ""
+    """Its data on the node."""
+
+    @property
+    def label(self) -> str:
+        """RUN/ATTEMPT/UID"""
+        return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+
+class NodeFacts(BaseModel):
+    """What a worker says of its node when it registers."""
+
+    name: str = Field(min_length=1, max_length=100)
+    instance_id: str
+    """New at each start of the worker: tells a restart from a second worker of the same name."""
+    hostname: str
+    address: str
+    devices: list[Device]
+    labels: dict[str, str] = {}
+    pool: Annotated[str, Field(max_length=32)] = ""
+    """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: of a job, for that attempt."""
+    protocol: int = PROTOCOL
+    held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
+    """All attempts that it has not settled."""
+    info: dict[str, Any] = {}
+    """python (path), versions, cores, memory_bytes, platform."""
+
+
+class NodeLoad(BaseModel):
+    """A sample of a node's load, sent every few seconds."""
+
+    cpu_percent: float = 0.0
+    memory_used_bytes: Integer = 0
+    memory_total_bytes: Integer = 0
+    disk_free_bytes: Integer = 0
+    disk_total_bytes: Integer = 0
+    gpus: list[dict[str, Any]] = []
+    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
+    that is not ours compute there? Empty on a CPU node."""
+    address: str | None = None
+    """Where other nodes reach it now; the one it registered with may have been good on the server's machine only."""
+    interface: str | None = None
+    clock_offset_s: float | None = None
+    """Its clock minus the server's, looked at every half minute."""
+    clock_error_s: float | None = None
+    """Half the time the server's answer took: the offset is not known better."""
+    held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
+    """All attempts that it has not settled."""
+    notice: str | None = None
+    """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
+
+
+class CheckpointOffer(BaseModel):
+    """A finished snapshot of a checkpoint that the node wants to hand over."""
+
+    path: str
+    """Relative to the attempt's directory on the node: its name for people."""
+    step: int | None = None
+    size_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    written_at: float
+    prefix: Annotated[str, Field(max_length=200)] | None = None
+    """What every parameter's name begins with without need, as `module.` of a saved DDP wrapper."""
+
+
+class JobReport(BaseModel):
+    """What Slurm says of one job, in its own words; sent again until it is acknowledged."""
+
+    job_id: Annotated[str, Field(max_length=64)] | None = None
+    """None: it was not submitted."""
+    state: Annotated[str, Field(max_length=32)]
+    """PENDING, RUNNING, COMPLETED, TIMEOUT … as squeue has it; REFUSED: sbatch did not take it."""
+    reason: Annotated[str, Field(max_length=1000)] = ""
+    """Why it is in that state: Resources, Priority … ; of a refused one sbatch's sentence."""
+    partition: Annotated[str, Field(max_length=200)] = ""
+    nodes: Annotated[str, Field(max_length=10_000)] = ""
+    """As Slurm writes them: n[0-3]."""
+    starts_at: float | None = None
+    """When Slurm expects a waiting one to start, or when it started."""
+    time_limit: Annotated[str, Field(max_length=32)] = ""
+    exit_code: Annotated[str, Field(max_length=32)] = ""
+    output: Annotated[str, Field(max_length=8000)] = ""
+    """The end of what the job printed, where that can be read."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Has Slurm ended every process of it?"""
+        return self.state not in LIVE_JOB_STATES
+
+
+LIVE_JOB_STATES = frozenset(
+    "PENDING CONFIGURING RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING "
+    "REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD".split()
+)
+"""Of sacct's list of job states those that are not final."""

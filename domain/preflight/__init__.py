@@ -1,0 +1,1 @@
+"""Whether nodes can train together, judged from what they report."""

@@ -1,0 +1,1 @@
+"""What follows a failure: another attempt, or none."""

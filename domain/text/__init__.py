@@ -1,0 +1,1 @@
+"""Numbers, sizes, durations and lists in words."""

@@ -1,0 +1,1 @@
+"""The daemon of a node: its program, and what it reconciles."""

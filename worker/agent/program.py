@@ -1,0 +1,395 @@
+"""The worker as a program: its options, its threads, and what signals do."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from domain import protocol
+from domain.messages import Device, NodeFacts
+from domain.text.log_lines import log_to_stderr, one_line
+from worker.agent.daemon import SHUTDOWN_GRACE_S, Backoff, Daemon
+from worker.agent.node_address import FIRST_LOOKS_S, LOOK_EVERY_S, Whereabouts
+from worker.agent.notices import Notices
+from worker.agent.options import NO_TOKEN, CannotRun, join_token, parser
+from worker.agent.store_memory import StoreMemory
+from worker.attempt.ending import Shutdown
+from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
+from worker.checkpoints.upload import sees_server_disk
+from worker.launch.interpreter import describe
+from worker.launch.preparation import Node, training_environment
+from worker.node import hardware, processes
+from worker.node.state_files import read_object
+from worker.preflight.checks import Checks
+from worker.session.client import Adoption, Client, Ended, Refused, Registration, ServerAway, Unauthorized
+
+log = logging.getLogger("worker")
+WATCHED_PAUSE_S = 0.02
+PAUSE_S = 0.2
+CHECKPOINT_PAUSE_S = 0.2
+ACKNOWLEDGE_LIMIT_S = 10.0
+"""How long a worker that ends its runs waits for the server to hear of it."""
+LEAVE_LIMIT_S = 1.0
+ENDED_AFTER_S = 20.0
+"""For so long a server must go on saying that somebody else is this node, before runs are ended for it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`rankzero worker`: serve the server until SIGTERM; the exit code."""
+    log_to_stderr(logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    options = parser().parse_args(argv)
+    try:
+        return Worker(options).run()
+    except CannotRun as error:
+        print(f"rankzero worker: {one_line(str(error))}", file=sys.stderr)
+        return 1
+
+
+def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Popen[bytes]]:
+    """Supervisors live in a session of their own, so that nothing that ends this worker ends them."""
+
+    def spawn(folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(data_dir)]
+        (folder / "logs").mkdir(exist_ok=True)
+        with (folder / "logs" / "supervisor.log").open("ab") as output:
+            return subprocess.Popen(
+                [*command, "--attempt", f"{run_id}/{attempt}", str(folder)],
+                env=training_environment(os.environ),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    return spawn
+
+
+class Worker:
+    """One node's daemon, the threads that feed it, and its end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._job = None if options.only_attempt is None else InJob.here(options.only_attempt)
+        self._data = _data_of(options, self._job)
+        self._lock = lock_data(self._data)
+        lock = os.fstat(self._lock)
+        self._place = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
+        """The same for a worker that was only started again; another one for a copy of its directory."""
+        self._identity_file = self._data / "node" / "node.json"
+        self._identity = read_object(self._identity_file)
+        self._contact_file = self._data / "node" / "contact"
+        """Its time is the last answer from the server: what health checks look at, without a program of ours."""
+        self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
+        self._devices = hardware.devices(options.slots)
+        own_name = self._job.node if self._job else os.uname().nodename
+        self._name = options.name or self._identity.get("name") or own_name
+        self._client = Client(options.server, self._identity.get("token", ""))
+        self._memory = StoreMemory(self._client, self._identity_file, self._identity)
+        self._node = node = _node(self._name, self._data, self._client, self._devices, options)
+        self._python = node.python
+        self._whereabouts = Whereabouts(node, self._client)
+        self._notices = Notices()
+        self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
+        gpus = [device.id for device in self._devices if device.kind == "cuda"]
+        self._checks = Checks(node, self._client, self._in_background, gpus)
+        self._instance_id = uuid.uuid4().hex
+        self._adoption: Adoption | None = None
+        self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
+        self._wake, self._signalled = threading.Event(), threading.Event()
+        self._registered = threading.Event()
+        self._is_leaving = self._is_warned = self._may_leave = False
+        self._signals = 0
+        self._fatal: str | None = None
+        self._was_registered = False
+        self._ended_since: float | None = None
+        self._is_ended = False
+
+    def run(self) -> int:
+        """Work until a signal; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+        if self._job is not None:
+            signal.signal(WARNING_SIGNAL, self._receive_warning)
+        self._daemon.find_attempts()
+        reports = (self._follow_wishes, self._report_load, self._look_around)
+        for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
+            start_thread(loop.__name__, loop)
+        stepping = start_thread("steps", self._step)
+        log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
+        while not self._signalled.wait(0.5) and self._fatal is None and not self._has_done_its_job():
+            pass
+        is_told = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
+        if self._is_ended or is_told:
+            self._end_runs()
+        self._is_leaving = True
+        self._wake.set()
+        stepping.join(LEAVE_LIMIT_S)
+        if self._fatal is not None:
+            raise CannotRun(self._fatal)
+        if self._job is not None:
+            return 0 if self._job.has_succeeded(self._data) else 1
+        left = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
+        log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(left)}" if left else "")
+        return 0
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            work()
+            self._wake.set()
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        self._signalled.set()
+
+    def _receive_warning(self, number: int, frame: FrameType | None) -> None:
+        self._is_warned = True
+        self._signalled.set()
+
+    def _has_done_its_job(self) -> bool:
+        """Within a Slurm job: has its attempt ended, and everything of it been delivered?"""
+        return self._may_leave and not self._daemon.attempts
+
+    def _end_runs(self) -> None:
+        """Stop every run, and let the server know; a second signal hurries.
+
+        Within a job there is no hurry but Slurm's own: it kills what is left when its time is over."""
+        why: Shutdown = "worker" if self._job is None else "time limit" if self._is_warned else "slurm"
+        self._daemon.shut_down(TIME_LIMIT_GRACE_S if self._is_warned else SHUTDOWN_GRACE_S, why)
+        hurried = False
+        give_up_at: float | None = None
+        while attempts := self._daemon.attempts:
+            if self._signals > 1 and not hurried:
+                hurried = True
+                self._daemon.shut_down(0.0, why)
+            if self._job is None and all(attempt.is_over for attempt in attempts):
+                limit_s = LEAVE_LIMIT_S if hurried else ACKNOWLEDGE_LIMIT_S
+                give_up_at = give_up_at or time.monotonic() + limit_s
+                if time.monotonic() >= give_up_at:
+                    log.warning("the server has not heard the end of every run; it will, at the next start")
+                    return
+            self._wake.set()
+            time.sleep(0.05)
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        while not self._is_leaving:
+            began = time.monotonic()
+            more = self._daemon.step(began)
+            took_s = time.monotonic() - began
+            # The cores are the trainings': a backlog gets at most half of one, looking around a third.
+            if more:
+                time.sleep(took_s)
+                continue
+            is_watched = self._daemon.watched and self._daemon.attempts
+            self._wake.wait(max(WATCHED_PAUSE_S if is_watched else PAUSE_S, 2 * took_s))
+            self._wake.clear()
+
+    def _follow_wishes(self) -> None:
+        version: str | None = None
+        backoff = Backoff()
+        while not self._is_leaving:
+            try:
+                if not self._registered.is_set():
+                    self._register()
+                    version = None
+                wishes = self._client.wishes(version, self._poll_wait_s)
+            except Ended as error:
+                self._registered.clear()
+                self._hear_of_end(str(error))
+                time.sleep(backoff.failed(time.monotonic()))
+            except Unauthorized as error:
+                self._registered.clear()
+                log.info("the server asks this node to register: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+            except ServerAway as error:
+                log.debug("no wishes: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+            else:
+                backoff.worked()
+                if not self._memory.is_of_our_store(wishes):
+                    log.warning("the dashboard has another store than before: this node registers with it")
+                    self._registered.clear()
+                    continue
+                version = wishes.version
+                self._notices.tell("unreadable", wishes.unreadable)
+                self._daemon.take(wishes)
+                self._checks.take(wishes.checks)
+                self._may_leave = self._job is not None and wishes.leave
+                self._wake.set()
+
+    def _register(self) -> None:
+        facts = NodeFacts(
+            name=self._name,
+            instance_id=self._instance_id,
+            hostname=os.uname().nodename,
+            address=self._node.among_others().address,
+            devices=self._devices,
+            labels=dict(self._options.label),
+            pool=self._job.pool if self._job else "",
+            held=self._daemon.held,
+            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._place},
+        )
+        try:
+            answer = self._enter(facts)
+        except (Unauthorized, Refused) as error:
+            if not self._daemon.attempts:
+                self._fatal = f"{self._options.server} refuses this node: {error}"
+            raise ServerAway(str(error)) from error
+        self._identity |= {"node_id": answer.node_id, "token": answer.token, "name": self._name}
+        self._memory.registered()
+        self._agree_on(answer.protocol)
+        self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
+        self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
+        self._registered.set()
+        self._was_registered, self._ended_since = True, None
+        way = "shares the server's disk" if self._adoption else "sends its checkpoints"
+        log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+
+    def _agree_on(self, server_protocol: int) -> None:
+        """Where the dashboard is of another version, what trains goes on and nothing new begins."""
+        warning = protocol.warning(server_protocol)
+        self._daemon.starts_new = warning is None
+        self._notices.tell("protocol", [warning] if warning else [])
+
+    def _enter(self, facts: NodeFacts) -> Registration:
+        """By the node's own token; where the server does not know that any more, by the join token."""
+        node_id = self._identity.get("node_id")
+        if self._client.token:
+            try:
+                return self._client.register(facts, node_id, self._client.token, self._was_registered)
+            except Unauthorized:
+                if not self._join_token:
+                    raise Unauthorized(
+                        f"it does not know this node's own token any more, and {NO_TOKEN}"
+                    ) from None
+        return self._client.register(facts, node_id, self._join_token, self._was_registered)
+
+    def _hear_of_end(self, message: str) -> None:
+        """This node is another worker's, or nobody's: what still trains here must not train twice."""
+        now = time.monotonic()
+        self._ended_since = now if self._ended_since is None else self._ended_since
+        log.warning("%s", message)
+        if not self._daemon.attempts or now - self._ended_since >= ENDED_AFTER_S:
+            self._is_ended, self._fatal = True, message
+
+    def _interpreter(self) -> dict[str, Any]:
+        """What the default interpreter has: where it cannot train, runs have to name another."""
+        found = describe(self._python, f"node {self._name}", training_environment(os.environ))
+        if "problem" in found:
+            log.warning("%s", found["problem"])
+        return found
+
+    def _report_load(self) -> None:
+        while not self._is_leaving:
+            self._registered.wait(1.0)
+            if self._registered.is_set():
+                try:
+                    sample = self._whereabouts.add_to(hardware.sample_load(self._data))
+                    sample.held = self._daemon.held
+                    self._client.load(self._notices.add_to(sample))
+                    self._contact_file.touch()
+                except Ended as error:
+                    self._registered.clear()
+                    self._hear_of_end(str(error))
+                except (ServerAway, Refused) as error:
+                    log.debug("the load was not taken: %s", error)
+                time.sleep(self._heartbeat_s)
+
+    def _look_around(self) -> None:
+        pause_s = FIRST_LOOKS_S
+        while not self._is_leaving:
+            self._registered.wait()
+            self._whereabouts.look()
+            time.sleep(pause_s)
+            pause_s = min(LOOK_EVERY_S, 2 * pause_s)
+
+    def _take_checkpoints(self) -> None:
+        while not self._is_leaving:
+            self._daemon.take_checkpoints(time.monotonic())
+            time.sleep(CHECKPOINT_PAUSE_S)
+
+    def _send_checkpoints(self) -> None:
+        backoff = Backoff()
+        while not self._is_leaving:
+            try:
+                self._daemon.send_checkpoints(self._adoption, lambda: not self._is_leaving)
+                backoff.worked()
+                time.sleep(CHECKPOINT_PAUSE_S)
+            except ServerAway as error:
+                log.debug("checkpoints wait: %s", error)
+                time.sleep(backoff.failed(time.monotonic()))
+
+
+def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
+    """A loop that goes on after a mistake of ours: the trainings are worth more than a clean exit."""
+
+    def run() -> None:
+        while True:
+            try:
+                return loop()
+            except Exception:
+                log.exception("the worker made a mistake (%s); it goes on", name)
+                time.sleep(1.0)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _node(
+    name: str, data: Path, client: Client, devices: Sequence[Device], options: argparse.Namespace
+) -> Node:
+    address, is_chosen = (
+        options.address or hardware.address_towards(options.server),
+        options.address is not None,
+    )
+    return Node(
+        name=name,
+        data_dir=data,
+        python=options.python,
+        address=address,
+        interface=hardware.interface_of(address),
+        cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
+        server_port=None if is_chosen else hardware.port_of(options.server),
+        talks_from=None if is_chosen else lambda: client.own_address,
+    )
+
+
+def _data_of(options: argparse.Namespace, job: InJob | None) -> Path:
+    """The nodes of a job may see one disk: each has a folder of its own there."""
+    data: Path = options.data.expanduser().absolute()
+    return data if job is None else data / job.node
+
+
+def lock_data(data: Path) -> int:
+    """Held while this process lives: two workers on one data directory would start everything twice."""
+    folder = data / "node"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CannotRun(
+            f"another worker already uses {data}. Stop it, or give this one a --data of its own."
+        ) from None
+    return descriptor

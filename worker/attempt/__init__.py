@@ -1,0 +1,1 @@
+"""One attempt on this node: started, supervised, followed, ended."""

@@ -1,0 +1,78 @@
+"""From what an ended attempt left on this node's disk to the report of its end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from domain.messages import PartReport
+from domain.spec import RunSpec
+from worker.diagnosis.causes.files import Workplace
+from worker.diagnosis.diagnose import EndFacts, explain_end
+
+TAIL_BYTES = 64 * 1024
+SHUTDOWN_MESSAGE = "the worker was shut down"
+Shutdown = Literal["worker", "time limit", "slurm"]
+"""Why a worker ends its runs: somebody ended it, its Slurm job's time is nearly over, or Slurm ends the job."""
+
+
+def end_of(
+    folder: Path, state: dict[str, Any], order: dict[str, Any], node: str, node_rank: int, shut_down: bool
+) -> PartReport:
+    """The terminal report: `state` is the supervisor's last word, `order` what it was told to start."""
+    facts = EndFacts(
+        exit_code=state["exit_code"],
+        signal=state["signal"],
+        launcher=order.get("launcher", "torchrun"),
+        node=node,
+        node_rank=node_rank,
+        stop_requested=state["stop_requested_at"] is not None,
+        killed_by_us=bool(state["killed"]) and state["stop_requested_at"] is not None,
+        launch_error=state["launch_error"],
+        launcher_err=_tail(folder / "logs" / "launcher.err"),
+        world_size=_world_size(folder / "spec.json"),
+        rank_errs=_tails(folder / "logs", "err"),
+        rank_outs=_tails(folder / "logs", "out"),
+        error_file=_tail(folder / "error.json") or None,
+        out_of_memory_kills=state.get("out_of_memory_kills", 0),
+        memory_limit_bytes=state.get("memory_limit_bytes"),
+        workplace=Workplace(order.get("cwd", ""), in_place=order.get("cwd") != str(folder / "work")),
+    )
+    verdict = explain_end(facts)
+    message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
+    return PartReport(
+        state=verdict.state,
+        pid=state["pid"],
+        exit_code=state["exit_code"],
+        reason=verdict.reason,
+        message=message,
+        next_step=verdict.next_step,
+        error=verdict.error,
+    )
+
+
+def _tails(logs: Path, stream: str) -> dict[int, str]:
+    """The end of one stream of every rank."""
+    found = {}
+    for path in logs.glob(f"rank*.{stream}"):
+        if match := re.fullmatch(r"rank(\d+)", path.stem):
+            found[int(match[1])] = _tail(path)
+    return found
+
+
+def _world_size(path: Path) -> int | None:
+    try:
+        return RunSpec.model_validate_json(path.read_bytes()).world_size
+    except (OSError, ValueError):
+        return None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,110 @@
+"""Who looks after an attempt, and what follows when nobody does.
+
+supervisor.json may be missing: somebody deleted it, or a full disk never took it. A living supervisor writes it
+again; until then it is followed by its command line, and nothing is started or concluded while it lives."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from domain.messages import PartReport, Reason
+from worker.attempt.orphans import Orphans
+from worker.node import processes
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULES
+from worker.node.processes import Process
+from worker.node.state_files import read_object
+
+UNWRITTEN = "unwritten"
+"""Marks a state that was found among the processes instead of in its file."""
+
+
+def holds_lock(folder: Path) -> bool:
+    """Whether a supervisor holds the lock of the attempt in this folder."""
+    with suppress(OSError), (folder / LOCK_FILE).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def was_started(folder: Path) -> bool:
+    """Whether a supervisor got as far as the launcher's log: from then on the attempt is not started again."""
+    logs = folder / "logs"
+    return (logs / "launcher.err").exists() or (logs / "rank0.err").exists()
+
+
+def state_of(folder: Path, label: str) -> dict[str, Any]:
+    """What a living supervisor would have written, as far as it can be seen; empty when there is none.
+
+    `label` is RUN/ATTEMPT."""
+    supervisor = _supervisor(folder, label)
+    if supervisor is None:
+        return {}
+    launch = read_object(folder / LAUNCH_FILE)
+    has_ranks = len(_ranks(supervisor, launch.get("launcher"))) >= int(launch.get("processes", 1))
+    return {
+        UNWRITTEN: True, "pid": supervisor.pid, "start_ticks": supervisor.start_ticks,
+        "boot_id": processes.boot_id(), "state": "running" if has_ranks else "starting",
+        "running_at": time.time() if has_ranks else None, "stop_requested_at": None, "ended_at": None,
+    }  # fmt: skip
+
+
+def is_supervised(state: Mapping[str, Any]) -> bool:
+    """Whether the supervisor that wrote this state still lives."""
+    return state["boot_id"] == processes.boot_id() and processes.is_alive(
+        Process(state["pid"], state["start_ticks"])
+    )
+
+
+def end_of_unwritten(orphans: Orphans, now: float) -> PartReport | None:
+    """The end of an attempt without supervisor and file, once no process of it is left; None until then."""
+    if not orphans.end(now):
+        return None
+    text = (
+        "Its supervisor is gone, and so is what it had written down (supervisor.json in the attempt's directory). "
+        "No process of the run is left on this node; how far it came stands in its logs."
+    )
+    return PartReport(state="failed", reason=Reason.KILLED, message=text)
+
+
+def end_by_restart() -> PartReport:
+    """The end of an attempt whose machine restarted."""
+    text = f"The machine {socket.gethostname()} restarted while the run was training on it."
+    return PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+
+
+def end_without_supervisor(folder: Path) -> PartReport:
+    """The end of an attempt whose supervisor died before its launcher."""
+    text = "The supervisor of the attempt was killed, and its processes were ended with it."
+    if not (folder / LOCK_FILE).exists():
+        text = f"The attempt's directory was deleted on this node while it ran ({folder}); its processes were ended."
+    return PartReport(state="failed", reason=Reason.KILLED, message=text)
+
+
+def _supervisor(folder: Path, label: str) -> Process | None:
+    """The process whose command line is that of this attempt's supervisor in this folder."""
+
+    def looks_after_it(arguments: list[str]) -> bool:
+        is_its_own = not {*SUPERVISOR_MODULES}.isdisjoint(arguments) and arguments[-3:-1] == [
+            "--attempt",
+            label,
+        ]
+        return is_its_own and Path(arguments[-1]).resolve() == folder.resolve()
+
+    return next(iter(processes.with_arguments(looks_after_it)), None)
+
+
+def _ranks(supervisor: Process, launcher: object) -> list[int]:
+    """The rank processes on this node: the launcher itself, or torchrun's children."""
+    launchers = processes.children(supervisor.pid)
+    if launcher == "python":
+        return launchers
+    ranks = [pid for launcher_pid in launchers for pid in processes.children(launcher_pid)]
+    return [pid for pid in ranks if processes.environment(pid).get("RANK", "").isdigit()]

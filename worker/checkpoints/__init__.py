@@ -1,0 +1,1 @@
+"""Checkpoints: found, copied, uploaded, rewritten."""

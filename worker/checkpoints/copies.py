@@ -1,0 +1,123 @@
+"""Consistent copies: of a file as it is, of a folder as one tar file, or none when it changed meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tarfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from worker.checkpoints.folders import Folder, look
+from worker.node.run_files import FileKey, file_key
+
+HELD_OPEN = 256
+"""So many of a folder's files are held open while they are copied: whoever deletes them is late."""
+_PIECE_BYTES = 16 * 1024 * 1024
+_BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+
+
+def copy_file(path: Path, part: Path, key: FileKey) -> bool:
+    """Copies the file (as a reflink where the file system can); False when it was written to meanwhile."""
+    source = _open(path)
+    try:
+        if file_key(os.fstat(source)) != key:
+            return False
+        with part.open("xb", buffering=0) as copy:
+            copy_bytes(source, copy.fileno(), key[1])
+            same_size = os.fstat(copy.fileno()).st_size == key[1]
+        return same_size and file_key(os.fstat(source)) == key
+    finally:
+        os.close(source)
+
+
+def copy_folder(folder: Folder, part: Path) -> bool:
+    """Copies the folder as it was at that look; False when anything in it changed meanwhile.
+
+    The same content always makes the same bytes: sorted names, no times, no owners.
+    """
+    top = folder.path.name
+    with ExitStack() as opened, part.open("xb", buffering=0) as copy:
+        held = {name: _hold(folder.path / name, opened) for name in list(folder.members)[:HELD_OPEN]}
+        if look(folder.path) != folder:
+            return False
+        at = 0
+        for directory in _directories(folder):
+            at = _write_header(copy.fileno(), at, f"{top}/{directory}".rstrip("/"), None)
+        for name, key in folder.members.items():
+            at = _write_header(copy.fileno(), at, f"{top}/{name}", key[1])
+            if not _add(folder.path / name, held.get(name), key, copy.fileno(), at):
+                return False
+            at += -(-key[1] // _BLOCK) * _BLOCK
+        os.ftruncate(copy.fileno(), -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD)  # zeros end the archive
+        unchanged = all(file_key(os.fstat(held[name])) == folder.members[name] for name in held)
+        return unchanged and (len(held) == len(folder.members) or look(folder.path) == folder)
+
+
+def _hold(path: Path, opened: ExitStack) -> int:
+    source = _open(path)
+    opened.callback(os.close, source)
+    return source
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _directories(folder: Folder) -> list[str]:
+    """The folder itself and every folder in it, outer ones first."""
+    found = {parent for name in folder.members for parent in _parents(name)}
+    return ["", *sorted(found)]
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: length + 1]) for length in range(len(parts))]
+
+
+def _write_header(target: int, at: int, name: str, size: int | None) -> int:
+    """A regular file of that size, or a directory; returns where its content begins."""
+    header = tarfile.TarInfo(name)
+    header.type, header.mode, header.size = tarfile.REGTYPE, 0o644, size or 0
+    if size is None:
+        header.type, header.mode = tarfile.DIRTYPE, 0o755
+    data = header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    while data:
+        written = os.pwrite(target, data, at)
+        data, at = data[written:], at + written
+    return at
+
+
+def _add(path: Path, held: int | None, key: FileKey, target: int, at: int) -> bool:
+    source = _open(path) if held is None else held
+    try:
+        if file_key(os.fstat(source)) != key:
+            return False
+        return copy_bytes(source, target, key[1], at) == key[1] and file_key(os.fstat(source)) == key
+    finally:
+        if held is None:
+            os.close(source)
+
+
+_NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+
+
+def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int = 0) -> int:
+    """Copies `size` bytes from `since` on to `offset` of the target; returns how many there were."""
+    by_kernel, at = hasattr(os, "copy_file_range"), 0
+    while at < size:
+        piece = min(_PIECE_BYTES, size - at)
+        if by_kernel:
+            try:
+                copied = os.copy_file_range(source, target, piece, since + at, offset + at)
+            except OSError as error:
+                if error.errno not in _NOT_BY_KERNEL:
+                    raise
+                by_kernel = False
+                continue
+        else:
+            copied = os.pwrite(target, os.pread(source, piece, since + at), offset + at)
+        if not copied:
+            break
+        at += copied
+    return at

@@ -1,0 +1,298 @@
+"""Folders that are one checkpoint: which framework wrote them, when they are whole, and what belongs to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from worker.checkpoints.formats import Completeness, completeness, what_is_missing
+from worker.node.run_files import (
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    FileKey,
+    counts,
+    entry_key,
+    is_checkpoint_name,
+    is_temporary_name,
+)
+
+SIDE_FILE_BYTES = 100 * 1024 * 1024
+"""A tokenizer is smaller."""
+
+
+class Kind(Enum):
+    """What wrote a folder, as far as it matters to when it is whole."""
+
+    SHARDED = "distributed checkpoint"
+    LIGHTNING = "Lightning checkpoint"
+    TRAINER = "HF Trainer checkpoint"
+    ACCELERATE = "Accelerate state"
+    DEEPSPEED = "DeepSpeed checkpoint"
+    PRETRAINED = "pretrained model"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One such folder as it was at one look."""
+
+    path: Path
+    kind: Kind
+    members: Mapping[str, FileKey]
+    """Path in the folder -> key, sorted."""
+
+    @property
+    def key(self) -> FileKey:
+        """(a hash of all members' keys, their size, the time of the last write)."""
+        text = json.dumps(list(self.members.items())).encode(errors="surrogatepass")
+        inodes = int.from_bytes(hashlib.sha256(text).digest()[:7])
+        sizes, times = ([key[at] for key in self.members.values()] for at in (1, 2))
+        return inodes, sum(sizes), max(times, default=0)
+
+    @property
+    def has_end_mark(self) -> bool:
+        """Whether one file is known to be written last, so that no long quiet needs to be waited for.
+
+        File times tick every few milliseconds: of the same tick, a shard may be of this save or of the next."""
+        return self.kind is Kind.SHARDED and _sharded_is_all_there(self, is_sure=True)
+
+    def is_new(self, ignored: Mapping[str, FileKey]) -> bool:
+        """Whether the attempt wrote any of what makes it a checkpoint."""
+        weights = {name: key for name, key in self.members.items() if counts(name.rpartition("/")[2])}
+        return any(ignored.get(str(self.path / name)) != key for name, key in weights.items())
+
+    def completeness(self) -> Completeness:
+        """Whether all that belongs to it is there and whole, as far as its bytes can say."""
+        return Completeness.COMPLETE if self.what_is_missing() is None else Completeness.INCOMPLETE
+
+    def what_is_missing(self) -> str | None:
+        """The rest of a sentence about it; None when it is whole."""
+        names = {name: name.rpartition("/")[2] for name in self.members}
+        if temporary := next((name for name in names if is_temporary_name(names[name])), None):
+            return f"{temporary} in it still has a temporary name"
+        if not _IS_ALL_THERE[self.kind](self):
+            return _LAST[self.kind]
+        for name in filter(lambda name: is_checkpoint_name(names[name]), names):
+            if completeness(self.path / name) is Completeness.INCOMPLETE:
+                return f"of {name} in it, {what_is_missing(self.path / name)}"
+        return None
+
+
+def look(path: Path) -> Folder | None:
+    """The folder as it is now, or None when it is no checkpoint (any more)."""
+    with suppress(OSError), os.scandir(path) as entries:
+        return _folder(path, list(entries))
+    return None
+
+
+def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder | os.DirEntry[str]]:
+    """Checkpoint folders, and checkpoint files that are not part of one; links are not followed."""
+    entries_left, pending = MAX_ENTRIES, [(root, 0)]
+    while pending and entries_left > 0:
+        directory, depth = pending.pop()
+        entries = _entries(directory)
+        entries_left -= len(entries)
+        folder = _folder(directory, entries) if depth else None
+        if folder is not None:
+            yield folder
+            if folder.kind is not Kind.PRETRAINED:
+                continue  # all below it belongs to it
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if depth < MAX_DEPTH and _may_hold_checkpoints(entry, prune):
+                    pending.append((Path(entry.path), depth + 1))
+            elif folder and entry.name in folder.members:
+                continue
+            elif is_checkpoint_name(entry.name) and entry.is_file(follow_symlinks=False):
+                yield entry
+
+
+def may_grow_into_folder(path: Path) -> bool:
+    """Whether the file has the name that frameworks give the first file of a folder."""
+    return _WEIGHTS.fullmatch(path.name) is not None
+
+
+# -- which folders -----------------------------------------------------------------------------
+
+_WEIGHTS = re.compile(r"(?:pytorch_|diffusion_pytorch_|adapter_)?model(?:[-_.][\w-]+)*\.(?:safetensors|bin)")
+_TRAINER_NAME = re.compile(r"checkpoint-\d+")
+_TRAINER_FILES = {"trainer_state.json", "training_args.bin", "optimizer.pt", "scheduler.pt"}
+_ACCELERATE_STATE = re.compile(r"random_states_\d+\.pkl")
+_DEEPSPEED_STATE = re.compile(r".*mp_rank_\d+.*_states\.pt")
+_BESIDE_WEIGHTS = re.compile(
+    r".*config\.json|.*\.index\.json|.*token.*\.json|vocab\.(?:json|txt)|merges\.txt|.*\.(?:model|jinja|py)|"
+    r"training_args\.bin"
+)
+"""What belongs to a model, and none of the logs and results that lie in the same folder and go on growing."""
+
+
+def _kind_of(name: str, files: set[str]) -> Kind | None:
+    """By the folder's own name and the names in it."""
+    is_sharded = any(file.endswith(".distcp") for file in files)
+    if name.endswith(".ckpt") and (is_sharded or files & {"meta.pt", "latest", "checkpoint"}):
+        return Kind.LIGHTNING
+    if is_sharded:
+        return Kind.SHARDED
+    weights = any(map(_WEIGHTS.fullmatch, files))
+    if _TRAINER_NAME.fullmatch(name) and (files & _TRAINER_FILES or ("config.json" in files and weights)):
+        return Kind.TRAINER
+    if any(map(_ACCELERATE_STATE.fullmatch, files)) or ("optimizer.bin" in files and weights):
+        return Kind.ACCELERATE
+    if any(map(_DEEPSPEED_STATE.fullmatch, files)):
+        return Kind.DEEPSPEED
+    if weights and files & {"config.json", "adapter_config.json"}:
+        return Kind.PRETRAINED
+    return None
+
+
+def _folder(path: Path, entries: list[os.DirEntry[str]]) -> Folder | None:
+    kind = _kind_of(path.name, {entry.name for entry in entries})
+    if kind is None:
+        return None
+    if kind is Kind.PRETRAINED:
+        found = {entry.name: key for entry in entries if (key := _key_of_model_file(entry))}
+    else:
+        found = dict(_members(path, entries))
+    return Folder(path, kind, dict(sorted(found.items()))) if found else None
+
+
+def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> Iterator[tuple[str, FileKey]]:
+    """All regular files of the folder and the folders in it."""
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if below.count("/") < MAX_DEPTH:
+                inside = path / entry.name
+                yield from _members(inside, _entries(inside), f"{below}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False) and (key := entry_key(entry)):
+            yield f"{below}{entry.name}", key
+
+
+def _key_of_model_file(entry: os.DirEntry[str]) -> FileKey | None:
+    """Of a folder that may hold much else: the weights, and the small files that belong to them."""
+    is_weight = _WEIGHTS.fullmatch(entry.name) is not None
+    if not (is_weight or _BESIDE_WEIGHTS.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
+        return None
+    key = entry_key(entry)
+    return key if key and (is_weight or key[1] <= SIDE_FILE_BYTES) else None
+
+
+def _may_hold_checkpoints(entry: os.DirEntry[str], prune: Path | None) -> bool:
+    is_staging = entry.name.startswith("tmp-checkpoint") or is_temporary_name(entry.name.removeprefix("tmp"))
+    return entry.path != str(prune) and not entry.name.startswith(".") and not is_staging
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return list(entries)
+    return []
+
+
+# -- when they are whole -----------------------------------------------------------------------
+
+
+def _sharded_is_all_there(folder: Folder, below: str = "", *, is_sure: bool = False) -> bool:
+    """`.metadata` is renamed in last; an old one is older than the shards that are being written anew.
+
+    `is_sure`: newer than each of them, not only as new."""
+    metadata = folder.members.get(f"{below}.metadata")
+    if metadata is None:
+        return False
+    shards = [key for name, key in folder.members.items() if name.startswith(below) and ".distcp" in name]
+    return all(key[2] < metadata[2] if is_sure else key[2] <= metadata[2] for key in shards)
+
+
+def _lightning_is_all_there(folder: Folder) -> bool:
+    """FSDP: `meta.pt` is written after the shards; DeepSpeed: `latest` names the folder beside it."""
+    if "latest" in folder.members:
+        named = _text(folder.path / "latest")
+        return any(name.startswith(f"{named}/") for name in folder.members)
+    return _sharded_is_all_there(folder) and "meta.pt" in folder.members
+
+
+def _trainer_is_all_there(folder: Folder) -> bool:
+    """`trainer_state.json` is rank 0's last file; other ranks' random states may come later."""
+    return _is_json(folder.path / "trainer_state.json") and _parts_are_all_there(folder)
+
+
+def _accelerate_is_all_there(folder: Folder) -> bool:
+    """No file is known to be the last; each rank writes its random states after what rank 0 writes."""
+    return any(map(_ACCELERATE_STATE.fullmatch, folder.members)) and _parts_are_all_there(folder)
+
+
+def _deepspeed_is_all_there(folder: Folder) -> bool:
+    """`latest` beside it is written when all ranks are done; a later folder says as much."""
+    name, named = folder.path.name, _text(folder.path.parent / "latest")
+    beside = [named, *(entry.name for entry in _entries(folder.path.parent) if entry.is_dir())]
+    stem, number = _numbered(name)
+    return named == name or any(
+        _numbered(one) > (stem, number) and _numbered(one)[0] == stem for one in beside
+    )
+
+
+def _pretrained_is_all_there(folder: Folder) -> bool:
+    indexes = [
+        name for name in folder.members if name.endswith((".safetensors.index.json", ".bin.index.json"))
+    ]
+    shards = [name for name in folder.members if "-of-" in name]
+    return bool(indexes or not shards) and all(_has_all_shards(folder, index) for index in indexes)
+
+
+def _parts_are_all_there(folder: Folder) -> bool:
+    """What lies inside keeps its own rules: sharded parts, and a model in several files."""
+    inner = {name.rpartition("/")[0] for name in folder.members if ".distcp" in name}
+    if not all(_sharded_is_all_there(folder, f"{one}/" if one else "") for one in inner):
+        return False
+    return _pretrained_is_all_there(folder)
+
+
+_IS_ALL_THERE = {
+    Kind.SHARDED: _sharded_is_all_there,
+    Kind.LIGHTNING: _lightning_is_all_there,
+    Kind.TRAINER: _trainer_is_all_there,
+    Kind.ACCELERATE: _accelerate_is_all_there,
+    Kind.DEEPSPEED: _deepspeed_is_all_there,
+    Kind.PRETRAINED: _pretrained_is_all_there,
+}
+
+
+_LAST = {
+    Kind.SHARDED: "its .metadata, which is written last, is missing or older than its shards",
+    Kind.LIGHTNING: "what Lightning writes last (meta.pt or latest) is missing or older than its shards",
+    Kind.TRAINER: "its trainer_state.json, which is written last, or a part of its model is missing",
+    Kind.ACCELERATE: "its random states, which are written last, or a part of its model is missing",
+    Kind.DEEPSPEED: "latest beside it, which is written last, does not name it",
+    Kind.PRETRAINED: "a shard of its model, or the list of them, is missing",
+}
+
+
+def _has_all_shards(folder: Folder, index: str) -> bool:
+    try:
+        names = set(json.loads((folder.path / index).read_bytes())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    below = index.rpartition("/")[0]
+    return all(f"{below}/{name}".lstrip("/") in folder.members for name in names)
+
+
+def _is_json(path: Path) -> bool:
+    with suppress(OSError, ValueError, RecursionError):
+        return isinstance(json.loads(path.read_bytes()), dict)
+    return False
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError, ValueError), path.open() as file:
+        return file.read(1024).strip()
+    return ""
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """`global_step120` -> ("global_step", 120)."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :][:18] or -1)

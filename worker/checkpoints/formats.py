@@ -1,0 +1,135 @@
+"""What a checkpoint file shows from outside: whether it is whole, and its step. It is never unpickled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from enum import Enum, auto
+from pathlib import Path
+from typing import BinaryIO
+
+from worker.checkpoints.layout import Region, TorchFile, Unreadable, read_layout
+from worker.checkpoints.pickle_reader import BadPickle, CutShort, Limits
+
+
+class Completeness(Enum):
+    """What a file's bytes say about its end."""
+
+    COMPLETE = auto()
+    INCOMPLETE = auto()
+    UNKNOWN = auto()
+    """Its format has no end mark: whoever asks has to wait until it is quiet."""
+    FOREIGN = auto()
+    """Not a checkpoint, in spite of its name."""
+
+
+def completeness(path: Path) -> Completeness:
+    """Judged by the end mark of the file's own format; a file that cannot be read is incomplete."""
+    try:
+        with path.open("rb") as file:
+            return _completeness(path.suffix, file, os.fstat(file.fileno()).st_size)
+    except OSError:
+        return Completeness.INCOMPLETE
+
+
+def what_is_missing(path: Path) -> str:
+    """Of a file that is not whole: the rest of a sentence about it."""
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(16), os.fstat(file.fileno()).st_size
+            if not size:
+                return "it is empty"
+            if path.suffix == ".safetensors":
+                promised = _safetensors_bytes(head[:8], file, size)
+                return f"its header speaks of {promised} bytes" if promised else "its header is cut short"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    return "its end record is missing" if head.startswith(b"PK") else "it breaks off before its end"
+
+
+_STEP = re.compile(
+    r"(?:^|[^a-z])(?:global_?steps?|steps?|iter|iteration|checkpoint|ckpt)[_=-]?(\d{1,12})(?![\d.]*\d)(?!-of-)"
+)
+
+
+def step_of(name: str) -> int | None:
+    """The step in a file's name, else in its folder's: `step_00000120.pt`, `epoch=3-step=120.ckpt`."""
+    for part in reversed(name.lower().split("/")[-2:]):
+        if steps := _STEP.findall(part):
+            return int(steps[-1])
+    return None
+
+
+def _completeness(suffix: str, file: BinaryIO, size: int) -> Completeness:
+    if size == 0:
+        return Completeness.INCOMPLETE
+    head = file.read(8)
+    if suffix == ".safetensors":
+        return _yes(_safetensors_bytes(head, file, size) == size)
+    if head.startswith(b"PK\x03\x04"):
+        return _yes(_has_zip_end(file, size))
+    if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
+        return _old_completeness(file, size)
+    return (
+        Completeness.FOREIGN if suffix == ".bin" else Completeness.UNKNOWN
+    )  # data sets are called .bin, too
+
+
+def _yes(complete: bool) -> Completeness:
+    return Completeness.COMPLETE if complete else Completeness.INCOMPLETE
+
+
+_BRIEFLY = Limits(pickle_bytes=8 * 1024 * 1024, directory_bytes=0, operations=200_000, seconds=0.5)
+
+
+def _old_completeness(file: BinaryIO, size: int) -> Completeness:
+    """Torch's older files end with their last storage. A plain pickle may be followed by another one."""
+    try:
+        layout = read_layout(Region.of(file.fileno()), _BRIEFLY)
+    except (CutShort, Unreadable) as error:
+        is_pickle_too_long = isinstance(error, CutShort) and size > _BRIEFLY.pickle_bytes
+        return Completeness.UNKNOWN if is_pickle_too_long else Completeness.INCOMPLETE
+    except BadPickle:
+        return Completeness.UNKNOWN
+    ends_at = layout.ends_at if isinstance(layout, TorchFile) else None
+    return Completeness.COMPLETE if ends_at == size else Completeness.UNKNOWN
+
+
+_ZIP_END = struct.Struct("<4s16xH")
+_LONGEST_COMMENT = 65535
+
+
+def _has_zip_end(file: BinaryIO, size: int) -> bool:
+    """The end record is the last thing a zip's writer writes: 22 bytes, and a comment that ends the file."""
+    file.seek(max(0, size - _ZIP_END.size - _LONGEST_COMMENT))
+    tail = file.read()
+    at = tail.rfind(b"PK\x05\x06")
+    while at >= 0:
+        if at + _ZIP_END.size <= len(tail):
+            _, comment_bytes = _ZIP_END.unpack_from(tail, at)
+            if at + _ZIP_END.size + comment_bytes == len(tail):
+                return True
+        at = tail.rfind(b"PK\x05\x06", 0, at)
+    return False
+
+
+_LONGEST_HEADER = 100_000_000
+"""The format's own limit."""
+
+
+def _safetensors_bytes(head: bytes, file: BinaryIO, size: int) -> int | None:
+    """How long the header says the file is: 8 bytes, the header, the tensors."""
+    if len(head) < 8:
+        return None
+    (header_bytes,) = struct.unpack("<Q", head)
+    if header_bytes > min(_LONGEST_HEADER, size - 8):
+        return None
+    file.seek(8)
+    try:
+        header = json.loads(file.read(header_bytes))
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        return int(8 + header_bytes + max(ends, default=0))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return None

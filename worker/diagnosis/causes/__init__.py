@@ -1,0 +1,1 @@
+"""Known causes of failures, with what to try next."""

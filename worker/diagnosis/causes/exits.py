@@ -1,0 +1,136 @@
+"""Exit codes and signals in words, and what to try."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from domain.messages import Reason
+from worker.diagnosis.causes.lookup import Explanation, size_words
+from worker.diagnosis.causes.machine import KILLED_HINT, SMALLER
+from worker.diagnosis.tracebacks.blocks import without_box
+from worker.diagnosis.tracebacks.exceptions import clean_lines, find_crash, last_words, shorten
+
+_CODES = {
+    126: "its program could not be executed (no permission, or not a program)",
+    127: "a command was not found",
+    255: "it ended with -1",
+}
+_SIGNALS = {
+    "SIGSEGV": " crashed (SIGSEGV, a wrong memory access in native code)",
+    "SIGBUS": " crashed (SIGBUS); this happens when shared memory (/dev/shm) or the disk of a mapped file is full",
+    "SIGILL": " crashed (SIGILL): a package uses instructions that this processor does not have",
+    "SIGFPE": " crashed (SIGFPE, a division by zero in native code)",
+    "SIGXCPU": " used up its processor time (SIGXCPU, ulimit -t)",
+    "SIGXFSZ": " wrote a file larger than allowed (SIGXFSZ, ulimit -f)",
+    "SIGABRT": " was ended by a signal (SIGABRT)",
+}
+_WITH_STACK = "Launch it with --env PYTHONFAULTHANDLER=1: the log then shows the line at which it crashes."
+_NEXT = {
+    "SIGSEGV": _WITH_STACK,
+    "SIGABRT": _WITH_STACK,
+    "SIGFPE": _WITH_STACK,
+    "SIGBUS": "Use fewer data-loader workers, or give the node more shared memory (a container: --shm-size=8g or "
+    "--ipc=host).",
+    "SIGILL": "Install a build of that package for this node's processor, or choose another node.",
+    "SIGTERM": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGINT": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGHUP": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
+}
+_LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log says what came before."
+_USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<said>.+)$")
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL of 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def by_signal(name: str, text: str, node: str, kills: int, limit_bytes: int | None) -> Explanation:
+    """What ended a rank that left no word of its own."""
+    if name == "SIGKILL":
+        return _killed(kills, limit_bytes)
+    next_step = _NEXT.get(name, "").replace("{node}", node) or None
+    says = _SIGNALS.get(name, f" was ended by a signal ({name})")
+    crash, words = find_crash(text), last_words(text)
+    if crash is not None and crash[1] is not None:
+        return Explanation(Reason.KILLED, f"{says}, {crash[1].rpartition('/')[2]} line {crash[2]}")
+    return Explanation(Reason.KILLED, says + (f"; last line: {words}" if words else ""), next_step)
+
+
+def by_exit_code(code: int | None, text: str) -> Explanation:
+    """What an exit code without a traceback means."""
+    if code == 2 and (said := _usage_error(text)) is not None:
+        return Explanation(Reason.EXIT_CODE, f": bad argument (exit code 2): {said}", _mend_argument(said))
+    meaning = _meaning(code)
+    words = last_words(text)
+    says = f": exit code {code}{meaning}, no traceback" + (f"; last line: {words}" if words else "")
+    return Explanation(Reason.EXIT_CODE, says, _LOOK_ABOVE)
+
+
+def _killed(kills: int, limit_bytes: int | None) -> Explanation:
+    if kills:
+        limit = f"; {size_words(limit_bytes)} are allowed here" if limit_bytes else ""
+        says = f" was killed by the kernel because memory ran out (SIGKILL{limit})"
+        return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER)
+    next_step = (
+        "If nobody killed it, watch the node's memory while it trains, and lower the batch or the number of "
+    )
+    return Explanation(
+        Reason.KILLED, f" was killed (SIGKILL){KILLED_HINT}", f"{next_step}data-loader workers."
+    )
+
+
+def _meaning(code: int | None) -> str:
+    if code in _CODES:
+        return f" ({_CODES[code]})"
+    if code is not None and 128 < code < 160:
+        return f" (a program it started was ended by {signal_name(code - 128)})"
+    return ""
+
+
+def _usage_error(text: str) -> str | None:
+    """argparse's last line, or what click writes into its box."""
+    lines = clean_lines(text)
+    for number in range(len(lines) - 1, -1, -1):
+        if _USAGE_ERROR.match(lines[number]):
+            return shorten(lines[number])
+        if re.match(r"[╭+][─-]+ Error [─-]+[╮+]$", lines[number]):
+            return shorten(" ".join(filter(None, map(without_box, lines[number + 1 : number + 4]))))
+    return None
+
+
+def _mend_argument(said: str) -> str:
+    if re.search(r"unrecognized arguments:.*--local[-_]rank", said):
+        return (
+            "Choose the launcher torchrun: the legacy one adds --local-rank, which this script does not take."
+        )
+    if re.search(r"required:.*--local[-_]rank", said):
+        return (
+            "Choose the launcher `launch`: this script wants --local-rank, which only the legacy one gives."
+        )
+    return "Correct the extra arguments (those after -- on the command line); the script's own --help lists them."
+
+
+def by_missing_script(text: str) -> Explanation | None:
+    """What Python says when there is nothing to run."""
+    if found := re.search(r"can't open file '(.+?)': \[Errno \d+\] (.+)", text):
+        says = f": the script {found[1]} cannot be opened: {found[2]}"
+        return Explanation(Reason.SCRIPT_MISSING, says, "Check the script's path on the node.")
+    for pattern in (r"finding module specification for '(.+?)'", r"^\S*python\S*: No module named (\S+)$"):
+        if found := re.search(pattern, text, re.MULTILINE):
+            next_step = "Launch the folder that holds the module, or install it in the Python that trains."
+            return Explanation(Reason.SCRIPT_MISSING, f": there is no module {found[1]} to run", next_step)
+    return None
+
+
+def as_traceback(text: str) -> str:
+    """What an uncaught C++ exception says (`what():  …`), in the form of a Python traceback."""
+    found = re.search(r"terminate called after throwing an instance of '(.+)'\s+what\(\):\s+(.+)", text)
+    if found is None:
+        return ""
+    name = found[1].rpartition("::")[2]
+    return f"Traceback (most recent call last):\n{name if found[2] == found[1] else f'{name}: {found[2]}'}\n"

@@ -1,0 +1,1 @@
+"""Tracebacks in what processes wrote."""

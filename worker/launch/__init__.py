@@ -1,0 +1,1 @@
+"""An attempt's directory made ready: interpreter, code, checkpoint to resume from."""

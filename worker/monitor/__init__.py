@@ -1,0 +1,1 @@
+"""Hangs, silent mistakes and losses of attempts that train."""

@@ -1,0 +1,150 @@
+"""Watches the losses a run logs: one that is no number any more, and one that has not moved since the start."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from domain import not_finite
+from domain.messages import Finding, Point
+
+ENDS_KEPT = 50
+"""Points kept of the beginning, and of the end: what a comparison needs, however long the run."""
+CONSTANT_POINTS = 20
+FLAT_POINTS = 3 * ENDS_KEPT
+"""So many points are wanted between the beginning and the end before a loss is called flat."""
+FLAT_CHANGE = 0.01
+FLAT_STANDARD_ERRORS = 3.0
+_LOSS = re.compile(r"(?:^|[^a-z])loss(?:[^a-z]|$)", re.IGNORECASE)
+_TRAINING_LOSS = re.compile(r"(?:train(?:ing)?[/_.])?loss(?:[/_.](?:train|step))?$", re.IGNORECASE)
+_PRINTED = "printed/"
+
+Number = Annotated[float, Field(allow_inf_nan=True)]
+
+
+class Loss(BaseModel):
+    """One loss, as far as it must be remembered."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    count: int = 0
+    first: list[Number] = []
+    last: list[Number] = []
+    first_step: int = 0
+    last_step: int = 0
+    last_number: Number | None = None
+    last_number_step: int = 0
+    broken_since: int | None = None
+    """First step of the equal values, all NaN or all the same infinity, that it now ends with."""
+    broken_value: Number = math.nan
+    broken_points: int = 0
+
+    def take(self, points: Sequence[Point]) -> None:
+        """Newer points, in the order in which they were logged."""
+        for step, value, _ in points:
+            self.first_step = step if not self.count else self.first_step
+            self.count, self.last_step = self.count + 1, step
+            if len(self.first) < ENDS_KEPT:
+                self.first.append(value)
+            self.last = [*self.last[1 - ENDS_KEPT :], value]
+            self._note_whether_it_is_a_number(step, value)
+
+    def _note_whether_it_is_a_number(self, step: int, value: float) -> None:
+        if math.isfinite(value):
+            self.last_number, self.last_number_step = value, step
+            self.broken_since, self.broken_points = None, 0
+            return
+        self.broken_since = not_finite.since(value, step, self.broken_value, self.broken_since)
+        self.broken_value = value
+        self.broken_points += 1
+
+
+class LossWatch(BaseModel):
+    """The losses of one part of an attempt; a JSON document, so that a restarted worker goes on."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    is_fresh: bool = True
+    """The attempt trains from the beginning; one that goes on from a checkpoint may well be flat."""
+    losses: dict[str, Loss] = {}
+
+    def take(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
+        """New points of any series; those that are no loss are passed over."""
+        for tag, points in series.items():
+            name = f"{_PRINTED}{tag}" if source == "printed" else tag
+            if source != "probe" and _LOSS.search(tag):
+                self.losses.setdefault(name, Loss()).take(points)
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with them now."""
+        told = {name: loss for name, loss in self.losses.items() if self._counts(name)}
+        broken = [(name, loss) for name, loss in told.items() if loss.broken_points >= 2]
+        found = [_not_a_number(broken)] if broken else []
+        return found + [each for name, loss in told.items() if (each := self._has_not_moved(name, loss))][:1]
+
+    def _counts(self, name: str) -> bool:
+        """What is printed only matters where nothing is logged."""
+        is_logged = any(not each.startswith(_PRINTED) for each in self.losses)
+        return not (is_logged and name.startswith(_PRINTED))
+
+    def _has_not_moved(self, name: str, loss: Loss) -> Finding | None:
+        if not self.is_fresh or not _TRAINING_LOSS.match(name.removeprefix(_PRINTED)):
+            return None
+        values = loss.first + loss.last
+        if not all(map(math.isfinite, values)):
+            return None
+        if loss.count >= CONSTANT_POINTS and max(values) == min(values):
+            return _unmoved(f"{name} is {values[0]:.6g} at each of the {loss.count} points it has so far.")
+        if loss.count >= FLAT_POINTS and (change := _flat_change(loss.first, loss.last)) is not None:
+            return _unmoved(
+                f"{name} was {statistics.fmean(loss.first):.5g} on average over its first {ENDS_KEPT} points "
+                f"(from step {loss.first_step}) and is {statistics.fmean(loss.last):.5g} over its last "
+                f"{ENDS_KEPT} (to step {loss.last_step}): it changed by {100 * change:.2g} %, less than it "
+                "varies by chance."
+            )
+        return None
+
+
+def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
+    """The relative change of the mean, where it is less than 1 % and than three standard errors."""
+    before, after = statistics.fmean(first), statistics.fmean(last)
+    error = math.sqrt(statistics.variance(first) / len(first) + statistics.variance(last) / len(last))
+    change = abs(after - before)
+    is_flat = change < FLAT_CHANGE * abs(before) and change < FLAT_STANDARD_ERRORS * error
+    return change / abs(before) if is_flat else None
+
+
+def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
+    name, loss = min(broken, key=lambda each: each[1].broken_since or 0)
+    what = not_finite.told(loss.broken_value, loss.broken_since)
+    before = (
+        f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
+        if loss.last_number is not None
+        else " It never was a number."
+    )
+    others = f" Others too: {', '.join(tag for tag, _ in broken if tag != name)}." if len(broken) > 1 else ""
+    return Finding(
+        kind="loss is not a number",
+        evidence=f"{name} is {what}.{before}{others}",
+        meaning="Every step since then has most likely spoiled the parameters: the model learns nothing more, "
+        "and checkpoints saved since then are worthless.",
+        mend="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "
+        "warm-up or clipped gradients (torch.nn.utils.clip_grad_norm_); look for a logarithm or a division by "
+        "zero, and for bad samples (torch.autograd.set_detect_anomaly(True) names the operation).",
+    )
+
+
+def _unmoved(evidence: str) -> Finding:
+    return Finding(
+        kind="loss has not moved",
+        evidence=evidence,
+        meaning="The model is not learning: the updates are too small to see, or do not reach its parameters.",
+        mend="Check that loss.backward() and optimizer.step() are called, that the optimizer was given this "
+        "model's parameters and they require gradients, that labels match samples, and that the learning "
+        "rate is not zero or far too small.",
+    )

@@ -1,0 +1,350 @@
+"""Reads what the probe wrote in each rank: points for the server, and where every rank of this node is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from domain.messages import Point, PointBatch
+from worker.monitor.hangs import Frame, RankStatus
+from worker.monitor.silent_mistakes import RankRecord
+from worker.node import processes
+from worker.session.client import OffsetMismatch, Refused, RequestFailed, TooLarge
+
+log = logging.getLogger(__name__)
+FOLDER = "probe"
+"""Below the attempt's directory; the ranks find it in RANKZERO_PROBE_DIR."""
+READ_BYTES = 1024 * 1024
+"""A longer line is none of the probe's, and is passed over."""
+STEP_BYTES = 4 * READ_BYTES
+MOST_LINES = 1 << 16
+"""In one batch; fewer after one that was too large to pass."""
+KEPT_EVENTS = 200
+KEPT_STEP_TIMES = 300
+PER_RANK = ("step_time_s", "data_wait_s")
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+
+Line = dict[str, Any]
+
+
+class ProbePump:
+    """Sends the points of all ranks on this node, each once, whatever is repeated or killed."""
+
+    def __init__(
+        self, folder: Path, offset_of: Callable[[str, int], int], send: Callable[[PointBatch], int]
+    ) -> None:
+        self._folder, self._offset_of, self._send = folder, offset_of, send
+        self._tails: dict[str, _Tail] = {}
+        self._waiting: dict[str, PointBatch] = {}
+        self._most_lines = MOST_LINES
+
+    def step(self) -> bool:
+        """Send what is new; True when more is waiting. What the server raises goes through."""
+        left = STEP_BYTES
+        for name in _recorded(self._folder):
+            while left > 0 and (size := self._send_batch(name)):
+                left -= size
+        return left <= 0
+
+    def _send_batch(self, name: str) -> int:
+        path = f"{FOLDER}/{name}"
+        if name not in self._tails:
+            self._tails[name] = _Tail(self._folder / name, self._offset_of(path, 0))
+        tail = self._tails[name]
+        batch = self._waiting.get(name) or _read_batch(tail, path, self._most_lines)
+        if batch is None:
+            return 0
+        self._waiting[name] = batch
+        try:
+            tail.offset = self._send(batch)
+            self._most_lines = min(MOST_LINES, 2 * self._most_lines)
+        except OffsetMismatch as mismatch:
+            if mismatch.have > tail.size_bytes:
+                raise RequestFailed(f"{path} ends before byte {mismatch.have}") from mismatch
+            tail.offset = mismatch.have
+        except Refused as refusal:
+            if isinstance(refusal, TooLarge) and self._most_lines > 1:
+                self._most_lines //= 2
+                tail.offset = self._waiting.pop(name).start
+                return batch.end - batch.start
+            log.warning("%s: points at byte %d were refused: %s", path, batch.start, refusal)
+            self._waiting[name] = batch.model_copy(update={"series": {}})
+            if not batch.series:
+                raise
+            return batch.end - batch.start
+        del self._waiting[name]
+        return batch.end - batch.start
+
+
+class ProbeReader:
+    """Knows what each rank of this node is doing. Reads from the beginning, also after the worker restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: dict[str, _RankProcess] = {}
+
+    def look(self) -> None:
+        """Read what is new."""
+        for name in _recorded(self._folder):
+            if name not in self._processes:
+                self._processes[name] = _RankProcess(_Tail(self._folder / name))
+            self._processes[name].read()
+
+    def latest(self) -> dict[int, RankStatus]:
+        """Rank -> where it is; of several processes that were this rank, the one that trains now."""
+        return {rank: process.status() for rank, process in self._of_ranks().items()}
+
+    def records(self) -> dict[int, RankRecord]:
+        """Rank -> what the probe noted there, for `silent_mistakes`."""
+        return {rank: process.record() for rank, process in self._of_ranks().items()}
+
+    def median_step_s(self) -> float | None:
+        """Of the last steps of all ranks."""
+        times = [each for process in self._of_ranks().values() for each in process.step_times_s]
+        return statistics.median(times) if times else None
+
+    def faults(self) -> list[str]:
+        """Parts of the probe that failed in a rank and are off there, in its own words."""
+        return [
+            f"rank {rank}: the probe's {_part(str(event.get('hook')))} part failed: {event.get('message')}"
+            for rank, process in sorted(self._of_ranks().items())
+            for event in process.events.get("error", ())
+        ]
+
+    def ask_stacks(self, wanted: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[Frame]]:
+        """Rank -> its Python lines, the innermost first; may be called from another thread. Only processes
+        that can answer are asked; for others, and those that do not answer, it is what was recorded last."""
+        asked = {each: _ask(self._folder, each.pid) for each in wanted if each.stacks and not each.ended}
+        deadline = time.monotonic() + wait_s
+        found = {each.rank: list(each.frames) for each in wanted}
+        for status, before in asked.items():
+            answer = _answer(self._folder, status.pid, before, deadline) if before is not None else []
+            found[status.rank] = answer or found[status.rank]
+        return found
+
+    def _of_ranks(self) -> dict[int, _RankProcess]:
+        chosen: dict[int, _RankProcess] = {}
+        for process in self._processes.values():
+            rank = process.last.get("rank")
+            if isinstance(rank, int) and (rank not in chosen or process.claim > chosen[rank].claim):
+                chosen[rank] = process
+        return dict(sorted(chosen.items()))
+
+
+def parse_stack(text: str) -> list[Frame]:
+    """The last stack that faulthandler wrote, the innermost frame first."""
+    last = text.rpartition("(most recent call first):")[2]
+    return [Frame(match[1], int(match[2]), match[3]) for match in _FRAME.finditer(last)]
+
+
+@dataclass
+class _Tail:
+    """Whole lines from where it stopped."""
+
+    path: Path
+    offset: int = 0
+    wall: float | None = None
+    """Of the last point."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file now; 0 when there is none."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def read(self) -> Iterator[tuple[int, Line]]:
+        """(offset behind the line, the line) for each; what is no record is passed over. `offset` follows."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read(READ_BYTES)
+        except OSError:
+            return
+        if b"\n" not in data and len(data) == READ_BYTES:
+            self.offset += len(data)
+            return
+        for raw in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+            self.offset += len(raw)
+            with suppress(ValueError):
+                line = json.loads(raw)
+                if isinstance(line, dict):
+                    yield self.offset, line
+
+
+@dataclass
+class _RankProcess:
+    """One process that was a rank, as its lines tell."""
+
+    tail: _Tail
+    last: Line = field(default_factory=dict)
+    first_seen_at: float = 0.0
+    ended: bool = False
+    frames: tuple[Frame, ...] = ()
+    events: dict[str, deque[Line]] = field(default_factory=dict)
+    step_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_TIMES))
+
+    def read(self) -> None:
+        while True:
+            lines = [line for _, line in self.tail.read()]
+            for line in lines:
+                with suppress(KeyError, TypeError, ValueError):
+                    self._take(line)
+            if not lines:
+                return
+
+    def _take(self, line: Line) -> None:
+        self.first_seen_at = self.first_seen_at or float(line["t"])
+        if line.get("step") != self.last.get("step") or line.get("in") != self.last.get("in"):
+            self.frames = ()
+        self.last = line
+        if "stack" in line:
+            self.frames = tuple(
+                Frame(str(file), int(number), str(name)) for file, number, name in line["stack"]
+            )
+        if "step_time_s" in line:
+            self.step_times_s.append(float(line["step_time_s"]))
+        for event in line.get("events", ()):
+            self.events.setdefault(str(event["kind"]), deque(maxlen=KEPT_EVENTS)).append(event)
+            self.ended = self.ended or event["kind"] == "exit"
+
+    @property
+    def claim(self) -> tuple[bool, float]:
+        """One that has stepped is the rank; a helper of it, or the one before a restart, is not."""
+        return bool(self.last.get("step")), float(self.last.get("t", 0.0))
+
+    def status(self) -> RankStatus:
+        line = self.last
+        return RankStatus(
+            rank=int(line["rank"]),
+            pid=int(line["pid"]),
+            world_size=int(line.get("world_size", 1)),
+            step=int(line.get("step", 0)),
+            last_step_at=line.get("last_step_at"),
+            first_seen_at=self.first_seen_at,
+            seen_at=float(line["t"]),
+            doing=str(line.get("in", "")),
+            stacks=bool(line.get("stacks")),
+            ended=self.ended,
+            frames=self.frames,
+        )
+
+    def record(self) -> RankRecord:
+        line = self.last
+        return RankRecord(
+            rank=int(line["rank"]),
+            world_size=int(line.get("world_size", 1)),
+            step=int(line.get("step", 0)),
+            ended=self.ended,
+            events=tuple(event for kind in self.events.values() for event in kind),
+        )
+
+
+_PARTS = {"recorder": "recording", "replicas": "parameters"}
+_OF_MODULES = {"optim": "steps", "data": "data", "parallel": "parameters", "writer": "writers"}
+
+
+def _part(hook: str) -> str:
+    """What a part of the probe looks at; a module's name stands for all that is hooked into it."""
+    if "." not in hook:
+        return _PARTS.get(hook, hook)
+    looks_at = next((name for word, name in _OF_MODULES.items() if word in hook), "")
+    return f"{looks_at} ({hook})".strip()
+
+
+def _recorded(folder: Path) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
+    start, series = tail.offset, dict[str, list[Point]]()
+    for _, line in islice(tail.read(), most_lines):
+        for name, value in _points_of(line):
+            tail.wall = _time_of(line, tail)
+            series.setdefault(name, []).append((line["step"], value, tail.wall))
+    if tail.offset == start:
+        return None
+    return PointBatch(path=path, generation=0, start=start, end=tail.offset, source="probe", series=series)
+
+
+def _points_of(line: Line) -> Iterator[tuple[str, float]]:
+    """Rank 0 speaks for all where all do the same: only so do points follow from one file alone, on any
+    number of nodes."""
+    rank, step = line.get("rank"), line.get("step")
+    if not isinstance(step, int) or not isinstance(line.get("t"), float | int) or step.bit_length() > 63:
+        return
+    for name in PER_RANK:
+        if isinstance(line.get(name), float | int):
+            yield f"rank{rank}/{name}", float(line[name])
+    if "step_time_s" in line and isinstance(line.get("peak_memory_bytes"), int):
+        yield f"rank{rank}/peak_memory_bytes", float(line["peak_memory_bytes"])
+    if rank == 0 and isinstance(line.get("steps_per_s"), float | int):
+        yield "steps_per_s", float(line["steps_per_s"])
+    if rank == 0 and isinstance(line.get("samples_per_s"), float | int):
+        yield "samples_per_s", float(line["samples_per_s"]) * int(line.get("world_size", 1))
+
+
+def _time_of(line: Line, tail: _Tail) -> float:
+    """Where it is no number: that of the point before, else the file's."""
+    with suppress(OverflowError):
+        if math.isfinite(said := float(line["t"])):
+            return said
+    if tail.wall is None:
+        with suppress(OSError):
+            return tail.path.stat().st_mtime
+    return tail.wall or 0.0
+
+
+# -- stacks on demand ----------------------------------------------------------------------------
+
+
+def _ask(folder: Path, pid: int) -> int | None:
+    """The size of the process's stack file before it was asked; None when it cannot be asked."""
+    path = folder / f"{pid}.stack"
+    if processes.environment(pid).get("RANKZERO_PROBE_DIR") != str(folder) or not _catches_signal(pid):
+        return None
+    try:
+        size = path.stat().st_size
+        os.kill(pid, signal.SIGUSR2)
+    except OSError:
+        return None
+    return size
+
+
+def _catches_signal(pid: int) -> bool:
+    """The signal ends a process that does not catch it."""
+    with suppress(OSError, ValueError, StopIteration):
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
+    return False
+
+
+def _answer(folder: Path, pid: int, before: int, deadline: float) -> list[Frame]:
+    """It has no end mark: it is whole when it has not grown for a moment."""
+    path, size = folder / f"{pid}.stack", before
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        with suppress(OSError):
+            grown = path.stat().st_size
+            if grown == size > before:
+                return parse_stack(path.read_bytes()[before:].decode(errors="replace"))
+            size = grown
+    return []

@@ -1,0 +1,1 @@
+"""This machine: hardware, processes, files, clock."""

@@ -1,0 +1,1 @@
+"""Whether this node can train together with others."""

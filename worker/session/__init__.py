@@ -1,0 +1,1 @@
+"""The session with the server: requests, answers, failures."""

@@ -1,0 +1,1 @@
+"""From files to points and bytes: what an attempt writes, brought to the server exactly once."""

@@ -1,0 +1,309 @@
+"""What one printed line says of training: where it is (step, epoch), and the values it tells there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from worker.streams.printed_values import (
+    dict_pairs,
+    is_fraction,
+    is_measured,
+    number,
+    pairs,
+    phase_named,
+    phase_of,
+    scaled,
+    tag_of,
+)
+
+MAX_STEP = 10**12
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in its training a script says it is."""
+
+    step: int | None = None
+    of: int | None = None
+    """The count `step` runs to: of its epoch, or of the whole training."""
+    epoch: float | None = None
+    epochs: int | None = None
+    epoch_is_fraction: bool = False
+    """Written as 0.25 or 1.0: a place in the training, and no number of an epoch."""
+    in_epoch: bool = False
+    """The way it is written says that `step` begins anew with each epoch."""
+    from_zero: bool = False
+    """The way it is written is known to count epochs from 0."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One line understood: `values` at `position`."""
+
+    position: Position
+    values: Mapping[str, float]
+    counter: str
+    """Which one this is: a bar's title, or the word the step was named by, with the phase."""
+    phase: str | None = None
+    """train, val, eval, test."""
+    is_bar: bool = False
+
+
+def clean(line: str) -> str | None:
+    """The line as a person reads it, without colours, time, level, file and rank; None from other ranks."""
+    text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
+    while (found := _PREFIX.match(text)) and found.end() > 0:
+        if (found["rank"] or found["rank_only"] or "0").strip("0"):
+            return None
+        text = text[found.end() :]
+    return text.rstrip()
+
+
+def header_epoch(text: str) -> int | None:
+    """The epoch that a line announces and says nothing else of: `Epoch 5/10`, `== Epoch 5 ==`."""
+    found = _HEADER.fullmatch(text)
+    return int(found[1]) if found else None
+
+
+def read_line(text: str, epoch: int | None = None) -> Reading | None:
+    """What a cleaned line says, None when it tells no values at a known step or epoch.
+
+    `epoch`: what a header line above announced; it counts where the line itself names none.
+    """
+    if _FOREIGN.search(text):
+        return None
+    text = _TENSOR.sub(r"\1", text)
+    if text.endswith("]") and (bar := _TQDM.search(text) or _OPEN_TQDM.search(text)):
+        return _read_bar(text, bar, epoch)
+    if (shown := _SHOWN_DICT.search(text)) and (told := dict_pairs(shown[0])):
+        return _read_dict(text.replace(shown[0], " "), told)
+    return _read_plain(_PATH.sub(" ", text), epoch)
+
+
+# -- the shapes of lines -----------------------------------------------------------------------
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_TIME_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_PREFIX = re.compile(
+    rf"""(?:
+      \[?(?:\d{{4}}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{{2,4}})?)[T\s,]+{_TIME_OF_DAY}\]?
+    | \[?{_TIME_OF_DAY}\]?
+    | [IWEF]\d{{4}}\s{_TIME_OF_DAY}\s+\d+\s+\S+:\d+\]
+    | (?:[\w.]+\s-\s)?\[?\b(?:DEBUG|INFO|NOTICE|WARNING)\b\]?(?:[|:][\w.]+(?::\d+)?\]?)?
+    | \[?[\w./-]+\.py:\d+(?::\w+)?(?:\s\(\w+\))?\]?
+    | [\w.]+:[\w<>]+:\d+(?=\s-\s)
+    | [\[(]?(?i:(?:local_|global_)?rank|gpu|default|proc(?:ess)?|worker)[\s:#=_]?(?P<rank>\d+)[\])]?(?=[\s:|>-]|$)
+    | (?:\[(?P<rank_only>\d+)\]:)
+    )(?:\s*[-|:>]+(?=\s|$))*[ ]?""",
+    re.VERBOSE,
+)
+_FOREIGN = re.compile(
+    r"^\s*(?:File \"|Traceback |[\w.]*(?:Error|Exception|Interrupt|Warning)\b)|\w(?:Error|Exception|Warning):"
+    r"|^\W*[A-Za-z_][\w.]*\(\w+=|(?:^|\s)--\w[\w-]*[= ]|^\s*[$>]\s|\d{25}"
+)
+_TENSOR = re.compile(r"\b(?:tensor|(?:np\.|numpy\.)?float\d*)\(([-+\w.]+)[^()]*(?:\([^()]*\)[^()]*)*\)")
+_PATH = re.compile(
+    r"(?<!\S)['\"(]*(?:[~.]{0,2}/\S{2,}|\w+:/\S+)"
+    r"|\S+\.(?:pt|pth|ckpt|py|jsonl?|bin|safetensors|txt|log|ya?ml|csv|png|pkl)\b\S*"
+)
+_EPOCH_NUMBER = r"(?P<epoch>\d+(?:\.\d+)?)(?:\s*/\s*(?P<epochs>\d+)(?:\.\d+)?)?"
+_EPOCH = rf"(?<![\w/.=-])(?i:epoch|ep)(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*[\[(]?\s*{_EPOCH_NUMBER}\s*[\])]?(?![\w.]*\w)"
+_STEP_OF = r"(?P<step>\d+)\s*/\s*(?P<of>\d+)"
+_HEADER = re.compile(
+    r"\W*(?i:(?:starting|begin(?:ning)?|training|train|start of)\s+)?(?i:epoch)"
+    r"\s*[:#]?\s*[\[(]?(\d+)(?:\s*/\s*\d+)?\W*"
+)
+_IN_EPOCH = [
+    re.compile(
+        rf"{_EPOCH}[\s,:|-]*(?:(?i:batch)[\s:=#]*)?\[?\(?\s*{_STEP_OF}"
+        r"\s*(?:\(\s*[\d.]+\s*%\s*\))?\s*[\])]?(?![\w.])"
+    ),
+    re.compile(rf"{_EPOCH}\W+{_STEP_OF}\s+(?:batches|steps|iterations|iters)\b"),
+    re.compile(rf"{_EPOCH}[\s,|-]+(?i:step|iter)[\s:]*\[\s*{_STEP_OF}\s*\]"),
+    re.compile(rf"^\W*\[{_EPOCH_NUMBER}\]\s*\[\s*{_STEP_OF}\s*\]"),
+    re.compile(r"^\[(?P<epoch>\d+),\s+(?P<step>\d+)\](?=\s)"),
+]
+_BRACKETED = re.compile(rf"\[\s*{_STEP_OF}\s*\]")
+_BLOCKS = [
+    re.compile(rf"[━╸╺─]+\s+{_STEP_OF}(?=\s)"),
+    re.compile(rf"(?<![\w.]){_STEP_OF}\s+(?:\[[=>.-]+\]|[━╸╺─]+)"),
+]
+_STEP_WORDS = "global_step num_updates train_step update step iteration iter it episode batch".split()
+_STEP = re.compile(
+    r"(?<![\w/.=-])(?P<word>(?i:global[_ ]step|num_updates|train_step|update|step|iteration|iter|it|episode|batch))"
+    r"(?:\((?P<phase>\w+)\))?\s*[:=#]?\s*\[?\s*(?P<step>\d{1,3}(?:,\d{3})+|\d+)"
+    r"(?:\s*/\s*(?P<of>\d{1,3}(?:,\d{3})+|\d+))?\s*\]?(?!\w|\.\d|%|[-/]\w)"
+)
+_AMOUNT = r"\d+(?:\.\d+)?[kMG]?"
+_TQDM = re.compile(
+    rf"^(?P<title>[^%]*?):?(?<!\d)\s*\d+%(?:\|[^|]*\|)?\s*(?P<step>{_AMOUNT})/(?P<of>{_AMOUNT})\s+"
+    r"\[[\d:]+<[\d:?dhms, ]*,\s*(?P<rate>[^,\]]*)(?:,\s*(?P<postfix>[^\]]*(?:\][^\]]*)*?))?\]\s*$"
+)
+_OPEN_TQDM = re.compile(
+    rf"^(?P<title>.*?):?\s*(?P<step>{_AMOUNT})it\s+\[[\d:]+,\s*(?P<rate>[^,\]]*)(?:,\s*(?P<postfix>[^\]]*))?\]\s*$"
+)
+_RATE = re.compile(r"([\d.]+)(s/it|it/s|s/step|step/s|s/batch|batch/s)")
+_SHOWN_DICT = re.compile(r"\{\s*['\"].*\}")
+_SETTINGS = re.compile(r"(?i:\b(?:batch_?size|num_workers|seed|momentum|weight_decay|optimi[sz]er)\s*[=:])")
+"""Beside these, numbers that no training measures are settings, too."""
+_MARK = "\0"
+"""Stands where the position stood."""
+_DECORATION = " \t=*#>-|:[]("
+_FIRST_WORDS = re.compile(r"[^\w\s\[(:|-]|[:|\])]\s|\d|\s(?=\w+\s*[:=\d])")
+"""What ends the words behind a position that may name a phase: `Epoch 3 [val] loss=0.5`."""
+
+
+# -- reading them ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A position in a text, and the text without it."""
+
+    position: Position
+    rest: str
+    """With a mark where the position stood."""
+    counter: str
+    phase: str | None = None
+
+
+def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> Reading | None:
+    title, postfix, phase = bar["title"], bar["postfix"] or "", phase_of(bar["title"])
+    values = {pair.tag: pair.value for pair in pairs(postfix, phase)}
+    if not values:
+        return None
+    if rate := _RATE.fullmatch(bar["rate"].strip()):
+        per_s = float(rate[1]) if rate[2].endswith("/s") else 1 / (float(rate[1]) or math.inf)
+        values[f"{phase}/it_per_s" if phase else "it_per_s"] = per_s
+    counter = f"bar:{re.sub(r'[0-9/]+', '', title).strip().lower()}"
+    step = round(scaled(bar["step"]))
+    of = round(scaled(bar["of"])) if "of" in bar.re.groupindex else None
+    if re.fullmatch(r"\W*epochs?\W*", title, re.IGNORECASE):
+        return Reading(Position(epoch=step, epochs=of), values, counter, phase, is_bar=True)
+    named = re.search(_EPOCH, title)
+    at_epoch = int(float(named["epoch"])) if named else epoch
+    position = Position(step, of, at_epoch, in_epoch=True, from_zero="v_num" in postfix)
+    return Reading(position, values, counter, phase, is_bar=True)
+
+
+def _read_dict(outside: str, told: Mapping[str, str]) -> Reading | None:
+    """A dictionary or a JSON object; its step may stand in front of it."""
+    by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in told.items()}
+    step = next((by_name[word] for word in _STEP_WORDS if word in by_name), None)
+    epoch = by_name.get("epoch")
+    values = {tag: number(text) for name, text in told.items() if (tag := tag_of(name)) is not None}
+    if not any(map(is_measured, values)):
+        return None
+    if step is None and epoch is None:
+        found = _find_position(outside, None)
+        return Reading(found.position, values, found.counter) if found else None
+    position = _position_of(step, epoch)
+    return Reading(position, values, "dict") if position else None
+
+
+def _position_of(step: str | None, epoch: str | None) -> Position | None:
+    at, place = (None if text is None else number(text) for text in (step, epoch))
+    if not all(0 <= (value or 0) < MAX_STEP for value in (at, place)):
+        return None
+    if at is not None and not at.is_integer():
+        return None
+    is_place = epoch is not None and is_fraction(epoch)
+    return Position(None if at is None else int(at), epoch=place, epoch_is_fraction=is_place)
+
+
+def _read_plain(text: str, epoch: int | None) -> Reading | None:
+    found = _find_position(text, epoch)
+    if found is None:
+        return None
+    before, _, behind = found.rest.partition(_MARK)
+    phase = found.phase or phase_of(before) or phase_of(_FIRST_WORDS.split(behind, maxsplit=1)[0])
+    told = list(pairs(found.rest, phase))
+    if not any(is_measured(pair.name) for pair in told):
+        # Names that any text may have count only in a line that begins with its position.
+        begins_with_it = before.strip(_DECORATION) == "" or phase is not None
+        if not (begins_with_it and any(pair.is_fraction for pair in told)) or _SETTINGS.search(behind):
+            return None
+    values: dict[str, float] = {}
+    for pair in told:
+        values.setdefault(pair.tag, pair.value)
+    counter = f"{found.counter}:{phase or ''}"
+    return Reading(found.position, values, counter, phase, is_bar=found.counter == "blocks")
+
+
+def _find_position(text: str, epoch: int | None) -> _Found | None:
+    return _find_in_epoch(text) or _find_blocks(text, epoch) or _find_words(text, epoch)
+
+
+def _find_in_epoch(text: str) -> _Found | None:
+    """`Epoch: [1][20/391]` and its like."""
+    match = next((found for shape in _IN_EPOCH if (found := shape.search(text))), None)
+    if match is None:
+        return None
+    named = match.groupdict()
+    of, epochs = named.get("of"), named.get("epochs")
+    in_brackets = re.match(r"(?i:epoch)\S*\s*\[", match[0]) is not None
+    position = Position(
+        int(match["step"]),
+        int(of) if of else None,
+        int(float(match["epoch"])),
+        int(epochs) if epochs else None,
+        in_epoch=True,
+        from_zero=in_brackets and not epochs,
+    )
+    return _Found(position, _marked(text, match), "in epoch", phase_named(named.get("phase")))
+
+
+def _find_blocks(text: str, epoch: int | None) -> _Found | None:
+    """The bars of Keras and Rich."""
+    match = _BLOCKS[0].search(text) or _BLOCKS[1].search(text)
+    if match is None:
+        return None
+    title = re.search(_EPOCH, text[: match.start()])
+    at_epoch = int(float(title["epoch"])) if title else epoch
+    position = Position(
+        int(match["step"]), int(match["of"]), at_epoch, in_epoch=True, from_zero="v_num" in text
+    )
+    rest = _MARK + text[title.end() if title else 0 :].replace(match[0], " ")
+    return _Found(position, rest, "blocks")
+
+
+def _find_words(text: str, epoch: int | None) -> _Found | None:
+    """A step or an epoch named by a word; of several steps the one that counts most."""
+    steps = list(_STEP.finditer(text))
+    named = re.search(_EPOCH, text)
+    if not steps and named is None:
+        return _find_brackets(text, epoch)
+    best = min(steps, key=lambda one: _STEP_WORDS.index(_word_of(one)), default=None)
+    position = Position(
+        int(number(best["step"])) if best else None,
+        int(number(best["of"])) if best and best["of"] else None,
+        float(named["epoch"]) if named else epoch,
+        int(named["epochs"]) if named and named["epochs"] else None,
+        epoch_is_fraction=named is not None and is_fraction(named["epoch"]),
+        in_epoch=best is not None and _word_of(best) == "batch",
+    )
+    rest = text
+    for one in sorted([*steps, *([named] if named else [])], key=lambda one: -one.start()):
+        rest = _marked(rest, one)
+    phase = phase_named(best["phase"] if best else None) or phase_named(named["phase"] if named else None)
+    return _Found(position, rest, _word_of(best) if best else "epoch", phase)
+
+
+def _find_brackets(text: str, epoch: int | None) -> _Found | None:
+    """`loss: 2.3  [  640/60000]`, below a line that announced its epoch."""
+    match = _BRACKETED.search(text) if epoch is not None and not phase_of(text) else None
+    if match is None:
+        return None
+    position = Position(int(match["step"]), int(match["of"]), epoch, in_epoch=True)
+    return _Found(position, _MARK + text.replace(match[0], " ; "), "brackets")
+
+
+def _word_of(step: re.Match[str]) -> str:
+    return step["word"].lower().replace(" ", "_")
+
+
+def _marked(text: str, found: re.Match[str]) -> str:
+    return f"{text[: found.start()]}{_MARK}{text[found.end() :]}"
