@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.s3_server import Bucket, S3Server
 
+pytest_plugins = ["tests.db.fixtures", "tests.dashboard.fixtures"]
 ALLOWED_SKIP = "needs a GPU"
 WHOLE_PRODUCTS = "tests/end_to_end/"
 """Dashboards, workers and trainings at once: two such tests would wait for each other on a small machine."""

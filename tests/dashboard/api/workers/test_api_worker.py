@@ -1,0 +1,422 @@
+"""What workers ask and report, spoken by the worker's own client against the running server."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import math
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from db.metrics.points import pack
+from db.models import Attempt, Chunk
+from db.reports import progress
+from domain.messages import NodeLoad, PointBatch
+from domain.spec import RunSpec
+from tests.dashboard.running import FakeNode, Running, wait_for
+from tests.worker.streams.test_events import scalar
+from worker.attempt.uploader import Courier
+from worker.session.client import (
+    ChecksumMismatch,
+    OffsetMismatch,
+    Part,
+    Refused,
+    RequestFailed,
+    ServerMistake,
+    Superseded,
+    Unauthorized,
+    UnknownAttempt,
+)
+from worker.streams.delivery import TRIES
+
+
+def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:
+    before = node.client.wishes(None, 0)
+    assert before.assignments == []
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(node.client.wishes(before.version, 15)))
+    started = time.monotonic()
+    waiting.start()
+    run_id = dashboard.launch()
+    waiting.join()
+    assert time.monotonic() - started < 10
+    (assignment,) = answers[0].assignments
+    assert (assignment.run_id, assignment.action, assignment.devices) == (run_id, "run", ["cpu:0"])
+
+
+def test_the_version_is_of_the_content_and_a_wait_ends_when_nothing_happens(node: FakeNode) -> None:
+    first = node.client.wishes(None, 0)
+    started = time.monotonic()
+    again = node.client.wishes(first.version, 0.3)
+    assert again.version == first.version
+    assert time.monotonic() - started >= 0.3
+
+
+def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    before = node.client.wishes(None, 0)
+    assert not before.watched
+    with dashboard.watching(run_id):
+        now = node.client.wishes(before.version, 15)
+        assert now.watched
+    assert not node.client.wishes(now.version, 15).watched
+
+
+def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    assert dashboard.run(run_id)["state"] == "starting"
+    assert node.report(part, "running", pid=4, argv=["torchrun"]) == "running"
+    assert node.report(part, "succeeded") == "succeeded"
+    assert node.report(part, "succeeded") == "succeeded"
+    with pytest.raises(Superseded, match="has ended"):
+        node.report(part, "failed")
+    assert dashboard.run(run_id)["state"] == "succeeded"
+    assert node.client.wishes(None, 0).assignments == []
+
+
+def test_the_end_of_one_run_starts_the_next(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch(gpus_per_node=2)
+    second = dashboard.launch(gpus_per_node=2)
+    assert dashboard.run(second)["state"] == "queued"
+    assert "free" in dashboard.run(second)["waiting_for"]
+    node.report(node.part(), "succeeded")
+    assert dashboard.run(second)["state"] == "starting"
+
+
+def test_points_are_stored_once_and_nan_survives(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    points = [(1, 2.5, 1.0), (2, float("nan"), 2.0), (3, float("-inf"), 3.0)]
+    assert node.log_points(part, 0, train__loss=points) == 10
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.log_points(part, 0, train__loss=points)
+    assert refusal.value.have == 10
+    found = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
+    assert found == {"train/loss": [[1, 2.5, 1.0], [2, "NaN", 2.0], [3, "-Infinity", 3.0]]}
+    assert dashboard.run(run_id)["last_loss"] == "-Infinity"
+    csv = dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()
+    assert csv == [
+        "series,attempt,step,value,wall_time",
+        "train/loss,1,1,2.5,1.0",
+        "train/loss,1,2,NaN,2.0",
+        "train/loss,1,3,-Infinity,3.0",
+    ]
+
+
+def test_no_series_name_is_a_formula_in_csv(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    names = ["=1+1", "+a", "-a", "@a", "\tb", 'plain, "quoted"']
+    node.log_points(node.part(), 0, **{name: [(1, -0.5, 100.0)] for name in names})
+    rows = list(csv_module.reader(dashboard.http.get(f"/api/runs/{run_id}/metrics.csv").text.splitlines()))[
+        1:
+    ]
+    assert {row[0] for row in rows} == {*(f"'{name}" for name in names[:-1]), names[-1]}
+    assert {row[3] for row in rows} == {"-0.5"}
+
+
+@pytest.mark.parametrize("point", [[1, 2.5, "NaN"], [1, 2.5, "Infinity"], [2**63, 2.5, 1.0]])
+def test_a_point_that_cannot_be_stored_is_refused_and_the_next_is_taken(
+    dashboard: Running, node: FakeNode, point: list[object]
+) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    body = {"path": "e", "generation": 0, "start": 0, "end": 9, "series": {"loss": [[0, 1.0, 1.0], point]}}
+    answer = http.post(f"{part.path}/points", json=body)
+    assert answer.status_code == 422 and "series" in answer.json()["detail"]["message"]
+    node.log_points(part, 0, loss=[(0, 1.0, 1.0)])
+    assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": [[0, 1.0, 1.0]]}
+
+
+def test_wall_times_that_an_older_version_stored_break_no_reader(dashboard: Running, node: FakeNode) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    node.log_points(part, 0, loss=[(step, 1.0, 5.0 + step) for step in range(4)])
+    odd = [(0, 1.0, math.nan), (1, 1.0, 6.0), (2, 1.0, math.inf), (3, 1.0, math.nan)]
+    with dashboard.service.store.write() as session:
+        session.execute(update(Chunk).values(points=pack(odd)))
+    expected = [[0, 1.0, 6.0], [1, 1.0, 6.0], [2, 1.0, 6.0], [3, 1.0, 6.0]]
+    assert dashboard.http.get(f"/api/runs/{run_id}/metrics").json() == {"loss": expected}
+    with dashboard.watching(run_id) as page:
+        page.subscribe()
+        assert page.next_of("series")["series"]["loss"]["points"] == expected
+
+
+def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
+    dashboard: Running, node: FakeNode, tmp_path: Path
+) -> None:
+    """400 points, 12 flipped bits and a NaN wall time in front, through the worker's own pumps and server."""
+    run_id, part = dashboard.launch(), node.part()
+    path, chance = tmp_path / "work/events.out.tfevents.1700000000.n", random.Random(3)
+    path.parent.mkdir()
+    records = [scalar(step, 0.5 * step, wall=math.nan if step in (0, 399) else 9.0) for step in range(400)]
+    hit = list(range(5, 395, 33))[:12]
+    for number in hit:
+        damaged = bytearray(records[number])
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        records[number] = bytes(damaged)
+    path.write_bytes(b"".join(records))
+    for _ in range(3):  # also by workers that are started anew
+        courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+        while courier.carry_rest():
+            pass
+    courier.take_checkpoints(0.0, final=True)
+    courier.carry_rest()
+    (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
+    assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
+    (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
+    assert finding["kind"] == "event file damaged" and "12 places are damaged" in finding["evidence"]
+
+
+def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
+    dashboard: Running, node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, part = dashboard.launch(), node.part()
+    path = tmp_path / "work/events.out.tfevents.1700000000.n"
+    path.parent.mkdir()
+    path.write_bytes(scalar(1, 0.5))
+    store = progress._store_series
+
+    def mistaken(session: Session, attempt: Attempt, rank: int, batch: PointBatch) -> None:
+        if any(point[0] == 2 for points in batch.series.values() for point in points):
+            raise ArithmeticError
+        store(session, attempt, rank, batch)
+
+    monkeypatch.setattr(progress, "_store_series", mistaken)
+    courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+    tried = 0
+    for number in (1, 2, 3):
+        with path.open("ab") as file:
+            file.write(scalar(number, 0.5) if number > 1 else b"")
+        while True:
+            try:
+                if not courier.carry_rest():
+                    break
+            except RequestFailed as error:  # after a mistake the server may also close the connection
+                tried += isinstance(error, ServerMistake)
+    courier.take_checkpoints(0.0, final=True)
+    courier.carry_rest()
+    assert tried == TRIES - 1
+    (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
+    assert [step for step, _, _ in points] == [1, 3]
+    (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
+    assert finding["kind"] == "points refused" and "one point" in finding["evidence"]
+    (kept,) = (tmp_path / "worker/points-set-aside.jsonl").read_text().splitlines()
+    assert PointBatch.model_validate_json(kept).series == {"train/loss": [(2, 0.5, 1.5)]}
+
+
+def test_a_body_that_is_no_batch_of_points_is_refused_in_a_sentence(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch()
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    for body in ("", "[[[[" * 5000, '{"path": "x"}', '{"series": {"a": [[1]]}}'):
+        answer = http.post(f"{node.part().path}/points", content=body)
+        assert answer.status_code == 422, body[:20]
+        assert answer.json()["detail"]["message"].endswith(".")
+
+
+def test_a_log_is_appended_only_where_it_ends(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    assert node.client.append(part, "logs/rank0.out", 0, 0, b"hello ") == 6
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.client.append(part, "logs/rank0.out", 0, 0, b"hello ")
+    assert refusal.value.have == 6
+    assert node.client.append(part, "logs/rank0.out", 0, 6, b"w\xc3\xb6rld\xff") == 13
+    assert node.client.file_offsets(part, "logs/rank0.out", 0).offset == 13
+    whole = dashboard.http.get(f"/api/runs/{run_id}/logs")
+    assert whole.content == b"hello w\xc3\xb6rld\xff"
+    assert whole.headers["X-Rankzero-Offset"] == "0"
+    assert whole.headers["X-Content-Type-Options"] == "nosniff"
+    tail = dashboard.http.get(f"/api/runs/{run_id}/logs", params={"offset": -3})
+    assert (tail.content, tail.headers["X-Rankzero-Offset"]) == (b"ld\xff", "10")
+    beyond = dashboard.http.get(f"/api/runs/{run_id}/logs", params={"offset": 14})
+    assert beyond.status_code == 416
+
+
+def test_what_a_crash_left_behind_the_known_end_is_overwritten(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"abc")
+    files = dashboard.service.files.root
+    (mirrored,) = [f for f in files.iterdir() if f.is_file() and f.suffix != ".times"]
+    mirrored.write_bytes(b"abcHALF-WRITTEN")
+    node.client.append(part, "logs/rank0.out", 0, 3, b"def")
+    assert dashboard.http.get(f"/api/runs/{run_id}/logs").content == b"abcdef"
+
+
+def test_a_followed_log_goes_on_until_the_run_ends(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    received = bytearray()
+
+    def follow() -> None:
+        with dashboard.http.stream("GET", f"/api/runs/{run_id}/logs?follow=true") as answer:
+            for piece in answer.iter_raw():
+                received.extend(piece)
+
+    following = threading.Thread(target=follow)
+    following.start()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"first\n")
+    wait_for(lambda: bytes(received) == b"first\n", "the first line")
+    node.client.append(part, "logs/rank0.out", 0, 6, b"second\n")
+    node.report(part, "succeeded")
+    following.join(15)
+    assert not following.is_alive()
+    assert bytes(received) == b"first\nsecond\n"
+
+
+def test_a_checkpoint_arrives_in_pieces_and_is_listed_once_whole(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    content = bytes(range(256)) * 4096
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    assert (place.offset, place.complete) == (0, False)
+    assert node.client.send_checkpoint(place.checkpoint_id, 0, content[:300_000]) == 300_000
+    with pytest.raises(OffsetMismatch) as refusal:
+        node.client.send_checkpoint(place.checkpoint_id, 0, content)
+    assert refusal.value.have == 300_000
+    again = node.client.offer_checkpoint(part, node.offer(part, content))
+    assert again == place.model_copy(update={"offset": 300_000})
+    node.client.send_checkpoint(place.checkpoint_id, 300_000, content[300_000:])
+    node.client.complete_checkpoint(place.checkpoint_id)
+    node.client.complete_checkpoint(place.checkpoint_id)
+    (listed,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
+    assert listed["complete"]
+    assert node.client.offer_checkpoint(part, node.offer(part, content)).complete
+
+
+def test_a_checkpoint_with_another_sha256_starts_again(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"right"))
+    node.client.send_checkpoint(place.checkpoint_id, 0, b"wrong")
+    with pytest.raises(ChecksumMismatch):
+        node.client.complete_checkpoint(place.checkpoint_id)
+    assert not dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()[0]["complete"]
+    assert node.client.offer_checkpoint(part, node.offer(part, b"right")).offset == 0
+    node.client.send_checkpoint(place.checkpoint_id, 0, b"right")
+    node.client.complete_checkpoint(place.checkpoint_id)
+
+
+def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"12345"))
+    with pytest.raises(Refused, match="offered with 5 bytes"):
+        node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
+
+
+def test_a_worker_that_shares_the_disk_hands_a_snapshot_over_by_name(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch()
+    part = node.part()
+    adopt = node.identity.adopt
+    assert adopt is not None
+    assert Path(adopt.proof_file).read_text() == adopt.proof
+    (Path(adopt.directory) / "snapshot-1").write_bytes(b"weights")
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    node.client.complete_checkpoint(place.checkpoint_id, "snapshot-1")
+    assert not (Path(adopt.directory) / "snapshot-1").exists()
+    assert dashboard.http.get(f"/api/checkpoints/{place.checkpoint_id}/file").content == b"weights"
+
+
+@pytest.mark.parametrize("name", ["../token", "..", "/etc/passwd", "a/b", "proof", "", "1.part", "x\0y"])
+def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: str) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    with pytest.raises(Refused):
+        node.client.complete_checkpoint(place.checkpoint_id, name)
+
+
+def test_a_link_is_not_adopted(dashboard: Running, node: FakeNode, tmp_path: Path) -> None:
+    dashboard.launch()
+    part = node.part()
+    assert node.identity.adopt is not None
+    (tmp_path / "secret").write_bytes(b"weights")
+    (Path(node.identity.adopt.directory) / "link").symlink_to(tmp_path / "secret")
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    with pytest.raises(ChecksumMismatch):
+        node.client.complete_checkpoint(place.checkpoint_id, "link")
+    assert (tmp_path / "secret").exists()
+
+
+def test_a_node_cannot_speak_for_another(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.client.append(part, "logs/rank0.out", 0, 0, b"mine")
+    mine = node.store_checkpoint(part, b"mine")
+    other = dashboard.node("n1")
+    attempts = (
+        lambda: other.report(part, "failed"),
+        lambda: other.log_points(part, 0, x=[(1, 1.0, 1.0)]),
+        lambda: other.client.append(part, "logs/rank0.out", 0, 4, b"theirs"),
+        lambda: other.client.file_offsets(part, "logs/rank0.out", 0),
+        lambda: other.client.offer_checkpoint(part, other.offer(part, b"theirs")),
+    )
+    for attempt in attempts:
+        with pytest.raises(Superseded, match="another node"):
+            attempt()
+    http = dashboard.anonymous(Authorization=f"Bearer {other.client.token}")
+    for answer in (
+        http.put(f"/api/worker/checkpoints/{mine}/data?offset=0", content=b"x"),
+        http.post(f"/api/worker/checkpoints/{mine}/complete", json={"adopted": None}),
+        http.get(f"/api/worker/checkpoints/{mine}/file"),
+    ):
+        assert answer.status_code == 403, answer.request.url
+    assert dashboard.run(run_id)["state"] == "starting"
+
+
+def test_a_node_that_resumes_fetches_the_checkpoint(
+    dashboard: Running, node: FakeNode, tmp_path: Path
+) -> None:
+    run_id = dashboard.launch()
+    part = node.part()
+    node.store_checkpoint(part, b"weights")
+    node.report(part, "stopped")
+    assert dashboard.http.post(f"/api/runs/{run_id}/resume").json()["attempt"] == 2
+    wanted = node.assignment()
+    assert wanted.resume_from is not None
+    node.client.download(wanted.resume_from, tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"weights"
+    with pytest.raises(UnknownAttempt):
+        node.report(Part(999, 0, "abcdefghij/1/0123456789abcdef"), "running")
+
+
+def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
+    dashboard.service.files._reserve_bytes = 1 << 60
+    http = dashboard.anonymous(Authorization=f"Bearer {node.client.token}")
+    answer = http.put(f"/api/worker/checkpoints/{place.checkpoint_id}/data?offset=0", content=b"weights")
+    assert answer.status_code == 507
+    assert "free" in answer.json()["detail"]["message"]
+
+
+def test_a_second_registration_ends_the_first_token(dashboard: Running, node: FakeNode) -> None:
+    old = node.client.token
+    node.client.register(node.facts, node.identity.node_id, dashboard.join_token)
+    node.client.wishes(None, 0)
+    node.client.token = old
+    with pytest.raises(Unauthorized):
+        node.client.wishes(None, 0)
+
+
+def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) -> None:
+    with pytest.raises(Refused, match="already at work"):
+        dashboard.node("n0")
+
+
+def test_load_is_shown(dashboard: Running, node: FakeNode) -> None:
+    node.client.load(NodeLoad(cpu_percent=12.5))
+    dashboard.service.registry.write_down()
+    (shown,) = dashboard.http.get("/api/nodes").json()
+    assert (shown["name"], shown["state"], shown["load"]["cpu_percent"]) == ("n0", "alive", 12.5)

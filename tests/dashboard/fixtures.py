@@ -1,0 +1,47 @@
+"""A dashboard that many tests can share, and one of their own for those that need it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.dashboard.running import FakeNode, Running
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[Running]:
+    """A dashboard on a free port."""
+    from tests.dashboard.running import running  # Streamlit takes seconds to import, and many tests need none
+
+    with running(tmp_path / "data") as it:
+        yield it
+
+
+@pytest.fixture
+def node(dashboard: Running) -> FakeNode:
+    """A node with two slots."""
+    return dashboard.node()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One dashboard with a node, for all tests of a module that change nothing."""
+    from tests.dashboard.running import running
+
+    data = tmp_path_factory.mktemp("shared") / "data"
+    with running(data, allowed_hosts=["gpu-1.example"]) as it:
+        it.node()
+        yield it
+
+
+@pytest.fixture(autouse=True)
+def own_main() -> Iterator[None]:
+    """AppTest leaves the page's script behind as `__main__`; processes started later would run it again."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main

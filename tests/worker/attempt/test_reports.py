@@ -1,0 +1,70 @@
+"""A state arrives, whatever the report that carries it is too large or too odd for."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.messages import PartReport, Reason
+from tests.worker.agent.test_daemon import NodeUnderTest
+from worker.attempt.reports import bare, send_report
+from worker.session.client import Refused
+
+
+@pytest.fixture
+def node(tmp_path):
+    under_test = NodeUnderTest(tmp_path)
+    yield under_test
+    under_test.clean_up()
+
+
+def test_more_environment_than_linux_passes_on_is_a_failure_with_its_reason(node):
+    """As a store from before the limit may wish it; the report of what was to be started is refused for its size."""
+    node.server.longest_report_bytes = 2 * 1024 * 1024
+    env = {f"BLOB_{n}": "x" * 100_000 for n in range(35)}
+    node.wish(node.assignment(node.script("pass"), spec={"env": env}))
+    end = node.until_settled()
+    assert node.server.states() == ["starting", "failed"]
+    assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
+    assert "larger than Linux passes to a program" in end.message
+    assert "put long lists into a file" in end.next_step
+
+
+def test_a_report_that_is_refused_is_sent_bare(node):
+    node.server.longest_report_bytes = 1000
+    node.wish(node.assignment(node.script("raise ValueError('x' * 5000)")))
+    end = node.until_settled()
+    assert node.server.states() == ["starting", "running", "failed"]
+    assert (end.reason, end.error) == (Reason.SCRIPT_ERROR, None)
+    assert end.message.startswith("rank 0 on n0") and len(end.message) <= 501
+
+
+def test_a_report_that_no_json_can_hold_is_sent_bare(node):
+    class Client:
+        def __init__(self):
+            self.sent = []
+
+        def report(self, part, report):
+            self.sent.append(report.model_dump_json())
+
+    client = Client()
+    send_report(client, None, PartReport(state="failed", message="no file caf\udce9\0.py", next_step="x"))
+    (sent,) = client.sent
+    assert PartReport.model_validate_json(sent).message == "no file caf\\udce9.py"
+
+
+def test_what_is_refused_bare_as_well_goes_through():
+    class Client:
+        def report(self, part, report):
+            raise Refused("no")
+
+    with pytest.raises(Refused):
+        send_report(Client(), None, PartReport(state="failed"))
+
+
+def test_a_bare_report_keeps_what_decides():
+    whole = PartReport(
+        state="failed", pid=7, exit_code=1, reason=Reason.KILLED, message="m" * 900, env={"A": "b"}
+    )
+    told = bare(whole)
+    assert (told.state, told.pid, told.exit_code, told.reason) == ("failed", 7, 1, Reason.KILLED)
+    assert told.message == "m" * 500 + "…" and told.env is None
