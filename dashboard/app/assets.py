@@ -29,7 +29,7 @@ class Assets:
         return f"/assets/{name}?v={self._hash[name]}"
 
     async def serve(self, request: Request) -> Response:
-        """GET or HEAD /assets/{name}."""
+        """GET or HEAD /assets/{name}; ours stand in a folder for each component."""
         name = request.path_params["name"]
         if name not in self._content:
             raise Rejection(404, f"There is no asset {name!r}.")
@@ -46,6 +46,7 @@ class Assets:
 def _read_all() -> Iterator[tuple[str, bytes]]:
     for name, package in FROM_PACKAGES.items():
         yield name, (files(package) / name).read_bytes()
-    for entry in files("dashboard.components").iterdir():
-        if entry.name.endswith(OUR_SUFFIXES):
-            yield entry.name, entry.read_bytes()
+    for folder in files("dashboard.components").iterdir():
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.name.endswith(OUR_SUFFIXES):
+                yield f"{folder.name}/{entry.name}", entry.read_bytes()

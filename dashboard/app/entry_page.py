@@ -45,9 +45,9 @@ class EntryPage:
     """The HTML of every page that Streamlit draws; made once, a title apart."""
 
     def __init__(self, assets: Assets) -> None:
-        self._start = assets.url("start.js")
+        self._start = assets.url("entry/start.js")
         self._scripts, styles = _streamlits_own(_SHIPPED.read_text(encoding="utf-8"))
-        ours = files("dashboard.components").joinpath("pages.css").read_text(encoding="utf-8")
+        ours = files("dashboard.components").joinpath("entry/pages.css").read_text(encoding="utf-8")
         self._styles = f"{styles}\n<style>{ours}</style>"
 
     def html(self, path: str) -> str:

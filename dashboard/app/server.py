@@ -116,7 +116,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     for module in ROUTERS:
         app.include_router(module.router)
     assets = Assets()
-    app.add_route("/assets/{name}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     _protect(app, shared)
     if ui is not None:
         Front(EntryPage(assets), ui).install(app)

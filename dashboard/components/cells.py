@@ -8,7 +8,9 @@ from streamlit.components.v2 import component
 
 from dashboard.components.live_run import loader, text_of
 
-_cells = component("rankzero.cells", css=text_of("dashboard.components", "cells.css"), js=loader("cells.js"))
+_cells = component(
+    "rankzero.cells", css=text_of("dashboard.components", "cluster/cells.css"), js=loader("cluster/cells.js")
+)
 
 
 def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None:

@@ -28,15 +28,19 @@ def loader(module: str) -> str:
 
 
 _header = component(
-    "rankzero.run_header", css=text_of("dashboard.components", "run_header.css"), js=loader("run_header.js")
+    "rankzero.run_header",
+    css=text_of("dashboard.components", "run_header/run_header.css"),
+    js=loader("run_header/run_header.js"),
 )
 _charts = component(
     "rankzero.live_charts",
-    css=text_of("uplot.static", "uPlot.min.css") + text_of("dashboard.components", "charts.css"),
-    js=loader("charts.js"),
+    css=text_of("uplot.static", "uPlot.min.css") + text_of("dashboard.components", "charts/charts.css"),
+    js=loader("charts/charts.js"),
 )
 _log = component(
-    "rankzero.log_view", css=text_of("dashboard.components", "log_view.css"), js=loader("log_view.js")
+    "rankzero.log_view",
+    css=text_of("dashboard.components", "logs/log_view.css"),
+    js=loader("logs/log_view.js"),
 )
 
 

@@ -12,8 +12,8 @@ Kind = Literal["primary", "secondary", "tertiary"]
 
 _link = component(
     "rankzero.page_link",
-    css=text_of("dashboard.components", "page_links.css"),
-    js=loader("page_links.js"),
+    css=text_of("dashboard.components", "links/page_links.css"),
+    js=loader("links/page_links.js"),
 )
 
 

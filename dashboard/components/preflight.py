@@ -11,8 +11,8 @@ from dashboard.components.live_run import loader, text_of
 
 _preflight = component(
     "rankzero.preflight",
-    css=text_of("dashboard.components", "preflight.css"),
-    js=loader("preflight.js"),
+    css=text_of("dashboard.components", "preflight_matrix/preflight.css"),
+    js=loader("preflight_matrix/preflight.js"),
 )
 
 

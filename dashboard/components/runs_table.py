@@ -11,8 +11,8 @@ from dashboard.components.live_run import loader, text_of
 
 _table = component(
     "rankzero.runs_table",
-    css=text_of("dashboard.components", "runs_table.css"),
-    js=loader("runs_table.js"),
+    css=text_of("dashboard.components", "runs/runs_table.css"),
+    js=loader("runs/runs_table.js"),
 )
 
 

@@ -11,8 +11,8 @@ from domain.text.formats import size
 
 _upload = component(
     "rankzero.upload_code",
-    css=text_of("dashboard.components", "upload_code.css"),
-    js=loader("upload_code.js"),
+    css=text_of("dashboard.components", "code_upload/upload_code.css"),
+    js=loader("code_upload/upload_code.js"),
 )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -57,6 +58,13 @@ document.body.dataset.ready = 'yes';
 </script>"""
 
 Message = dict[str, Any]
+COMPONENTS = Path(str(files("dashboard.components")))
+
+
+def module_path(name: str) -> str:
+    """Where a component lies below the assets, such as `logs/log_view`."""
+    (script,) = COMPONENTS.rglob(f"{name}.js")
+    return f"{script.parent.name}/{name}"
 
 
 def run_view(**changes: Any) -> Message:
@@ -124,7 +132,7 @@ class FakeServer:
         return Starlette(
             routes=[
                 Route("/", self._page),
-                Route("/assets/{name}", self._asset),
+                Route("/assets/{name:path}", self._asset),
                 Route("/api/runs/{run}", self._run),
                 Route("/api/runs/{run}/metrics", self._metrics),
                 Route("/api/runs/{run}/logs", self._logs),
@@ -194,10 +202,8 @@ class FakeServer:
     async def _page(self, request: Request) -> Response:
         colours = THEMES[request.query_params.get("theme", "light")]
         variables = ";".join(f"--st-{name}-color:{value}" for name, value in colours.items())
-        modules = request.query_params.get("show", "charts").split(",")
-        style = "".join(
-            (files("dashboard.components") / f"{m}.css").read_text(encoding="utf-8") for m in modules
-        )
+        modules = [module_path(name) for name in request.query_params.get("show", "charts").split(",")]
+        style = "".join((COMPONENTS / f"{module}.css").read_text(encoding="utf-8") for module in modules)
         style += (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
         return HTMLResponse(HOST % (variables, json.dumps(style), json.dumps(RUN_ID), json.dumps(modules)))
 

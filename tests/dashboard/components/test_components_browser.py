@@ -363,8 +363,8 @@ def test_without_points_the_page_says_why(
 def test_pure_functions_of_the_charts(show: Show) -> None:
     page = show()
     result = page.evaluate("""async () => {
-        const { smoothed, thinned, timeOrigins } = await import('/assets/chart_lines.js');
-        const { number, duration } = await import('/assets/numbers.js');
+        const { smoothed, thinned, timeOrigins } = await import('/assets/charts/chart_lines.js');
+        const { number, duration } = await import('/assets/elements/numbers.js');
         const x = Array.from({length: 10000}, (_, i) => i);
         const y = x.map((i) => (i === 5003 ? 99 : i === 7001 ? NaN : Math.sin(i)));
         const kept = thinned(x, y, 0, 10000, 500);

@@ -40,7 +40,7 @@ def leaves(routes: list[BaseRoute]) -> Iterator[BaseRoute]:
 
 
 def filled(path: str) -> str:
-    return path.replace("{run_id}", "abcdefghij").replace("{name}", "charts.js").replace("{", "").replace(
+    return path.replace("{run_id}", "abcdefghij").replace("{name}", "charts/charts.js").replace("{", "").replace(
         "}", ""
     ).replace("fence", "1").replace("node_rank", "0").replace("checkpoint_id", "1")  # fmt: skip
 
@@ -300,7 +300,7 @@ def test_a_rebound_name_is_not_answered_not_even_with_the_token(shared: Running)
 
 
 def test_every_answer_carries_the_headers_and_none_opens_it_to_others(shared: Running) -> None:
-    for path in ("/api/runs", "/api/nothing", "/api/docs", "/assets/charts.js", "/login"):
+    for path in ("/api/runs", "/api/nothing", "/api/docs", "/assets/charts/charts.js", "/login"):
         headers = shared.http.get(path, headers={"Origin": "http://evil.example"}).headers
         assert headers["x-content-type-options"] == "nosniff", path
         assert "frame-ancestors 'none'" in headers["content-security-policy"], path

@@ -1,0 +1,354 @@
+/** One card: title and current value, legend, plot, and what can be done with it. */
+
+import { fetchDetail, inside } from './chart_detail.js';
+import { csvUrl, savePicture } from './chart_export.js';
+import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
+import { createPlot } from './chart_plot.js';
+import { el, icon, setAttribute, setText } from '../elements/elements.js';
+import { count, exact, notFinite, number, timeSpan } from '../elements/numbers.js';
+import { Columns } from '../live/series_store.js';
+
+/** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
+/**
+ * What cards share.
+ * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any,
+ *   settings: {smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean},
+ *   theme: import('../elements/theme.js').Theme, origins: () => Map<number, number>|null,
+ *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
+ */
+
+const HEIGHT_PX = 224;
+const WIDE_HEIGHT_PX = 416;
+const MOST_VALUES = 5;
+/** The lowest and the highest of every other pixel or so look like all points, and cost less to paint. */
+const PIXELS_A_BUCKET = 1.25;
+const FEW_POINTS = 40;
+/** An average over fewer points than this draws what is not there. */
+const FEWEST_SMOOTHED = 100;
+
+export class ChartCard {
+  /** @param {ChartSpec} spec @param {Shared} shared */
+  constructor(spec, shared) {
+    this.spec = spec;
+    this.shared = shared;
+    this.isVisible = false;
+    /** @type {{from: number, to: number}|null} */
+    this._zoom = shared.connection.kept.get(`zoom ${spec.id}`) ?? null;
+    /** @type {Map<string, import('../live/series_store.js').Series>} */
+    this._detail = new Map();
+    this._plot = null;
+    this._structure = '';
+    this._width = 0;
+    /** @type {number|null} */
+    this._pointedAt = null;
+    this._drawn = [];
+    this._markers = [];
+    this._build();
+  }
+
+  /** The chart has other lines now. @param {ChartSpec} spec */
+  setSpec(spec) {
+    this.spec = spec;
+    setText(this._title, spec.title);
+    this.element.dataset.series = spec.lines.map((line) => line.name).join(' ');
+    setAttribute(this._csv, 'href', csvUrl(this.shared.connection.runId, spec.lines));
+    this._buildLegend();
+  }
+
+  /** @param {number} width of the plot, in CSS pixels */
+  setWidth(width) {
+    this._width = Math.floor(width);
+  }
+
+  /** Draw what is known now. */
+  draw() {
+    if (!this.shared.uPlot || this._width < 50) return;
+    const { settings } = this.shared;
+    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    const lines = this._lines(origins);
+    this._createPlotFor(lines);
+    const zoom = this._zoom;
+    if (this._plot.width !== this._width || this._plot.height !== this._height) {
+      this._plot.setSize({ width: this._width, height: this._height });
+    }
+    this._drawn = lines;
+    this._markers = this._findMarkers(lines);
+    this._plot.setData(joined(this.shared.uPlot, lines), !zoom);
+    if (zoom) this._plot.setScale('x', { min: zoom.from, max: zoom.to });
+    this._showValues();
+  }
+
+  /** Show the values at a position of the x axis, or the current ones. @param {number|null} x */
+  pointAt(x) {
+    this._pointedAt = x;
+    this._showValues();
+    if (!this._plot || !this.isVisible) return;
+    const left = x === null ? -10 : this._plot.valToPos(x, 'x');
+    const isInside = left >= 0 && left <= this._plot.over.clientWidth;
+    this._isTold = true;
+    this._plot.setCursor({ left: isInside ? left : -10, top: isInside ? 1 : -10 }, false);
+    this._isTold = false;
+  }
+
+  /** Colours, axis or lines changed: the plot is made anew at the next drawing. */
+  invalidate() {
+    this._structure = '';
+    this._buildLegend();
+  }
+
+  resetZoom() {
+    this._zoom = null;
+    this.shared.connection.kept.delete(`zoom ${this.spec.id}`);
+    this._detail.clear();
+    this._reset.style.visibility = 'hidden';
+    this.shared.changed(this);
+  }
+
+  destroy() {
+    this._plot?.destroy();
+    this._plot = null;
+  }
+
+  get _height() {
+    return this.element.classList.contains('wide') ? WIDE_HEIGHT_PX : HEIGHT_PX;
+  }
+
+  _build() {
+    const button = (name, label, onclick) =>
+      el('button', { type: 'button', class: 'action', title: label, 'aria-label': label, onclick }, icon(name));
+    this._title = el('h2', { class: 'title' });
+    this._value = el('output', { class: 'value' });
+    this._legend = el('div', { class: 'legend' });
+    this._note = el('span', { class: 'note' });
+    this._reset = button('reset', 'Show everything again (double-click)', () => this.resetZoom());
+    this._reset.style.visibility = this._zoom ? '' : 'hidden';
+    this._csv = el(
+      'a',
+      { class: 'action', download: '', title: 'Download the points as CSV', 'aria-label': 'Download the points as CSV' },
+      icon('table'),
+    );
+    const actions = el(
+      'div', { class: 'actions' }, this._reset,
+      button('image', 'Download as PNG', () => this._savePicture()),
+      this._csv,
+      button('wide', 'Larger or smaller', () => this._toggleWide()),
+    );
+    this._place = el('div', { class: 'plot' });
+    this.element = el(
+      'section', { class: 'card' },
+      el('header', {}, this._title, actions, this._value),
+      el('div', { class: 'under' }, this._legend, this._note),
+      this._place,
+    );
+    this.setSpec(this.spec);
+  }
+
+  _buildLegend() {
+    const { palette } = this.shared.theme;
+    this._chips = this.spec.lines.map((line) => {
+      const value = el('b', {});
+      const swatch = el('i', {});
+      swatch.style.background = palette[line.role % palette.length];
+      const chip = el('span', { class: 'chip', title: line.name }, swatch, el('span', { text: line.label }), value);
+      return { chip, value };
+    });
+    this._legend.replaceChildren(...this._chips.map(({ chip }) => chip));
+    setAttribute(this.element, 'aria-label', `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`);
+  }
+
+  /** What to draw: a line per series, and one per series for what newer attempts replaced. */
+  _lines(origins) {
+    const { settings, theme, connection } = this.shared;
+    const lines = [];
+    for (const [position, line] of this.spec.lines.entries()) {
+      const series = connection.store.series.get(line.name);
+      if (!series) continue;
+      const parts = stretches((this._detail.get(line.name) ?? series).attempts);
+      const how = {
+        buckets: this._width / PIXELS_A_BUCKET,
+        weight: line.smooth && countOf(series) >= FEWEST_SMOOTHED ? settings.smoothing : 0,
+        onlyPositive: settings.logY,
+      };
+      const colour = theme.palette[line.role % theme.palette.length];
+      const flat = flattened(parts, origins);
+      lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
+      if (settings.older && parts.length > 1) {
+        const old = flattened(parts, origins, true);
+        lines.push({ ...drawable(old, this._zoom, { ...how, weight: 0 }), flat: old, position, colour, isOld: true });
+      }
+    }
+    return lines;
+  }
+
+  _createPlotFor(lines) {
+    const { settings, theme, uPlot } = this.shared;
+    const structure = JSON.stringify([
+      lines.map((line) => [line.colour, line.isOld, line.smooth !== null]), settings.xAxis, settings.logY, theme,
+    ]);
+    if (structure === this._structure && this._plot) return;
+    this._structure = structure;
+    this._plot?.destroy();
+    this._plot = createPlot(uPlot, this._place, {
+      width: this._width,
+      height: this._height,
+      xAxis: settings.xAxis,
+      logY: settings.logY,
+      theme,
+      strokes: lines.flatMap((line, index) => this._strokes(line, index)),
+      markers: () => this._markers,
+      format: this.spec.format,
+      onCursor: (x) => {
+        if (!this._isTold) this.shared.pointAt(x, this);
+      },
+      onZoom: (from, to) => this._zoomTo(from, to),
+      onReset: () => this.resetZoom(),
+    });
+  }
+
+  _strokes(line, index) {
+    const dots = () => this._drawn[index]?.x.length <= FEW_POINTS;
+    const base = { colour: line.colour, dots };
+    if (line.isOld) return [{ ...base, strength: 0.55, width: 1, dash: [4, 4], dots: () => false }];
+    if (!line.smooth) return [{ ...base, strength: 1, width: 1.6 }];
+    const faint = this.shared.theme.dark ? 0.3 : 0.25;
+    return [
+      { ...base, strength: faint, width: 1, dots: () => false },
+      { ...base, strength: 1, width: 1.8 },
+    ];
+  }
+
+  _findMarkers(lines) {
+    const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
+    const said = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
+    const markers = [...attempts].map(([attempt, at]) => ({
+      at, text: said.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
+    }));
+    for (const line of lines) {
+      const { x, y, count: points } = line.flat;
+      if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
+      let first = points - 1;
+      while (first > 0 && Object.is(y[first - 1], y[points - 1])) first -= 1;
+      const { notFiniteSince } = this._last(line);
+      const at = this.shared.settings.xAxis === 'step' ? notFiniteSince ?? x[first] : x[first];
+      markers.push({ at, text: notFinite(y[points - 1], notFiniteSince), short: number(y[points - 1]), warns: true });
+    }
+    return markers;
+  }
+
+  _showValues() {
+    const { settings } = this.shared;
+    const at = this._pointedAt;
+    const main = this._drawn.filter((line) => !line.isOld);
+    const { format } = this.spec;
+    let [warning, position] = ['', ''];
+    const values = [];
+    for (const line of main) {
+      const index = at === null ? line.flat.count - 1 : nearest(line.flat, at);
+      const value = index < 0 ? null : line.flat.y[index];
+      const chip = this._chips[line.position];
+      const spec = this.spec.lines[line.position];
+      const hasValue = main.length > 1 && main.length <= MOST_VALUES;
+      const where = at === null || index < 0 ? '' : placeOf(line.flat.x[index], settings.xAxis);
+      position ||= where;
+      // Lines that log at different steps have their nearest points at different steps.
+      const elsewhere = where === position ? '' : ` (${where})`;
+      setText(chip.value, value === null || !hasValue ? '' : format(value) + elsewhere);
+      setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}${where && `, ${where}`}`);
+      values.push({ name: spec.name, value });
+      const { lastValue, notFiniteSince, lastNumber } = this._last(line);
+      warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
+    }
+    this._showMain(values);
+    setText(this._note, position || warning);
+    this._note.classList.toggle('warns', !position && warning !== '');
+  }
+
+  /** The newest points of a line's series. */
+  _last(line) {
+    const series = this.shared.connection.store.series.get(this.spec.lines[line.position].name);
+    return series?.attempts.get(Math.max(...series.attempts.keys())) ?? new Columns();
+  }
+
+  /** The first line's value; of many alike, ranks for instance, the span from the least to the most. */
+  _showMain(values) {
+    const { format, isSpan } = this.spec;
+    const known = values.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.value - b.value);
+    const told = ({ name, value }) => `${name} = ${exact(value)}`;
+    if (isSpan && known.length > 1) {
+      const [least, most] = [known[0], known[known.length - 1]];
+      setText(this._value, `${format(least.value)} – ${format(most.value)}`);
+      setAttribute(this._value, 'title', `${told(least)}\n${told(most)}`);
+    } else if (values.length) {
+      setText(this._value, values[0].value === null ? '' : format(values[0].value, 4));
+      setAttribute(this._value, 'title', told(values[0]));
+    }
+  }
+
+  async _zoomTo(from, to) {
+    this._zoom = { from, to };
+    this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
+    this._reset.style.visibility = '';
+    this.shared.changed(this);
+    const { connection, settings } = this.shared;
+    const zoom = this._zoom;
+    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    for (const { name } of this.spec.lines) {
+      const series = connection.store.series.get(name);
+      const steps = series && inside(series, zoom, origins);
+      if (!series || !steps?.mayHaveMore) continue;
+      try {
+        const detail = await fetchDetail(connection.runId, series, steps);
+        if (this._zoom !== zoom) return;
+        this._detail.set(name, detail);
+        this.shared.changed(this);
+      } catch (error) {
+        console.warn(error);
+      }
+    }
+  }
+
+  _toggleWide() {
+    this.element.classList.toggle('wide');
+    this.element.scrollIntoView({ block: 'nearest' });
+    this.shared.changed(this);
+  }
+
+  _savePicture() {
+    const { theme, connection, settings } = this.shared;
+    if (!this._plot) return;
+    const name = connection.run?.name || connection.runId;
+    void savePicture(this._plot.ctx.canvas, {
+      title: this.spec.title,
+      subtitle: `${name} · ${settings.xAxis === 'time' ? 'training time' : 'step'}`,
+      legend: this._drawn.filter((line) => !line.isOld).map((line) => ({
+        label: this.spec.lines[line.position].name,
+        value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
+        colour: line.colour,
+      })),
+      theme,
+      fileName: `${name}-${this.spec.title}.png`,
+    });
+  }
+}
+
+/** One x for all lines; where a line has no point of its own it has `undefined`. */
+function joined(uPlot, lines) {
+  const tables = lines.map((line) => (line.smooth ? [line.x, line.raw, line.smooth] : [line.x, line.raw]));
+  if (tables.length === 0) return [[]];
+  return tables.length === 1 ? tables[0] : uPlot.join(tables);
+}
+
+function nearest(flat, at) {
+  if (!flat.count) return -1;
+  const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
+  return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
+}
+
+/** The place of a point that was logged, in words. */
+function placeOf(x, xAxis) {
+  return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
+}
+
+function countOf(series) {
+  return [...series.attempts.values()].reduce((sum, columns) => sum + columns.count, 0);
+}

@@ -1,0 +1,93 @@
+/** What the server holds of a zoomed window: finer than the first picture. */
+
+import { apiUrl } from '../live/live_connection.js';
+import { fromJson } from '../elements/numbers.js';
+import { Columns } from '../live/series_store.js';
+
+const WANTED_POINTS = 1500;
+const MOST_POINTS = 50_000;
+/** A first picture of fewer points is the whole series, not a selection. */
+const MAY_BE_SELECTION = 1000;
+
+/**
+ * @typedef {{from: number, to: number}} Window
+ * @typedef {import('../live/series_store.js').Series} Series
+ */
+
+/**
+ * The steps that lie inside a window, and whether the server may know more of them.
+ * @param {Series} series
+ * @param {Window} window
+ * @param {Map<number, number>|null} origins
+ */
+export function inside(series, window, origins) {
+  let [first, last, latest, known] = [Infinity, -Infinity, -Infinity, 0];
+  let isSelection = false;
+  for (const [attempt, columns] of series.attempts) {
+    const origin = origins?.get(attempt) ?? 0;
+    isSelection ||= columns.firstCount >= MAY_BE_SELECTION;
+    for (let i = 0; i < columns.count; i++) {
+      const at = origins ? columns.wall[i] - origin : columns.step[i];
+      latest = Math.max(latest, columns.step[i]);
+      if (at < window.from || at > window.to) continue;
+      first = Math.min(first, columns.step[i]);
+      last = Math.max(last, columns.step[i]);
+      known += 1;
+    }
+  }
+  return { first, last, latest, known, mayHaveMore: isSelection && known < WANTED_POINTS && last - first + 1 > known };
+}
+
+/**
+ * @param {string} runId
+ * @param {Series} series
+ * @param {{first: number, last: number, latest: number}} steps
+ * @returns {Promise<Series>} the same series, only these steps
+ */
+export async function fetchDetail(runId, series, steps) {
+  const share = (steps.latest - steps.first + 1) / (steps.last - steps.first + 1);
+  const query = new URLSearchParams({
+    name: series.name,
+    source: 'all',
+    since: String(Math.floor(steps.first)),
+    max_points: String(Math.min(MOST_POINTS, Math.max(10, Math.ceil(WANTED_POINTS * share)))),
+  });
+  const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
+  if (!response.ok) throw new Error(`The finer points could not be read (${response.status}).`);
+  const points = (await response.json())[series.name] ?? [];
+  const attempts = new Map();
+  for (const [step, value, wall] of points) {
+    if (step < steps.first || step > steps.last) continue;
+    const attempt = attemptAt(series, wall);
+    if (!attempts.has(attempt)) attempts.set(attempt, new Columns());
+    attempts.get(attempt).push(step, fromJson(value), wall);
+  }
+  return { ...series, attempts };
+}
+
+/**
+ * All of the earlier attempts, also what newer ones replaced, which the first picture leaves out.
+ * @param {string} runId
+ * @param {import('../live/series_store.js').SeriesStore} store
+ */
+export async function fetchReplaced(runId, store) {
+  for (const attempt of store.attempts().slice(0, -1)) {
+    const query = new URLSearchParams({ source: 'all', attempt: String(attempt), max_points: '2000' });
+    const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
+    if (!response.ok) throw new Error(`Attempt ${attempt} could not be read (${response.status}).`);
+    const changes = Object.entries(await response.json()).map(([name, points]) => [
+      name, { source: store.series.get(name)?.source, attempt, points, reset: true },
+    ]);
+    store.apply(Object.fromEntries(changes));
+  }
+}
+
+/** The answer does not say which attempt a point is of; attempts follow one another in time. */
+function attemptAt(series, wall) {
+  const numbers = [...series.attempts.keys()].sort((a, b) => b - a);
+  const begun = numbers.find((number) => {
+    const columns = /** @type {Columns} */ (series.attempts.get(number));
+    return columns.count && columns.wall[0] <= wall;
+  });
+  return begun ?? numbers[numbers.length - 1] ?? 1;
+}

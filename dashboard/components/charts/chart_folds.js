@@ -1,0 +1,75 @@
+/** The groups of charts: which stand open, and what a person chose about it. */
+
+import { groupTitle, isStandIn } from './chart_groups.js';
+import { el, keepChildren, setText } from '../elements/elements.js';
+import { count } from '../elements/numbers.js';
+
+/** With more charts than these only the first group is open from the start. */
+const FEW_CHARTS = 8;
+
+export class Folds {
+  /**
+   * @param {Map<string, any>} kept what outlives a visit to another tab
+   * @param {() => void} onToggle
+   */
+  constructor(kept, onToggle) {
+    if (!kept.has('folds')) kept.set('folds', new Map());
+    /** @type {Map<string, boolean>} */
+    this._chosen = kept.get('folds');
+    /** @type {Map<string, boolean>} */
+    this._decided = new Map();
+    /** @type {Map<string, {fold: any, grid: any, title: any}>} */
+    this._folds = new Map();
+    this._onToggle = onToggle;
+  }
+
+  /** All groups are placed anew, in order. @param {number} charts @param {boolean} isSearched */
+  begin(charts, isSearched) {
+    this._isFirst = true;
+    this._isMany = charts > FEW_CHARTS;
+    this._isSearched = isSearched;
+  }
+
+  /**
+   * Put cards into a group.
+   * @param {string} group
+   * @param {Element[]} cards
+   * @returns {HTMLDetailsElement}
+   */
+  place(group, cards) {
+    const shouldBeOpen = this._shouldBeOpen(group);
+    // One that gives way to another is not moved down and closed: it goes, and a closed one is there instead.
+    if (!this._folds.has(group) || (this.isOpen(group) && !shouldBeOpen)) this._folds.set(group, this._build(group));
+    const { fold, grid, title } = this._folds.get(group);
+    keepChildren(grid, cards);
+    setText(title, count(cards.length));
+    fold.open = shouldBeOpen;
+    this._isFirst = false;
+    return fold;
+  }
+
+  isOpen(group) {
+    return this._folds.get(group)?.fold.open ?? false;
+  }
+
+  /** What a person chose; else the first group, and where charts are few all that the script logs. */
+  _shouldBeOpen(group) {
+    if (this._isSearched) return true;
+    const chosen = this._chosen.get(group);
+    if (chosen !== undefined) return chosen;
+    if (this._isFirst) return true;
+    if (isStandIn(group)) return false;
+    if (!this._decided.has(group)) this._decided.set(group, !this._isMany);
+    return this._decided.get(group);
+  }
+
+  _build(group) {
+    const grid = el('div', { class: 'grid' });
+    const title = el('span', { class: 'amount' });
+    const summary = el('summary', {}, el('span', { text: groupTitle(group) }), title);
+    const fold = el('details', { 'data-group': group }, summary, grid);
+    summary.addEventListener('click', () => this._chosen.set(group, !fold.open));
+    fold.addEventListener('toggle', () => this._onToggle());
+    return { fold, grid, title };
+  }
+}

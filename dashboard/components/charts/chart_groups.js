@@ -1,0 +1,160 @@
+/** Which series share a chart, what the chart is called, and in which order charts stand. */
+
+import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
+
+/**
+ * @typedef {{name: string, label: string, role: number, smooth: boolean}} LineSpec `role` chooses the colour
+ * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, lines: LineSpec[],
+ *            format: (value: number, digits?: number) => string}} ChartSpec
+ */
+
+const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps', 'num_samples', 'world_size']);
+const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
+const SPLIT_NAMES = ['train', 'val', 'test'];
+
+/** What is known of common names: order, title and how values are written. */
+const KNOWN = [
+  { base: /^(total_?)?loss$/, title: 'Loss' },
+  { base: /^(samples|tokens|images|examples|items|steps|it)(_per_s(ec(ond)?)?|\/s)$|^throughput$|^(samples|tokens)_per_second$/, title: null },
+  { base: /^(lr|learning_?rate|lr-.*)$/, title: 'Learning rate', format: learningRate, smooth: false },
+  { base: /^(acc(uracy)?|top\d(_acc(uracy)?)?|perplexity|ppl|f1|bleu|rouge.*|auc|map|miou)$/, title: null },
+  { base: /^(grad(ient)?_?norm|total_norm)$/, title: 'Gradient norm' },
+  { base: /^(step_time|data_wait|data_time|batch_time|iter_time|step_wait|input_wait)(_s|_ms)?$/, title: 'Step time' },
+  { base: /(^|_)(memory|mem|rss)(_.*)?_bytes$/, title: null, format: size, smooth: false },
+];
+const TITLES = {
+  samples_per_s: 'Samples/s', steps_per_s: 'Steps/s', tokens_per_s: 'Tokens/s', images_per_s: 'Images/s',
+  throughput: 'Throughput', peak_memory_bytes: 'Peak memory',
+  accuracy: 'Accuracy', acc: 'Accuracy', perplexity: 'Perplexity', ppl: 'Perplexity', f1: 'F1',
+};
+const GROUP_TITLES = {
+  train: 'Training', val: 'Validation', test: 'Test', printed: 'Read from the output',
+  probe: 'Ranks, as the probe sees them',
+};
+/** What the script logs comes before what was seen of it; other prefixes stand between, by name. */
+const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe'];
+
+/** Title of a group of charts. */
+export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
+
+/** What is seen of a script from outside stands in for what it logs itself, until it does. */
+export const isStandIn = (group) => group === 'printed' || group === 'probe';
+
+/**
+ * @param {{name: string, source: string}[]} series
+ * @returns {ChartSpec[]} in the order they are shown
+ */
+export function chartsFor(series) {
+  /** @type {Map<string, ChartSpec>} */
+  const charts = new Map();
+  for (const one of [...series].sort((a, b) => byName(a.name, b.name))) {
+    const part = taken(one);
+    if (BOOKKEEPING.has(part.base)) continue;
+    let chart = charts.get(part.id);
+    if (!chart) charts.set(part.id, (chart = part.chart));
+    if (groupOrder(part.chart.group) < groupOrder(chart.group)) chart.group = part.chart.group;
+    chart.lines.push({ name: one.name, label: part.label, role: part.role, smooth: part.smooth });
+  }
+  for (const chart of charts.values()) arrangeLines(chart);
+  return [...charts.values()].sort(byOrder);
+}
+
+/** The series of a chart that contain what is looked for; without a query all of them. */
+export function matches(chart, query) {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = `${chart.title} ${chart.lines.map((line) => line.name).join(' ')}`.toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+function taken({ name, source }) {
+  const section = source === 'printed' || source === 'probe' ? source : '';
+  let bare = section && name.startsWith(`${section}/`) ? name.slice(section.length + 1) : name;
+  const node = /^node(\d+)\//.exec(bare);
+  if (node) bare = bare.slice(node[0].length);
+  const rank = /(?:^|[/_.])rank[_.]?(\d+)(?=$|[/_.])/i.exec(bare);
+  const { base, split } = splitOf(rank ? bare.replace(rank[0], '').replace(/^[/_.]/, '') : bare);
+  const known = KNOWN.findIndex((entry) => entry.base.test(base));
+  const entry = KNOWN[known];
+  const isTime = entry?.title === 'Step time';
+  // Of one process, waiting is drawn inside the step it is part of; of many, ranks are compared.
+  const isSpan = rank !== null;
+  const isShared = split !== null || isSpan || isTime;
+  const unit = isTime && base.endsWith('_ms') ? 'ms' : '';
+  const group = isTime && !isSpan ? `step_time${unit}` : base;
+  const label = labelOf({ base, split, rank, node, isTime, name });
+  return {
+    base,
+    label,
+    role: rank ? Number(rank[1]) : isTime ? Number(/wait|data/.test(base)) : (split ?? 0),
+    smooth: entry?.smooth !== false && section !== 'probe' && rank === null && split !== 1 && split !== 2,
+    id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
+    chart: {
+      id: `${section}|${node?.[1] ?? ''}|${isShared ? group : bare}`,
+      title: (isTime && isSpan ? timeTitle(base) : entry?.title) ?? TITLES[base] ?? (isShared ? base : bare),
+      group: section || (split === null ? prefixOf(bare) : SPLIT_NAMES[split]),
+      isSpan,
+      rank: known < 0 ? KNOWN.length : known,
+      lines: [],
+      format: isTime ? (unit ? (ms, digits) => timeSpan(ms / 1000, digits) : timeSpan) : (entry?.format ?? number),
+    },
+  };
+}
+
+/** The part before the first slash; what has none belongs to the training. */
+function prefixOf(bare) {
+  const at = bare.indexOf('/');
+  return at > 0 ? bare.slice(0, at) : 'train';
+}
+
+/** train/loss, loss/train, train_loss and loss_train are all the training part of `loss`. */
+function splitOf(bare) {
+  const lower = bare.toLowerCase();
+  for (const separator of ['/', '_', '.', '-']) {
+    const at = lower.indexOf(separator);
+    if (at > 0 && lower.slice(0, at) in SPLITS) return { base: lower.slice(at + 1), split: SPLITS[lower.slice(0, at)] };
+    const last = lower.lastIndexOf(separator);
+    if (last > 0 && lower.slice(last + 1) in SPLITS) return { base: lower.slice(0, last), split: SPLITS[lower.slice(last + 1)] };
+  }
+  return { base: lower, split: lower === 'loss' ? 0 : null };
+}
+
+function labelOf({ base, split, rank, node, isTime, name }) {
+  const where = node ? `node ${node[1]} ` : '';
+  if (rank) return `${where}rank ${rank[1]}`;
+  if (isTime) return `${where}${spoken(base)}`;
+  return split === null ? name : `${where}${SPLIT_NAMES[split]}`;
+}
+
+/** data_wait_s is spoken: data wait. */
+function spoken(base) {
+  return base.replace(/_m?s$/, '').replaceAll('_', ' ');
+}
+
+function timeTitle(base) {
+  const words = spoken(base);
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+/** A chart in which two lines would carry the same label names each by its series. */
+function arrangeLines(chart) {
+  chart.lines.sort((a, b) => a.role - b.role || byName(a.name, b.name));
+  const labels = new Set(chart.lines.map((line) => line.label));
+  if (chart.lines.length === 1 || labels.size < chart.lines.length) {
+    chart.lines.forEach((line, position) => {
+      if (chart.lines.length > 1 && labels.size < chart.lines.length) line.role = position;
+      line.label = line.name;
+    });
+  }
+}
+
+function byOrder(a, b) {
+  return groupOrder(a.group) - groupOrder(b.group) || byName(a.group, b.group) || a.rank - b.rank || byName(a.title, b.title) || byName(a.id, b.id);
+}
+
+function groupOrder(group) {
+  return GROUPS.indexOf(GROUPS.includes(group) ? group : null);
+}
+
+function byName(a, b) {
+  return a.localeCompare(b, 'en', { numeric: true });
+}

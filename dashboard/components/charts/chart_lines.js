@@ -1,0 +1,189 @@
+/** From stored points to what is drawn: joined over attempts, smoothed, and no more of it than there are pixels. */
+
+/** @typedef {import('../live/series_store.js').Columns} Columns */
+/**
+ * @typedef {{x: number[], raw: (number|null)[], smooth: (number|null)[]|null, boundaries: [number, number][]}} Line
+ * x positions, values as logged, values smoothed, and where which attempt begins
+ */
+
+/**
+ * TensorBoard's exponential moving average, corrected for its start; what is not finite is left out.
+ * @param {ArrayLike<number>} values
+ * @param {number} count
+ * @param {number} weight 0 (none) to 1
+ * @returns {Float64Array}
+ */
+export function smoothed(values, count, weight) {
+  const result = new Float64Array(count);
+  let average = 0;
+  let remaining = 1;
+  for (let i = 0; i < count; i++) {
+    const value = values[i];
+    if (!Number.isFinite(value)) {
+      result[i] = value;
+      continue;
+    }
+    average = average * weight + (1 - weight) * value;
+    remaining *= weight;
+    result[i] = average / (1 - remaining);
+  }
+  return result;
+}
+
+/**
+ * Which points to draw: per bucket the lowest, the highest and a gap. Buckets are as wide as a power of two, so
+ * that they stay where they are while points arrive, and the picture does not shimmer.
+ * @param {ArrayLike<number>} x ascending
+ * @param {ArrayLike<number>} y
+ * @param {number} from first index
+ * @param {number} to index after the last
+ * @param {number} buckets about how many there may be
+ * @returns {number[]} indices, ascending
+ */
+export function thinned(x, y, from, to, buckets) {
+  const picked = [];
+  if (to - from <= buckets * 2) {
+    for (let i = from; i < to; i++) picked.push(i);
+    return picked;
+  }
+  const width = 2 ** Math.ceil(Math.log2((x[to - 1] - x[from]) / buckets || 1));
+  for (let i = from; i < to; ) {
+    const bucket = Math.floor(x[i] / width);
+    let low = -1;
+    let high = -1;
+    let gap = -1;
+    for (; i < to && Math.floor(x[i] / width) === bucket; i++) {
+      if (!Number.isFinite(y[i])) gap = i;
+      else {
+        if (low < 0 || y[i] < y[low]) low = i;
+        if (high < 0 || y[i] > y[high]) high = i;
+      }
+    }
+    const found = low === high ? [low, gap] : [low, high, gap];
+    for (const index of found.filter((k) => k >= 0).sort((a, b) => a - b)) picked.push(index);
+  }
+  return picked;
+}
+
+/**
+ * The stretches of a series that count: from a newer attempt's first step on, its points replace older ones.
+ * @param {Map<number, Columns>} attempts
+ * @returns {{attempt: number, columns: Columns, until: number}[]} oldest first
+ */
+export function stretches(attempts) {
+  const found = [];
+  let until = Infinity;
+  for (const attempt of [...attempts.keys()].sort((a, b) => b - a)) {
+    const columns = /** @type {Columns} */ (attempts.get(attempt));
+    if (!columns.count) continue;
+    found.unshift({ attempt, columns, until });
+    until = Math.min(until, columns.step[0]);
+  }
+  return found;
+}
+
+/**
+ * Seconds of training at a wall time: pauses between attempts do not count.
+ * @param {Map<number, [number, number]>} spans first and last wall time by attempt
+ * @returns {Map<number, number>} what to subtract from a wall time, by attempt
+ */
+export function timeOrigins(spans) {
+  const origins = new Map();
+  let elapsed = 0;
+  for (const attempt of [...spans.keys()].sort((a, b) => a - b)) {
+    const [first, last] = /** @type {[number, number]} */ (spans.get(attempt));
+    origins.set(attempt, first - elapsed);
+    elapsed += Math.max(0, last - first);
+  }
+  return origins;
+}
+
+/**
+ * One series as flat columns over the chosen axis.
+ * @param {{columns: Columns, attempt: number, until: number}[]} parts
+ * @param {Map<number, number>|null} origins null for steps, else origins of time
+ * @param {boolean} replaced only what newer attempts replaced, instead of what counts
+ */
+export function flattened(parts, origins, replaced = false) {
+  const boundaries = [];
+  const single = parts.length === 1 && parts[0].columns.sorted && !replaced;
+  if (single && !origins) {
+    const { columns, attempt } = parts[0];
+    if (attempt > 1) boundaries.push([columns.step[0], attempt]);
+    return { x: columns.step, y: columns.value, count: columns.count, boundaries };
+  }
+  const x = [];
+  const y = [];
+  let sorted = true;
+  for (const { columns, attempt, until } of parts) {
+    const origin = origins?.get(attempt) ?? 0;
+    let isFirst = true;
+    for (let i = 0; i < columns.count; i++) {
+      if (replaced ? columns.step[i] < until : columns.step[i] >= until) continue;
+      const at = origins ? columns.wall[i] - origin : columns.step[i];
+      if (isFirst && attempt > 1) boundaries.push([at, attempt]);
+      if (isFirst && replaced && x.length) pushGap(x, y);
+      isFirst = false;
+      if (x.length && at < x[x.length - 1]) sorted = false;
+      x.push(at);
+      y.push(columns.value[i]);
+    }
+  }
+  return sorted ? { x, y, count: x.length, boundaries } : { ...inOrder(x, y), boundaries };
+}
+
+/**
+ * What to draw of a flat series inside a window.
+ * @param {{x: ArrayLike<number>, y: ArrayLike<number>, count: number, boundaries: [number, number][]}} flat
+ * @param {{from: number, to: number}|null} window null for all
+ * @param {{buckets: number, weight: number, onlyPositive: boolean}} how
+ * @returns {Line}
+ */
+export function drawable(flat, window, how) {
+  const { x, y, count } = flat;
+  // One neighbour on each side, so that lines run to the edges.
+  const from = window ? Math.max(0, firstAtLeast(x, count, window.from) - 1) : 0;
+  const to = window ? Math.min(count, firstAtLeast(x, count, window.to) + 2) : count;
+  const averages = how.weight > 0 ? smoothed(y, count, how.weight) : null;
+  const picked = thinned(x, y, from, to, how.buckets);
+  const shown = (value) => (Number.isFinite(value) && !(how.onlyPositive && value <= 0) ? value : null);
+  return {
+    x: picked.map((i) => x[i]),
+    raw: picked.map((i) => shown(y[i])),
+    smooth: averages && calm(picked.map((i) => shown(averages[i])), picked.length < to - from),
+    boundaries: flat.boundaries,
+  };
+}
+
+/** Points were picked for what was logged; the average between two of them is the calmer line. */
+function calm(values, isThinned) {
+  if (!isThinned) return values;
+  return values.map((value, i) => {
+    const before = values[i - 1];
+    return value === null || before === null || before === undefined || i === values.length - 1
+      ? value
+      : (value + before) / 2;
+  });
+}
+
+/** First index whose x is not below the value. */
+export function firstAtLeast(x, count, value) {
+  let low = 0;
+  let high = count;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function pushGap(x, y) {
+  x.push(x[x.length - 1]);
+  y.push(NaN);
+}
+
+function inOrder(x, y) {
+  const order = x.map((_, i) => i).sort((a, b) => x[a] - x[b] || a - b);
+  return { x: order.map((i) => x[i]), y: order.map((i) => y[i]), count: x.length };
+}

@@ -1,0 +1,258 @@
+/** One uPlot: its axes, its lines and what is drawn over them. */
+
+import { number, timeSpan } from '../elements/numbers.js';
+import { apiUrl } from '../live/live_connection.js';
+import { faded } from '../elements/theme.js';
+
+/** @typedef {import('../elements/theme.js').Theme} Theme */
+/**
+ * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean}} Stroke
+ * @typedef {{at: number, text: string, short?: string, warns: boolean}} Marker
+ */
+
+const AXIS_WIDTH_PX = 54;
+/** Of words beside the lines that mark something; what fits in none of them is a number. */
+const MARKER_ROWS = 3;
+const ROW_PX = 13;
+const STEP_INCREMENTS = [];
+for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
+const TIME_INCREMENTS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600,
+  7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
+];
+
+/** @type {Promise<any>|null} */
+let library = null;
+
+/** uPlot itself, loaded once a page. */
+export function loadPlotLibrary() {
+  library ??= new Promise((resolve, reject) => {
+    if (window.uPlot) {
+      resolve(window.uPlot);
+      return;
+    }
+    const script = document.createElement('script');
+    script.src = apiUrl('assets/uPlot.iife.js');
+    script.onload = () => resolve(window.uPlot);
+    script.onerror = () => {
+      library = null;
+      reject(new Error('The chart library could not be loaded.'));
+    };
+    document.head.append(script);
+  });
+  return library;
+}
+
+/**
+ * @param {any} uPlot
+ * @param {HTMLElement} place
+ * @param {{width: number, height: number, xAxis: 'step'|'time', logY: boolean, theme: Theme,
+ *          strokes: Stroke[], markers: () => Marker[], format: (value: number, digits?: number) => string,
+ *          onCursor: (x: number|null) => void, onZoom: (from: number, to: number) => void,
+ *          onReset: () => void}} options
+ * @returns {any} the uPlot instance
+ */
+export function createPlot(uPlot, place, options) {
+  const { theme, xAxis, logY } = options;
+  const axis = {
+    stroke: theme.muted,
+    font: `11px ${theme.font}`,
+    grid: { stroke: theme.grid, width: 1 },
+    ticks: { show: false },
+    gap: 6,
+  };
+  return new uPlot(
+    {
+      width: options.width,
+      height: options.height,
+      padding: [8, 12, 0, 0],
+      legend: { show: false },
+      cursor: {
+        y: false,
+        points: { size: 7, width: 0 },
+        drag: { x: true, y: false, setScale: false, dist: 5 },
+        bind: { dblclick: () => () => options.onReset() },
+        dataIdx: (u, series, nearest) => nearestWithValue(u.data[series], nearest),
+      },
+      scales: {
+        x: { time: false, range: (u, min, max) => xRange(min, max) },
+        y: { distr: logY ? 3 : 1, range: (u, min, max) => (logY ? logRange(min, max) : yRange(uPlot, min, max)) },
+      },
+      axes: [
+        {
+          ...axis,
+          size: 24,
+          space: 64,
+          incrs: xAxis === 'time' ? TIME_INCREMENTS : STEP_INCREMENTS,
+          values: (u, splits) => splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),
+        },
+        {
+          ...axis,
+          size: AXIS_WIDTH_PX,
+          space: 34,
+          ...(logY && { splits: (u, index, min, max) => logSplits(min, max), filter: (u, splits) => splits }),
+          values: (u, splits, index, space, increment) => tickLabels(splits, increment, options.format, logY),
+        },
+      ],
+      series: [{}, ...options.strokes.map((stroke) => lineOf(stroke))],
+      hooks: {
+        draw: [(u) => drawMarkers(u, options.markers(), theme)],
+        setCursor: [(u) => options.onCursor(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, 'x') : null)],
+        setSelect: [
+          (u) => {
+            const { left, width } = u.select;
+            if (width < 1) return;
+            options.onZoom(u.posToVal(left, 'x'), u.posToVal(left + width, 'x'));
+            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          },
+        ],
+      },
+    },
+    [[], ...options.strokes.map(() => [])],
+    place,
+  );
+}
+
+function lineOf({ colour, strength, width, dash, dots }) {
+  const shown = strength < 1 ? faded(colour, strength) : colour;
+  return {
+    stroke: shown,
+    width,
+    dash,
+    cap: 'round',
+    paths: tracePath,
+    points: { show: () => dots(), size: 5, width: 0, fill: shown, stroke: shown },
+  };
+}
+
+/** `undefined` is another line's position and is passed over, `null` is a gap. */
+function tracePath(u, seriesIndex) {
+  const path = new Path2D();
+  const xs = u.data[0];
+  const ys = u.data[seriesIndex];
+  let isDown = false;
+  for (let i = 0; i < xs.length; i++) {
+    const value = ys[i];
+    if (value === undefined) continue;
+    if (value === null) {
+      isDown = false;
+      continue;
+    }
+    const x = u.valToPos(xs[i], 'x', true);
+    const y = u.valToPos(value, 'y', true);
+    // A point between two gaps becomes a dot: a line of no length with round ends.
+    if (!isDown) path.moveTo(x - 0.01, y);
+    path.lineTo(x, y);
+    isDown = true;
+  }
+  return { stroke: path, fill: null, clip: null, band: null, gaps: null, flags: 0 };
+}
+
+function nearestWithValue(values, nearest) {
+  for (let away = 0; away < values.length; away++) {
+    if (values[nearest - away] != null) return nearest - away;
+    if (values[nearest + away] != null) return nearest + away;
+  }
+  return nearest;
+}
+
+function xRange(min, max) {
+  if (min === null || max === null) return [0, 1];
+  return max > min ? [min, max] : [min - 0.5, max + 0.5];
+}
+
+function yRange(uPlot, min, max) {
+  if (min === null || max === null) return [0, 1];
+  if (min === max) {
+    const around = Math.abs(min) * 0.1 || 1;
+    return [min - around, max + around];
+  }
+  return uPlot.rangeNum(min, max, 0.08, false);
+}
+
+function logRange(min, max) {
+  if (min === null || max === null || !(min > 0)) return [0.1, 1];
+  const margin = Math.max(max / min, 1.2) ** 0.06;
+  return [min / margin, max * margin];
+}
+
+/** 1, 2 and 5 of every decade; within one decade evenly. */
+function logSplits(min, max) {
+  const decades = Math.log10(max / min);
+  const splits = [];
+  if (decades < 1) {
+    const rough = 10 ** Math.floor(Math.log10((max - min) / 4));
+    const step = [1, 2, 5, 10].map((factor) => factor * rough).find((size) => (max - min) / size <= 6) ?? 10 * rough;
+    for (let at = Math.ceil(min / step) * step; at <= max; at += step) splits.push(at);
+    return splits;
+  }
+  const factors = decades > 3 ? [1] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil(decades / 8));
+  for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power += every) {
+    for (const factor of factors) splits.push(factor * 10 ** power);
+  }
+  return splits.filter((at) => at >= min && at <= max);
+}
+
+/** As many digits as tell neighbours apart. */
+function tickLabels(splits, increment, format, logY) {
+  const largest = splits.reduce((most, at) => Math.max(most, Math.abs(at ?? 0)), 0);
+  const digits = logY ? 3 : Math.min(8, Math.max(2, Math.ceil(Math.log10(largest / increment + 1)) + 1));
+  return splits.map((at) => (at === null ? '' : format(Math.abs(at) < increment * 1e-6 && !logY ? 0 : at, digits)));
+}
+
+function drawMarkers(u, markers, theme) {
+  const { ctx, bbox } = u;
+  const ratio = devicePixelRatio;
+  ctx.save();
+  ctx.font = `${10 * ratio}px ${theme.font}`;
+  ctx.textBaseline = 'top';
+  const shown = markers
+    .map((marker) => ({ ...marker, x: Math.round(u.valToPos(marker.at, 'x', true)) }))
+    .filter(({ x }) => x >= bbox.left - 1 && x <= bbox.left + bbox.width + 1)
+    .sort((a, b) => a.x - b.x);
+  for (const marker of shown) drawMark(ctx, marker, bbox, theme);
+  /** @type {number[]} where the words of each row end */
+  const rows = [];
+  for (const { x, text, short, warns } of shown) {
+    const place = placed(rows, x, ctx.measureText(text).width, ratio, bbox);
+    const below = { x: x + 4 * ratio, y: bbox.top + (1 + MARKER_ROWS * ROW_PX) * ratio, width: 0 };
+    fillWords(ctx, place ? text : short ?? '', place ?? below, warns ? theme.warning : theme.muted, theme);
+  }
+  ctx.restore();
+}
+
+function drawMark(ctx, { x, warns }, bbox, theme) {
+  const ratio = devicePixelRatio;
+  ctx.strokeStyle = warns ? theme.warning : theme.muted;
+  ctx.lineWidth = ratio;
+  ctx.setLineDash(warns ? [2 * ratio, 3 * ratio] : []);
+  ctx.globalAlpha = warns ? 1 : 0.55;
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.globalAlpha = 1;
+}
+
+/** A row in which the words of a mark fit beside its line without covering those before. */
+function placed(rows, x, width, ratio, bbox) {
+  const gap = 4 * ratio;
+  const isRight = x + width + 2 * gap > bbox.left + bbox.width;
+  const left = isRight ? x - gap - width : x + gap;
+  for (let row = 0; row < MARKER_ROWS; row++) {
+    if (left < (rows[row] ?? -Infinity) + gap) continue;
+    rows[row] = left + width;
+    return { x: left, y: bbox.top + (1 + row * ROW_PX) * ratio, width };
+  }
+  return null;
+}
+
+/** Readable also where a curve runs behind it. */
+function fillWords(ctx, text, { x, y, width }, colour, theme) {
+  ctx.textAlign = 'left';
+  ctx.fillStyle = faded(theme.background, 0.8);
+  if (width) ctx.fillRect(x - 1, y - 1, width + 2, ROW_PX * devicePixelRatio);
+  ctx.fillStyle = colour;
+  ctx.fillText(text, x, y);
+}

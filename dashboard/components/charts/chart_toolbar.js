@@ -1,0 +1,106 @@
+/** The row above the charts: what is looked for, smoothing, axes; remembered by the browser. */
+
+import { choice, el, icon, setText, toggle } from '../elements/elements.js';
+import { STATUS_TEXT } from '../live/waiting.js';
+
+const REMEMBERED = 'rankzero.charts';
+const DEFAULTS = { smoothing: 0.8, xAxis: 'step', logY: false };
+
+/**
+ * @typedef {{smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean}} Settings
+ */
+
+/** @returns {Settings} */
+export function loadSettings() {
+  let stored = {};
+  try {
+    stored = JSON.parse(localStorage.getItem(REMEMBERED) ?? '{}');
+  } catch {
+    // Private windows may have no storage.
+  }
+  const { smoothing, xAxis, logY } = { ...DEFAULTS, ...stored };
+  return {
+    smoothing: Number.isFinite(smoothing) ? Math.min(0.999, Math.max(0, smoothing)) : DEFAULTS.smoothing,
+    xAxis: xAxis === 'time' ? 'time' : 'step',
+    logY: logY === true,
+    older: false,
+  };
+}
+
+/**
+ * @param {Settings} settings changed in place
+ * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: () => void}} listeners
+ */
+export function createToolbar(settings, listeners) {
+  const restructured = () => {
+    remember(settings);
+    listeners.onStructure();
+  };
+  const older = toggle('Replaced points', 'Show what newer attempts replaced, dashed', settings.older, (on) => {
+    settings.older = on;
+    listeners.onOlder();
+  });
+  older.hidden = true;
+  const status = el('span', { class: 'status', role: 'status' });
+  const element = el(
+    'div', { class: 'toolbar' },
+    filterBox(listeners.onFilter),
+    status,
+    el('span', { class: 'space' }),
+    smoothingSlider(settings, () => {
+      remember(settings);
+      listeners.onSmoothing();
+    }),
+    choice(
+      'Horizontal axis',
+      [['step', 'Step', 'Optimizer steps'], ['time', 'Time', 'Time spent training; pauses between attempts do not count']],
+      settings.xAxis,
+      (value) => {
+        settings.xAxis = value === 'time' ? 'time' : 'step';
+        restructured();
+      },
+    ),
+    toggle('Log scale', 'Logarithmic vertical axis', settings.logY, (on) => {
+      settings.logY = on;
+      restructured();
+    }),
+    older,
+  );
+  return {
+    element,
+    showOlder: (shown) => {
+      older.hidden = !shown;
+    },
+    showStatus: (value) => {
+      setText(status, STATUS_TEXT[value] ?? '');
+    },
+  };
+}
+
+function filterBox(onFilter) {
+  const input = el('input', { type: 'search', placeholder: 'Filter charts', 'aria-label': 'Filter charts by name' });
+  input.addEventListener('input', () => onFilter(input.value.trim()));
+  return el('label', { class: 'filter' }, icon('search'), input);
+}
+
+function smoothingSlider(settings, onChange) {
+  const value = el('output', { class: 'amount', text: settings.smoothing.toFixed(2) });
+  const input = el('input', {
+    type: 'range', min: 0, max: 0.99, step: 0.01, value: settings.smoothing, 'aria-label': 'Smoothing',
+  });
+  input.addEventListener('input', () => {
+    settings.smoothing = Number(input.value);
+    setText(value, settings.smoothing.toFixed(2));
+    onChange();
+  });
+  const title = 'Exponential moving average; what was logged stays visible behind it';
+  return el('label', { class: 'smoothing', title }, el('span', { text: 'Smoothing' }), input, value);
+}
+
+function remember({ smoothing, xAxis, logY }) {
+  try {
+    localStorage.setItem(REMEMBERED, JSON.stringify({ smoothing, xAxis, logY }));
+  } catch {
+    // Then the next page starts with the defaults.
+  }
+}

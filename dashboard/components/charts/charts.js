@@ -1,0 +1,302 @@
+/** All series of a run as cards, two in a row, drawn as points arrive. */
+
+import { ChartCard } from './chart_card.js';
+import { fetchReplaced } from './chart_detail.js';
+import { chartsFor, matches } from './chart_groups.js';
+import { Folds } from './chart_folds.js';
+import { timeOrigins } from './chart_lines.js';
+import { loadPlotLibrary } from './chart_plot.js';
+import { createToolbar, loadSettings } from './chart_toolbar.js';
+import { el, keepChildren, setText } from '../elements/elements.js';
+import { connect } from '../live/live_connection.js';
+import { mountOnce } from '../elements/mounting.js';
+import { readTheme, watchTheme } from '../elements/theme.js';
+import { emptySentence } from '../live/waiting.js';
+
+/** After drawing, this many times its cost belongs to others; but nobody waits longer than can be seen. */
+const PAUSE_PER_COST = 6;
+const LONGEST_PAUSE_MS = 100;
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new Charts(first));
+
+class Charts {
+  /** @param {import('../elements/mounting.js').Component} component */
+  constructor(component) {
+    this._connection = connect(component.data.run_id);
+    /** @type {Map<string, ChartCard>} */
+    this._cards = new Map();
+    /** @type {Map<string, ChartCard[]>} */
+    this._cardsOf = new Map();
+    /** @type {Set<ChartCard>} */
+    this._dirty = new Set();
+    this._query = '';
+    this._notBefore = 0;
+    this.settings = loadSettings();
+    this._folds = new Folds(this._connection.kept, () => this._want());
+    this._buildPage(component.parentElement);
+    /** @type {import('./chart_card.js').Shared} */
+    this._shared = {
+      connection: this._connection,
+      uPlot: null,
+      settings: this.settings,
+      theme: readTheme(this._root),
+      origins: () => this._origins(),
+      pointAt: (x) => this._pointAt(x),
+      changed: (card) => this._mark([card]),
+    };
+    this._watch();
+    this._arrange();
+    void this._loadLibrary();
+  }
+
+  /** Streamlit called again: the theme may be another. */
+  refresh() {
+    this._setTheme(readTheme(this._root));
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    cancelAnimationFrame(this._frame);
+    clearTimeout(this._timer);
+    for (const card of this._cards.values()) card.destroy();
+    this._root.remove();
+    this._connection.forget(this);
+    this._connection.release();
+  }
+
+  _buildPage(parent) {
+    this._toolbar = createToolbar(this.settings, {
+      onFilter: (query) => {
+        this._query = query;
+        this._arrange();
+      },
+      onStructure: () => this._redrawAll(),
+      onOlder: () => void this._showReplaced(),
+      onSmoothing: () => this._mark(this._cards.values()),
+    });
+    this._sections = el('div', { class: 'sections' });
+    this._empty = el('p', { class: 'empty', role: 'status' });
+    this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
+    parent.append(this._root);
+  }
+
+  _watch() {
+    const connection = this._connection;
+    const seen = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
+    this._visibility = seen;
+    this._sizes = new ResizeObserver((entries) => this._resized(entries));
+    const shown = () => {
+      if (!document.hidden) this._schedule();
+    };
+    document.addEventListener('visibilitychange', shown);
+    this._endings = [
+      connection.on('names', () => this._arrange()),
+      connection.on('series', (names) => this._seriesChanged(names)),
+      connection.on('run', () => this._runChanged()),
+      connection.on('status', () => this._showStatus()),
+      connection.on('deleted', () => this._showEmpty()),
+      watchTheme(this._root, (theme) => this._setTheme(theme)),
+      () => document.removeEventListener('visibilitychange', shown),
+      () => seen.disconnect(),
+      () => this._sizes.disconnect(),
+    ];
+    this._showStatus();
+  }
+
+  async _loadLibrary() {
+    try {
+      this._shared.uPlot = await loadPlotLibrary();
+      this._schedule();
+    } catch (error) {
+      this._libraryError = /** @type {Error} */ (error).message;
+      this._showEmpty();
+    }
+  }
+
+  /** @param {Set<string>} names */
+  _seriesChanged(names) {
+    if (this._attempts !== this._countAttempts()) this._arrange();
+    for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
+  }
+
+  /** What marks an attempt's beginning may only now be known. */
+  _runChanged() {
+    const marks = JSON.stringify(this._connection.run?.takeovers ?? []);
+    if (marks !== this._marks) this._redrawAll();
+    this._marks = marks;
+    this._showEmpty();
+  }
+
+  /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
+  _arrange() {
+    const specs = chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
+    this._attempts = this._countAttempts();
+    this._toolbar.showOlder(this._attempts > 1);
+    this._cardsOf.clear();
+    for (const name of this._connection.sources.keys()) this._cardsOf.set(name, []);
+    const gone = new Set(this._cards.keys());
+    for (const spec of specs) {
+      gone.delete(spec.id);
+      this._cardFor(spec);
+    }
+    for (const id of gone) this._remove(id);
+    this._place(specs.filter((spec) => matches(spec, this._query)));
+    this._showEmpty();
+  }
+
+  _cardFor(spec) {
+    let card = this._cards.get(spec.id);
+    if (!card) {
+      card = new ChartCard(spec, this._shared);
+      this._cards.set(spec.id, card);
+      this._visibility.observe(card.element);
+      this._sizes.observe(card.element);
+    } else if (JSON.stringify(card.spec) !== JSON.stringify(spec)) {
+      card.setSpec(spec);
+      this._mark([card]);
+    }
+    for (const { name } of spec.lines) this._cardsOf.get(name)?.push(card);
+    return card;
+  }
+
+  _place(specs) {
+    this._folds.begin(specs.length, this._query !== '');
+    const wanted = [];
+    for (const group of new Set(specs.map((spec) => spec.group))) {
+      const cards = specs.filter((spec) => spec.group === group).map((spec) => this._cards.get(spec.id));
+      wanted.push(this._folds.place(group, cards.map((card) => /** @type {ChartCard} */ (card).element)));
+    }
+    keepChildren(this._sections, wanted);
+    this._placed = specs;
+    this._want();
+  }
+
+  /** Points are loaded only for charts that are not folded away. */
+  _want() {
+    const open = (this._placed ?? []).filter((spec) => this._folds.isOpen(spec.group));
+    this._connection.want(this, open.flatMap((spec) => spec.lines.map((line) => line.name)));
+  }
+
+  _remove(id) {
+    const card = /** @type {ChartCard} */ (this._cards.get(id));
+    this._visibility.unobserve(card.element);
+    this._sizes.unobserve(card.element);
+    this._dirty.delete(card);
+    card.destroy();
+    card.element.remove();
+    this._cards.delete(id);
+  }
+
+  _seen(entries) {
+    for (const entry of entries) {
+      const card = this._cardAt(entry.target);
+      if (card) card.isVisible = entry.isIntersecting;
+    }
+    this._schedule();
+  }
+
+  _resized(entries) {
+    for (const entry of entries) {
+      const card = this._cardAt(entry.target);
+      if (!card) continue;
+      card.setWidth(entry.contentRect.width);
+      this._mark([card]);
+    }
+  }
+
+  _cardAt(element) {
+    for (const card of this._cards.values()) if (card.element === element) return card;
+    return null;
+  }
+
+  _mark(cards) {
+    for (const card of cards) this._dirty.add(card);
+    this._schedule();
+  }
+
+  _redrawAll() {
+    this._mark(this._cards.values());
+  }
+
+  async _showReplaced() {
+    try {
+      if (this.settings.older) await fetchReplaced(this._connection.runId, this._connection.store);
+    } catch (error) {
+      console.warn(error);
+    }
+    this._redrawAll();
+  }
+
+  _setTheme(theme) {
+    this._shared.theme = theme;
+    for (const card of this._cards.values()) card.invalidate();
+    this._redrawAll();
+  }
+
+  /** The next frame draws, unless drawing has lately taken more than its share of the time. */
+  _schedule() {
+    if (this._frame || this._timer || document.hidden || !this._shared?.uPlot) return;
+    const wait = this._notBefore - performance.now();
+    const frame = () => {
+      this._timer = 0;
+      this._frame = requestAnimationFrame(() => this._drawDirty());
+    };
+    if (wait > 4) this._timer = setTimeout(frame, wait);
+    else frame();
+  }
+
+  _drawDirty() {
+    this._frame = 0;
+    const started = performance.now();
+    for (const card of this._dirty) {
+      if (!card.isVisible) continue;
+      this._dirty.delete(card);
+      card.draw();
+    }
+    // A message arrives after the frame is painted: painting costs more than deciding what to paint.
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      const now = performance.now();
+      this._notBefore = now + Math.min(LONGEST_PAUSE_MS, (now - started) * PAUSE_PER_COST);
+      port1.close();
+    };
+    port2.postMessage(null);
+  }
+
+  _pointAt(x) {
+    for (const card of this._cards.values()) if (card.isVisible || x === null) card.pointAt(x);
+  }
+
+  _origins() {
+    const spans = new Map();
+    for (const { attempts } of this._connection.store.series.values()) {
+      for (const [attempt, columns] of attempts) {
+        if (!columns.count) continue;
+        const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
+        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
+      }
+    }
+    return timeOrigins(spans);
+  }
+
+  _countAttempts() {
+    return this._connection.store.attempts().length;
+  }
+
+  _showStatus() {
+    this._toolbar.showStatus(this._connection.status);
+    this._showEmpty();
+  }
+
+  _showEmpty() {
+    const hasCards = this._sections.childElementCount > 0;
+    const sentence = this._libraryError ?? (hasCards ? '' : this._query && this._cards.size
+      ? `No chart has “${this._query}” in its name.`
+      : emptySentence(this._connection));
+    this._empty.hidden = sentence === '';
+    setText(this._empty, sentence);
+    // Its place is kept: what comes below must not move when it appears.
+    this._toolbar.element.style.visibility = this._cards.size === 0 ? 'hidden' : '';
+  }
+}

@@ -1,0 +1,286 @@
+/** The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or run. */
+
+import { CellsFilters } from './cells_filters.js';
+import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
+import { NodeCells } from './cells_node.js';
+import { el, setAttribute, setText } from '../elements/elements.js';
+import { go, pageUrl } from '../links/following.js';
+import { apiUrl } from '../live/live_connection.js';
+import { mountOnce } from '../elements/mounting.js';
+import { readTheme, watchTheme } from '../elements/theme.js';
+
+const ASKED_EVERY_MS = 2000;
+const ASKED_AGAIN_MS = 1100;
+const KEPT = 'rankzero.nodes';
+const MOST_NOTICES = 3;
+
+/** What is selected may change without the cells being made anew. @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(
+  { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, selected: component.data.selected },
+  (first) => new Cells(first),
+);
+
+class Cells {
+  constructor(component) {
+    this._nodes = new Map();
+    this._groups = [];
+    /** @type {import('./cells_model.js').Picture|null} */
+    this._picture = null;
+    this._filter = kept();
+    this._build();
+    this.refresh(component);
+    component.parentElement.append(this._root);
+    this._colour(readTheme(this._root));
+    this._endings = [watchTheme(this._root, (theme) => this._colour(theme))];
+    const wake = () => { if (!document.hidden) this._askSoon(0); };
+    document.addEventListener('visibilitychange', wake);
+    this._endings.push(() => document.removeEventListener('visibilitychange', wake));
+    this._askSoon(0);
+  }
+
+  refresh(component) {
+    this._component = component;
+    this._selected = component.selected ?? null;
+    this._markSelected();
+    this._askSoon(ASKED_AGAIN_MS);
+  }
+
+  destroy() {
+    this._ended = true;
+    clearTimeout(this._timer);
+    this._leave?.();
+    for (const end of this._endings) end();
+    this._root.remove();
+  }
+
+  _build() {
+    this._summary = el('h2', { class: 'summary', text: 'Connecting…' });
+    this._trouble = el('span', { class: 'trouble', role: 'status' });
+    this._notices = el('ul', { class: 'notices', 'aria-label': 'Needs attention', hidden: true });
+    this._filters = new CellsFilters(this._filter, () => this._filtered());
+    this._grid = el('div', { class: 'grid', role: 'group', 'aria-label': 'Nodes' });
+    this._empty = el('p', { class: 'empty', hidden: true });
+    this._tip = el('div', { class: 'tip', role: 'tooltip', hidden: true });
+    this._root = el(
+      'section', { class: 'cells', 'aria-label': 'Cluster' },
+      el('div', { class: 'head' }, this._summary, this._trouble), this._notices, this._filters.root, this._grid, this._empty, this._tip,
+    );
+    this._grid.addEventListener('click', (event) => this._clicked(event));
+    this._grid.addEventListener('auxclick', (event) => { if (event.button === 1) this._clicked(event); });
+    this._grid.addEventListener('keydown', (event) => this._moved(event));
+    this._grid.addEventListener('focusin', (event) => this._focused(event.target.closest('.name')));
+    this._grid.addEventListener('pointerover', (event) => this._pointed(event));
+    this._grid.addEventListener('pointerleave', () => this._pointed(null));
+  }
+
+  // ---- what is there
+
+  _askSoon(wait) {
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => void this._ask(), wait);
+  }
+
+  async _ask() {
+    const isSeen = !document.hidden && (this._root.getClientRects().length > 0 || !this._picture);
+    if (isSeen) await this._fetch();
+    if (!this._ended && !document.hidden) this._askSoon(ASKED_EVERY_MS);
+  }
+
+  async _fetch() {
+    try {
+      const answer = await fetch(apiUrl('api/cluster'), { cache: 'no-cache' });
+      const text = answer.ok ? await answer.text() : '';
+      if (this._ended) return;
+      const isOut = answer.status === 401 || answer.status === 403;
+      if (!answer.ok) this._say(isOut ? 'Signed out: reload the page' : 'The store does not answer. Trying again…');
+      else {
+        this._say('');
+        if (text !== this._text) this._show(JSON.parse((this._text = text)));
+      }
+    } catch {
+      if (!this._ended) this._say('Rankzero does not answer. Trying again…');
+    }
+  }
+
+  _say(trouble) {
+    setText(this._trouble, trouble);
+    this._root.classList.toggle('stale', trouble !== '');
+  }
+
+  _show(picture) {
+    this._picture = picture;
+    picture.runsKey = JSON.stringify(picture.runs);
+    setText(this._summary, picture.summary);
+    this._root.dataset.density = picture.nodes.length <= 10 ? 'wide' : picture.nodes.length <= 40 ? 'medium' : 'small';
+    const widest = Math.max(1, ...picture.nodes.map((node) => node.cells.length));
+    this._root.style.setProperty('--across', String(Math.min(8, widest)));
+    const longest = Math.max(4, ...picture.nodes.map((node) => node.name.length));
+    this._root.style.setProperty('--name', `${Math.min(20, longest) + 2.5}ch`);
+    this._showNotices(picture.notices);
+    this._filters.show(picture);
+    this._arrange();
+  }
+
+  _showNotices(notices) {
+    const key = JSON.stringify(notices);
+    if (key === this._noticesKey) return;
+    this._noticesKey = key;
+    this._notices.hidden = !notices.length;
+    const isAll = this._allNotices || notices.length <= MOST_NOTICES + 1;
+    const shown = isAll ? notices : notices.slice(0, MOST_NOTICES);
+    const items = shown.map(({ node, state, name, text }) => {
+      const onclick = () => (node ? this._select(node) : this._filters.only(state));
+      return el('li', {}, el('button', { type: 'button', text: name, onclick }), el('span', { text }));
+    });
+    if (shown.length < notices.length) {
+      const showAll = () => { this._allNotices = true; this._noticesKey = ''; this._showNotices(this._picture.notices); };
+      items.push(el('li', {}, el('button', { type: 'button', text: `and ${notices.length - shown.length} more`, onclick: showAll })));
+    }
+    this._notices.replaceChildren(...items);
+  }
+
+  // ---- where it stands
+
+  _filtered() {
+    sessionStorage.setItem(KEPT, JSON.stringify(this._filter));
+    if (this._picture) this._arrange();
+  }
+
+  /** Elements are moved only when the nodes shown, or their groups, are others: an unchanged page costs little. */
+  _arrange() {
+    const picture = this._picture;
+    const found = matching(picture, this._filter);
+    const groups = grouped(found, this._filter.group);
+    for (const node of found) {
+      const known = this._nodes.get(node.id);
+      if (known) known.show(picture, node);
+      else this._nodes.set(node.id, new NodeCells(picture, node));
+    }
+    const key = JSON.stringify(groups.map(([title, nodes]) => [title, nodes.map((node) => node.id)]));
+    if (key !== this._arranged) {
+      this._arranged = key;
+      this._grid.replaceChildren(...groups.flatMap(([title, nodes]) => this._group(title, nodes)));
+      const there = new Set(picture.nodes.map((node) => node.id));
+      for (const id of this._nodes.keys()) if (!there.has(id)) this._nodes.delete(id);
+      this._focused(this._grid.querySelector('.name[tabindex="0"]') ?? this._grid.querySelector('.name'));
+      this._markSelected();
+    }
+    this._filters.tell(found.length, picture.nodes.length);
+    this._empty.hidden = found.length > 0;
+    setText(this._empty, picture.nodes.length ? 'No node matches these filters.' : 'No node has joined yet.');
+    this._highlight(this._filter.run);
+  }
+
+  _group(title, nodes) {
+    const list = el('ul', { class: 'nodes' }, ...nodes.map((node) => this._nodes.get(node.id).root));
+    if (!title) return [list];
+    const devices = nodes.flatMap((node) => node.cells);
+    const free = devices.filter((cell) => cell[STATE] === 0).length;
+    setAttribute(list, 'aria-label', title);
+    const about = el('span', { class: 'about', text: `${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}, ${free} of ${devices.length} free` });
+    return [el('h3', {}, el('span', { text: title }), about), list];
+  }
+
+  _markSelected() {
+    for (const [id, { root, button }] of this._nodes) {
+      root.classList.toggle('selected', id === this._selected);
+      setAttribute(button, 'aria-pressed', id === this._selected ? 'true' : null);
+    }
+  }
+
+  _highlight(runId) {
+    const run = runId === null ? null : this._picture.runs.findIndex(({ id }) => id === runId);
+    if (run === this._highlighted && run === null) return;
+    this._highlighted = run;
+    for (const cells of this._nodes.values()) cells.highlight(run);
+  }
+
+  // ---- what people do
+
+  _clicked(event) {
+    const at = this._cellAt(event.target);
+    const run = at && this._picture.runs[at.cell[RUN]];
+    if (run) {
+      const url = pageUrl(`run?id=${run.id}`);
+      if (event.ctrlKey || event.metaKey || event.button === 1) window.open(url, '_blank', 'noopener');
+      else this._leave = go(url);
+      return;
+    }
+    const node = event.target.closest('.node')?.dataset.node;
+    if (node && event.button === 0) this._select(node === this._selected ? null : node);
+  }
+
+  _select(node) {
+    this._selected = node;
+    this._markSelected();
+    this._component.setTriggerValue('picked', node ?? '');
+  }
+
+  /** Arrow keys go from node to node as they stand on the page; Tab leaves the picture. */
+  _moved(event) {
+    if (event.key === 'Escape' && this._selected) this._select(null);
+    const own = event.target.closest('.name');
+    if (!own || !['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'].includes(event.key)) return;
+    event.preventDefault();
+    const all = [...this._grid.querySelectorAll('.name')];
+    const next = neighbour(all, own, event.key);
+    next?.focus();
+    next?.scrollIntoView({ block: 'nearest' });
+  }
+
+  _focused(button) {
+    if (!button) return;
+    for (const other of this._grid.querySelectorAll('.name[tabindex="0"]')) other.tabIndex = -1;
+    button.tabIndex = 0;
+  }
+
+  _pointed(event) {
+    const at = event && this._cellAt(event.target);
+    this._tip.hidden = !at;
+    const run = at && this._picture.runs[at.cell[RUN]];
+    this._highlight(run ? run.id : this._filter.run);
+    if (!at) return;
+    this._tip.replaceChildren(...lines(this._picture, at.node, at.place).map((text) => el('div', { text })));
+    const [cell, whole] = [at.element.getBoundingClientRect(), this._root.getBoundingClientRect()];
+    const left = Math.min(cell.left - whole.left, whole.width - this._tip.offsetWidth - 4);
+    const isLow = cell.bottom + this._tip.offsetHeight + 10 > window.innerHeight;
+    const top = isLow ? cell.top - whole.top - this._tip.offsetHeight - 6 : cell.bottom - whole.top + 6;
+    this._tip.style.transform = `translate(${Math.max(0, left)}px, ${top}px)`;
+  }
+
+  _cellAt(target) {
+    const element = target.closest?.('.cell');
+    const node = element && this._nodes.get(element.closest('.node').dataset.node)?.node;
+    if (!node) return null;
+    const place = [...element.parentElement.children].indexOf(element);
+    return { element, node, place, cell: node.cells[place] };
+  }
+
+  _colour(theme) {
+    theme.palette.forEach((colour, at) => this._root.style.setProperty(`--run-${at}`, colour));
+    this._root.classList.toggle('dark', theme.dark);
+  }
+}
+
+/** The button that stands beside, above or below. */
+function neighbour(all, own, key) {
+  const at = all.indexOf(own);
+  if (key === 'Home') return all[0];
+  if (key === 'End') return all[all.length - 1];
+  if (key === 'ArrowLeft') return all[at - 1];
+  if (key === 'ArrowRight') return all[at + 1];
+  const here = own.getBoundingClientRect();
+  const beyond = all.map((button) => ({ button, box: button.getBoundingClientRect() }))
+    .filter(({ box }) => (key === 'ArrowDown' ? box.top > here.top + 4 : box.top < here.top - 4));
+  const distance = ({ box }) => Math.abs(box.top - here.top) * 10 + Math.abs(box.left - here.left);
+  return beyond.sort((a, b) => distance(a) - distance(b))[0]?.button;
+}
+
+/** The filter as this tab had it last. */
+function kept() {
+  try {
+    return { ...everything(), ...JSON.parse(sessionStorage.getItem(KEPT) ?? '{}') };
+  } catch {
+    return everything();
+  }
+}

@@ -1,0 +1,130 @@
+/** What is shown of the cluster: which nodes match the filters, in which groups, and what is said of a cell. Pure. */
+
+import { count, size } from '../elements/numbers.js';
+
+/** Of a cell: [state, run, rank, utilisation in percent, bytes used]; missing at the end where it is not known. */
+export const STATE = 0;
+export const RUN = 1;
+export const RANK = 2;
+export const PERCENT = 3;
+export const USED = 4;
+
+/**
+ * @typedef {{id: string, name: string, state: string, draining: boolean, upgrade: boolean, address: string, labels: Record<string, string>,
+ *            kinds: string, noun: string, memory: number|null, load: number[]|null, more: number, cells: any[][]}} Node
+ * @typedef {{summary: string, states: string[], nodes: Node[], runsKey: string,
+ *            runs: {id: string, name: string, state: string, colour: number}[],
+ *            notices: {node?: string, state?: string, name: string, text: string}[]}} Picture
+ * @typedef {{text: string, states: string[], run: string|null, group: string}} Filter
+ */
+
+/** @returns {Filter} everything, ungrouped */
+export const everything = () => ({ text: '', states: [], run: null, group: '' });
+
+/** Every word must be found somewhere: in the name, address, labels (`rack=b2`), state, devices or runs of a node. */
+export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ filter) {
+  const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
+  const states = new Set(filter.states.map((state) => picture.states.indexOf(state)));
+  const run = filter.run === null ? -1 : picture.runs.findIndex(({ id }) => id === filter.run);
+  return picture.nodes.filter((node) => {
+    if (states.size && !node.cells.some((cell) => states.has(cell[STATE]))) return false;
+    if (filter.run !== null && !node.cells.some((cell) => cell[RUN] === run)) return false;
+    if (!words.length) return true;
+    const said = wordsOf(picture, node);
+    return words.every((word) => said.includes(word));
+  });
+}
+
+function wordsOf(picture, node) {
+  const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
+  const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
+  const states = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''];
+  return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
+}
+
+/** The runs that have devices of a node, in the order of its devices. */
+export function runsOn(picture, node) {
+  const places = new Set(node.cells.map((cell) => cell[RUN]).filter((run) => run !== null && run !== undefined));
+  return [...places].map((place) => picture.runs[place]);
+}
+
+/** By what nodes can be put into groups: their state, and every label any of them has. */
+export function groupings(/** @type {Picture} */ picture) {
+  const labels = new Set(picture.nodes.flatMap((node) => Object.keys(node.labels)));
+  return ['state', ...[...labels].sort()];
+}
+
+/**
+ * @param {Node[]} nodes
+ * @param {string} group '' for none, 'state', or a label's name
+ * @returns {[string, Node[]][]} titles and their nodes
+ */
+export function grouped(nodes, group) {
+  if (!group) return [['', nodes]];
+  const groups = new Map();
+  for (const node of nodes) {
+    const title = group === 'state' ? standing(node) : node.labels[group];
+    const known = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
+    if (!groups.has(known)) groups.set(known, []);
+    groups.get(known).push(node);
+  }
+  const byNumber = new Intl.Collator(undefined, { numeric: true });
+  const isNone = (title) => title === `no ${group}`;
+  return [...groups].sort(([a], [b]) => Number(isNone(a)) - Number(isNone(b)) || byNumber.compare(a, b));
+}
+
+/** The state of a node as the page marks it: of those that are alive, which get nothing new, and why. */
+export function standing(/** @type {Node} */ node) {
+  if (node.state !== 'alive') return node.state;
+  return node.upgrade ? 'to upgrade' : node.draining ? 'draining' : node.state;
+}
+
+/** How many devices are in each state. */
+export function counts(/** @type {Picture} */ picture, nodes = picture.nodes) {
+  const found = picture.states.map(() => 0);
+  for (const node of nodes) for (const cell of node.cells) found[cell[STATE]] += 1;
+  return found;
+}
+
+/** "gpu-7: alive, 3 of 8 free, 5 in use by small GPT": what a node is to somebody who cannot see it. */
+export function spoken(picture, node) {
+  const found = counts(picture, [node]);
+  const said = picture.states.map((state, at) => (found[at] ? `${found[at]} ${state}` : '')).filter(Boolean);
+  const runs = runsOn(picture, node).map((run) => run.name);
+  const state = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
+  return `${node.name}: ${state}, ${said.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
+}
+
+/** What the pointer is told of a cell, line by line; the first is the title. */
+export function lines(picture, node, place) {
+  const cell = node.cells[place];
+  const run = picture.runs[cell[RUN]];
+  const said = [`${node.name} · ${node.noun} ${place}`];
+  if (run) said.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
+  said.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
+  const load = [];
+  if (typeof cell[PERCENT] === 'number') load.push(`${cell[PERCENT]} % busy`);
+  if (typeof cell[USED] === 'number') load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
+  if (load.length) said.push(load.join(' · '));
+  if (run) said.push('Click to open the run');
+  return said;
+}
+
+/** A state is told by its sign as well as by its colour. @type {Record<string, string>} */
+export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑' };
+
+/** @type {Record<string, string>} */
+export const MEANING = {
+  free: 'free',
+  'in use': 'in use',
+  foreign: 'used by processes that are not ours',
+  draining: 'free, but nothing new starts on its node',
+  'to upgrade': 'free, but nothing new starts there before its worker and this dashboard have the same version',
+  'no contact': 'its node is not heard: what runs there goes on',
+  lost: 'its node is lost',
+};
+
+/** "12 of 212 nodes", where a filter is set. */
+export function shownOf(shown, all) {
+  return shown === all ? '' : `${count(shown)} of ${count(all)} nodes`;
+}

@@ -1,0 +1,36 @@
+/** Links between our pages: plain `<a href>`s that a click follows without loading everything anew. */
+
+import { BASE } from '../live/live_connection.js';
+
+const ARRIVED_WITHIN_MS = 8000;
+
+/** The address of a page of ours, as `run?id=…`. */
+export function pageUrl(address) {
+  return new URL(address, BASE).href;
+}
+
+/**
+ * Go to a page of ours as Back and Forward do: Streamlit then changes the page on the browser's side, where no rerun of
+ * a fragment can come in between and leave it blank. A page that is still the old one after a while is loaded.
+ * @param {string} url
+ * @returns {() => void} to be called when the old page is left
+ */
+export function go(url) {
+  history.pushState(null, '', url);
+  dispatchEvent(new PopStateEvent('popstate', { state: null }));
+  const timer = setTimeout(() => location.reload(), ARRIVED_WITHIN_MS);
+  return () => clearTimeout(timer);
+}
+
+/**
+ * Follow a link that was clicked, unless the click asks for another tab or window: that is the browser's.
+ * @param {MouseEvent} event
+ * @param {HTMLAnchorElement} link
+ * @returns {(() => void)|null} as of `go`
+ */
+export function follow(event, link) {
+  if (event.defaultPrevented || event.button !== 0) return null;
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return null;
+  event.preventDefault();
+  return go(link.href);
+}

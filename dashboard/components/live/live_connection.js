@@ -1,0 +1,228 @@
+/**
+ * One WebSocket a page, shared by every component that shows the same run: it reconnects by itself, goes on after
+ * what was seen last, and ends with the last component.
+ */
+
+import { fromJson } from '../elements/numbers.js';
+import { SeriesStore } from './series_store.js';
+
+/** Pages and programs live below this address, wherever a proxy has put it. */
+export const BASE = new URL('../..', import.meta.url);
+const LONGEST_WAIT_MS = 5000;
+const SILENT_BEFORE_SHOWN_MS = 600;
+const UNKNOWN_RUN = 4404;
+const FAILURES_BEFORE_ASKING = 2;
+/** Figures of a run that may be NaN or infinite, which travel as words. */
+const FIGURES = ['epoch', 'last_loss', 'last_lr', 'throughput', 'throughput_mean'];
+const SHARED = Symbol.for('rankzero.live');
+
+/**
+ * @typedef {'connecting'|'live'|'reconnecting'|'refused'|'gone'} Status
+ * @typedef {{rank: number|'launcher'|'all', stream: 'out'|'err'|'both', attempt: number|null}} LogChoice
+ */
+
+/**
+ * The run's connection; call `release` on it when the component leaves.
+ * @param {string} runId
+ * @returns {LiveConnection}
+ */
+export function connect(runId) {
+  const shared = (window[SHARED] ??= new Map());
+  let connection = shared.get(runId);
+  if (!connection) shared.set(runId, (connection = new LiveConnection(runId, () => shared.delete(runId))));
+  connection.users += 1;
+  return connection;
+}
+
+/** The address of an API route. */
+export function apiUrl(path) {
+  return new URL(path, BASE).href;
+}
+
+export class LiveConnection {
+  /** @param {string} runId @param {() => void} onEnd */
+  constructor(runId, onEnd) {
+    this.runId = runId;
+    this.users = 0;
+    this.store = new SeriesStore();
+    /** @type {Map<string, string>} where each series of the run comes from, by its name, loaded or not */
+    this.sources = new Map();
+    /** What a part of the page wants to find again when it comes back: zooms, folds. @type {Map<string, any>} */
+    this.kept = new Map();
+    /** @type {Map<object, Iterable<string>>} */
+    this._wants = new Map();
+    /** @type {any} the run as GET /api/runs/{id} has it */
+    this.run = null;
+    /** @type {Status} */
+    this.status = 'connecting';
+    /** Server's clock minus the browser's, in seconds. */
+    this.clockOffset = 0;
+    this._onEnd = onEnd;
+    /** @type {LogChoice|null} */
+    this._logs = null;
+    this._listeners = new Map();
+    this._failures = 0;
+    this._wake = () => this._retryNow();
+    window.addEventListener('online', this._wake);
+    document.addEventListener('visibilitychange', this._wake);
+    this._open();
+  }
+
+  /** Now by the server's clock, in seconds since the epoch. */
+  now() {
+    return Date.now() / 1000 + this.clockOffset;
+  }
+
+  /**
+   * @param {'run'|'names'|'series'|'log'|'checkpoints'|'history'|'deleted'|'status'} kind
+   * @param {(message: any) => void} listener
+   * @returns {() => void} ends it
+   */
+  on(kind, listener) {
+    if (!this._listeners.has(kind)) this._listeners.set(kind, new Set());
+    this._listeners.get(kind).add(listener);
+    return () => this._listeners.get(kind).delete(listener);
+  }
+
+  /** Choose the log that is followed; null for none. @param {LogChoice|null} choice */
+  followLog(choice) {
+    this._logs = choice;
+    this._subscribe(null);
+  }
+
+  /**
+   * Choose the series whose points a part of the page shows; no others are loaded.
+   * @param {object} part
+   * @param {Iterable<string>} names
+   */
+  want(part, names) {
+    this._wants.set(part, [...names]);
+    this._wantSoon ??= Promise.resolve().then(() => this._wantNow());
+  }
+
+  /** The part has gone. @param {object} part */
+  forget(part) {
+    this._wants.delete(part);
+    this._wantSoon ??= Promise.resolve().then(() => this._wantNow());
+  }
+
+  release() {
+    this.users -= 1;
+    if (this.users > 0) return;
+    this._ended = true;
+    clearTimeout(this._timer);
+    clearTimeout(this._shown);
+    window.removeEventListener('online', this._wake);
+    document.removeEventListener('visibilitychange', this._wake);
+    this._socket?.close();
+    this._onEnd();
+  }
+
+  _open() {
+    const url = new URL(`api/live?run=${encodeURIComponent(this.runId)}`, BASE);
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = (this._socket = new WebSocket(url));
+    socket.onopen = () => this._subscribe(this.store.seen());
+    socket.onmessage = (event) => this._received(JSON.parse(event.data));
+    socket.onclose = (event) => {
+      if (socket === this._socket) this._closed(event.code);
+    };
+  }
+
+  /** @param {Record<string, number>|null} since only a connection's first subscription says it */
+  _subscribe(since) {
+    this._asked = this._wanted();
+    this._send({ type: 'subscribe', since, logs: this._logs, series: this._asked });
+  }
+
+  _wanted() {
+    return [...new Set([...this._wants.values()].flatMap((names) => [...names]))].sort();
+  }
+
+  /** Of what is wanted again, only what has come meanwhile. */
+  _wantNow() {
+    this._wantSoon = undefined;
+    const wanted = this._wanted();
+    if (!this._asked || JSON.stringify(wanted) === JSON.stringify(this._asked)) return;
+    const fresh = wanted.filter((name) => !this._asked.includes(name));
+    this._asked = wanted;
+    this._send({ type: 'want', since: this.store.seen(fresh), series: wanted });
+  }
+
+  _send(message) {
+    if (this._socket?.readyState === WebSocket.OPEN) this._socket.send(JSON.stringify(message));
+  }
+
+  _received(message) {
+    this._failures = 0;
+    this._setStatus('live');
+    if (message.type === 'run') {
+      this.run = message.run;
+      for (const name of FIGURES) this.run[name] = fromJson(this.run[name]);
+      if (typeof message.now === 'number') this.clockOffset = message.now - Date.now() / 1000;
+      this._tell('run', this.run);
+    } else if (message.type === 'names') {
+      this._name(Object.entries(message.series));
+    } else if (message.type === 'series') {
+      this._name(Object.entries(message.series).map(([name, { source }]) => [name, source ?? 'events']));
+      this._tell('series', this.store.apply(message.series));
+    } else if (message.type === 'resync') {
+      // The server dropped messages for us: what we have may have holes, so everything comes anew.
+      this._subscribe(null);
+    } else {
+      this._tell(message.type, message);
+    }
+  }
+
+  _name(sources) {
+    const before = this.sources.size;
+    for (const [name, source] of sources) this.sources.set(name, source);
+    if (this.sources.size > before) this._tell('names', null);
+  }
+
+  _closed(code) {
+    if (this._ended) return;
+    if (code === UNKNOWN_RUN) {
+      this._setStatus('gone');
+      return;
+    }
+    clearTimeout(this._shown);
+    // A connection that is back at once is not worth a word.
+    this._shown = setTimeout(() => {
+      if (this.status !== 'refused' && this.status !== 'gone') this._setStatus('reconnecting');
+    }, SILENT_BEFORE_SHOWN_MS);
+    const longest = Math.min(LONGEST_WAIT_MS, 250 * 2 ** this._failures);
+    this._failures += 1;
+    this._timer = setTimeout(() => this._open(), longest * (0.5 + Math.random() / 2));
+    if (this._failures === FAILURES_BEFORE_ASKING) void this._askWhy();
+  }
+
+  /** A WebSocket does not say why it was not let in; a request does. */
+  async _askWhy() {
+    try {
+      const { status } = await fetch(apiUrl(`api/runs/${encodeURIComponent(this.runId)}`), { cache: 'no-store' });
+      if (this._ended || ![401, 403, 404].includes(status)) return;
+      // It is tried again all the same: people sign in again in another tab.
+      this._setStatus(status === 404 ? 'gone' : 'refused');
+    } catch {
+      // The server is away: it is tried again anyway.
+    }
+  }
+
+  _retryNow() {
+    if (document.hidden || this._socket?.readyState !== WebSocket.CLOSED) return;
+    clearTimeout(this._timer);
+    this._open();
+  }
+
+  _setStatus(status) {
+    clearTimeout(this._shown);
+    if (this.status === status) return;
+    this.status = status;
+    this._tell('status', status);
+  }
+
+  _tell(kind, message) {
+    for (const listener of this._listeners.get(kind) ?? []) listener(message);
+  }
+}

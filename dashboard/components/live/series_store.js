@@ -1,0 +1,151 @@
+/** The points of one run as the browser keeps them: typed arrays that grow, by series and attempt. */
+
+import { fromJson } from '../elements/numbers.js';
+
+const MOST_POINTS = 60_000;
+
+/** Steps, values and wall times of one series in one attempt. */
+export class Columns {
+  constructor() {
+    this.count = 0;
+    this.step = new Float64Array(64);
+    this.value = new Float64Array(64);
+    this.wall = new Float64Array(64);
+    /** Whether steps never went back, as they should. */
+    this.sorted = true;
+    /** @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the end */
+    this.notFiniteSince = null;
+    /** @type {number|null} the last value that was a number */
+    this.lastNumber = null;
+    /** Points of the server's first picture: from many on, it may be a selection. */
+    this.firstCount = 0;
+  }
+
+  get lastStep() { return this.count ? this.step[this.count - 1] : null; }
+  get lastValue() { return this.count ? this.value[this.count - 1] : null; }
+  get lastWall() { return this.count ? this.wall[this.count - 1] : null; }
+
+  /** @param {number} step @param {number} value @param {number} wall */
+  push(step, value, wall) {
+    if (this.count === this.step.length) this._grow();
+    if (this.count && step < this.step[this.count - 1]) this.sorted = false;
+    const isAsBefore = this.notFiniteSince !== null && Object.is(value, this.lastValue);
+    this.step[this.count] = step;
+    this.value[this.count] = value;
+    this.wall[this.count] = wall;
+    this.count += 1;
+    if (Number.isFinite(value)) {
+      this.notFiniteSince = null;
+      this.lastNumber = value;
+    } else if (!isAsBefore) this.notFiniteSince = step;
+  }
+
+  /** Forget every second pair of the older half: a page left open for days must not grow without end. */
+  halveOlder() {
+    const half = this.count >> 1;
+    const keep = new Int32Array(this.count);
+    let kept = 0;
+    for (let i = 0; i < half; i += 4) {
+      // Of four neighbours the lowest and the highest stay, so that no peak is lost.
+      let low = i;
+      let high = i;
+      for (let k = i; k < Math.min(i + 4, half); k++) {
+        if (this.value[k] < this.value[low]) low = k;
+        if (this.value[k] > this.value[high]) high = k;
+      }
+      keep[kept++] = Math.min(low, high);
+      if (low !== high) keep[kept++] = Math.max(low, high);
+    }
+    for (let i = half; i < this.count; i++) keep[kept++] = i;
+    for (const column of [this.step, this.value, this.wall]) {
+      for (let i = 0; i < kept; i++) column[i] = column[keep[i]];
+    }
+    this.count = kept;
+  }
+
+  _grow() {
+    if (this.count >= MOST_POINTS) return this.halveOlder();
+    for (const name of ['step', 'value', 'wall']) {
+      const larger = new Float64Array(this[name].length * 2);
+      larger.set(this[name]);
+      this[name] = larger;
+    }
+    return undefined;
+  }
+}
+
+/**
+ * @typedef {{name: string, source: string, attempts: Map<number, Columns>, version: number}} Series
+ */
+
+export class SeriesStore {
+  constructor() {
+    /** @type {Map<string, Series>} */
+    this.series = new Map();
+    /** @type {Set<string>} series whose next points may repeat what is known */
+    this._resumed = new Set();
+  }
+
+  /**
+   * Take in one message of the live channel.
+   * @param {Record<string, {source?: string, attempt?: number, points: [number, number|string, number][],
+   *         reset?: boolean, not_finite_since?: number|null}>} message
+   * @returns {Set<string>} the names that changed
+   */
+  apply(message) {
+    for (const [name, change] of Object.entries(message)) {
+      const series = this._named(name, change.source ?? 'events');
+      const attempt = change.attempt ?? 1;
+      if (change.reset || !series.attempts.has(attempt)) series.attempts.set(attempt, new Columns());
+      const columns = /** @type {Columns} */ (series.attempts.get(attempt));
+      const known = this._resumed.delete(`${attempt}:${name}`) && !change.reset ? columns : null;
+      for (const [step, value, wall] of afterKnown(change.points, known)) columns.push(step, fromJson(value), wall);
+      if (change.reset) columns.firstCount = columns.count;
+      // A first picture is a selection of the points; the server knows them all.
+      if (columns.notFiniteSince !== null) columns.notFiniteSince = change.not_finite_since ?? columns.notFiniteSince;
+      series.version += 1;
+    }
+    return new Set(Object.keys(message));
+  }
+
+  /**
+   * What was seen last, for the server to go on from: wall times by attempt, source and tag; null for nothing.
+   * @param {string[]|null} [names] of these series only
+   */
+  seen(names = null) {
+    if (!this.series.size) return null;
+    /** @type {Record<string, number>} */
+    const seen = {};
+    for (const { name, source, attempts } of this.series.values()) {
+      if (names && !names.includes(name)) continue;
+      for (const [attempt, columns] of attempts) {
+        if (columns.lastWall !== null) seen[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
+        this._resumed.add(`${attempt}:${name}`);
+      }
+    }
+    return seen;
+  }
+
+  /** @returns {number[]} the numbers of all attempts that logged anything */
+  attempts() {
+    const numbers = new Set();
+    for (const series of this.series.values()) for (const number of series.attempts.keys()) numbers.add(number);
+    return [...numbers].sort((a, b) => a - b);
+  }
+
+  _named(name, source) {
+    let series = this.series.get(name);
+    if (!series) this.series.set(name, (series = { name, source, attempts: new Map(), version: 0 }));
+    return series;
+  }
+}
+
+function tagOf(name, source) {
+  return source !== 'events' && name.startsWith(`${source}/`) ? name.slice(source.length + 1) : name;
+}
+
+function afterKnown(points, known) {
+  if (!known?.count) return points;
+  const { lastWall, lastStep } = known;
+  return points.filter(([step, , wall]) => wall > lastWall || (wall === lastWall && step > lastStep));
+}

@@ -1,0 +1,36 @@
+/** Lines of several logs as the server merges them: all ranks, both streams, by the time at which they arrived. */
+
+const BEFORE_HIT_BYTES = 64 * 1024;
+const BEHIND_HIT_BYTES = 192 * 1024;
+const EARLIER_BYTES = 256 * 1024;
+
+/** @param {import('../live/live_connection.js').LogChoice} choice */
+export const isMerged = (choice) => choice.rank === 'all' || choice.stream === 'both';
+
+/**
+ * The lines before a position, and where they begin; `before` is null where nothing stands before them.
+ * @param {(more: object, below: string) => string} urlOf @param {string} position
+ */
+export function linesBefore(urlOf, position, limit = EARLIER_BYTES) {
+  return ask(urlOf({ before: position, limit }, '/merged'));
+}
+
+/** The lines around a position; `chosen` is the number, from 1, of the one that begins there. */
+export async function linesAround(urlOf, position) {
+  const [earlier, later] = await Promise.all([
+    linesBefore(urlOf, position, BEFORE_HIT_BYTES), ask(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
+  ]);
+  return { lines: [...earlier.lines, ...later.lines], before: earlier.before, chosen: earlier.lines.length + 1 };
+}
+
+/** How the lines are ordered, in words. @param {boolean} isUntimed something has no time of arrival */
+export function orderSentence(isUntimed) {
+  const order = 'In the order in which lines arrived at the dashboard: to a quarter of a second while somebody watches, else to 5 seconds.';
+  return isUntimed ? `${order} What was stored before arrivals were noted stands first, one log after the other.` : order;
+}
+
+async function ask(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`Lines could not be read (${response.status}).`);
+  return response.json();
+}

@@ -1,0 +1,278 @@
+/** The scrolling lines of a log: blocks of lines, drawn once a frame, following the end until somebody scrolls up. */
+
+import { el, setText } from '../elements/elements.js';
+import { coloured, LogText, origin, plainText } from './log_lines.js';
+import { size } from '../elements/numbers.js';
+
+const MOST_LINES = 5000;
+const MOST_LINES_WHILE_READING = 20_000;
+const LINES_A_BLOCK = 250;
+const LINE_HEIGHT_PX = 18;
+const NEAR_END_PX = 12;
+
+export class LogPane {
+  /**
+   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onChosen: (line: number) => void}} listeners
+   */
+  constructor(listeners) {
+    this._listeners = listeners;
+    this._chosen = -1;
+    this._follows = true;
+    this._isVisible = false;
+    this._earlier = el('button', { type: 'button', class: 'earlier', hidden: true, text: 'Load earlier lines', onclick: () => {
+      this._earlier.disabled = true;
+      listeners.onEarlier();
+    } });
+    this._empty = el('p', { class: 'log-empty', text: 'Connecting…' });
+    this._lines = el('div', { class: 'lines' });
+    this.element = el('div', { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' }, this._earlier, this._empty, this._lines);
+    this.element.addEventListener('scroll', () => this._scrolled());
+    this._lines.addEventListener('click', (event) => this._clicked(/** @type {HTMLElement} */ (event.target)));
+    this._visibility = new IntersectionObserver((entries) => {
+      this._isVisible = entries[entries.length - 1].isIntersecting;
+      this._drawSoon();
+    });
+    this._visibility.observe(this.element);
+    this._shown = () => this._drawSoon();
+    document.addEventListener('visibilitychange', this._shown);
+    this.clear();
+  }
+
+  destroy() {
+    this._visibility.disconnect();
+    document.removeEventListener('visibilitychange', this._shown);
+    cancelAnimationFrame(this._frame);
+  }
+
+  /** @param {number} [first] number of the line that comes first, from 0; none where that is not known */
+  clear(first) {
+    this._text = new LogText();
+    this._text.first = first ?? 0;
+    this.element.classList.toggle('numbered', first !== undefined);
+    this._chosen = -1;
+    this._drawnFrom = this._text.first;
+    this._drawnTo = this._text.first;
+    this._extra = 0;
+    this._lines.replaceChildren();
+    this._earlier.hidden = true;
+    this._drawSoon();
+  }
+
+  /** @param {string} text */
+  append(text) {
+    const changed = this._text.append(text);
+    this._drawnTo = Math.min(this._drawnTo, changed);
+    this._text.keepLast(this._most());
+    this._drawSoon();
+  }
+
+  /** Add whole lines of several logs. @param {any[]} lines */
+  appendLines(lines) {
+    this._drawnTo = Math.min(this._drawnTo, this._text.appendLines(lines));
+    this._text.keepLast(this._most());
+    this._drawSoon();
+  }
+
+  /** @param {string} text */
+  prepend(text) {
+    this._prepend(() => this._text.prepend(text));
+  }
+
+  /** @param {any[]} lines whole ones of several logs */
+  prependLines(lines) {
+    this._prepend(() => this._text.prependLines(lines));
+  }
+
+  /** Number of the first line here. */
+  get firstLine() { return this._text.first; }
+
+  /** Number of the line that the next text goes on. */
+  get openLine() { return this._text.end - 1; }
+
+  /** Where the first line here comes from, of several logs. */
+  get firstSource() { return this._text.lines[0].source; }
+
+  /** Where a line comes from, of several logs. @param {number} line from 1 */
+  sourceOf(line) {
+    return this._text.line(line - 1)?.source;
+  }
+
+  _prepend(add) {
+    const before = this._text.lines.length;
+    add();
+    this._extra += this._text.lines.length - before;
+    const fromEnd = this.element.scrollHeight - this.element.scrollTop;
+    this._redraw();
+    this.element.scrollTop = this.element.scrollHeight - fromEnd;
+  }
+
+  /** @param {boolean} exists @param {string} [trouble] */
+  offerEarlier(exists, trouble = '') {
+    this._earlier.hidden = !exists;
+    this._earlier.disabled = false;
+    setText(this._earlier, trouble ? `${trouble} Try again` : 'Load earlier lines');
+  }
+
+  /** Show a stretch of the log and mark a line of it. @param {string} text @param {number} first @param {number} chosen numbers from 1 */
+  showAround(text, first, chosen) {
+    this.clear(first - 1);
+    this._text.append(text);
+    this._show(chosen);
+  }
+
+  /** Show lines of several logs and mark one. @param {any[]} lines @param {number} chosen number from 1 */
+  showLines(lines, chosen) {
+    this.clear();
+    this._text.appendLines(lines);
+    this._show(chosen);
+  }
+
+  _show(chosen) {
+    this._follows = false;
+    this._redraw();
+    this.choose(chosen);
+    this._lines.querySelector('.chosen')?.scrollIntoView({ block: 'center' });
+    this._lastTop = this.element.scrollTop;
+  }
+
+  /** Mark a line. @param {number} line from 1 */
+  choose(line) {
+    this._chosen = line;
+    for (const other of this._lines.querySelectorAll('.chosen')) other.classList.remove('chosen');
+    this._lines.querySelector(`[data-number="${line - 1}"]`)?.classList.add('chosen');
+  }
+
+  /** What is selected, else all lines that are here, as text. */
+  copied() {
+    const root = /** @type {any} */ (this.element.getRootNode());
+    const selected = String(root.getSelection?.() ?? document.getSelection() ?? '');
+    return selected || this._text.lines.map((line) => (line.source ? `${origin(line)}: ` : '') + plainText(line)).join('\n');
+  }
+
+  /** @param {boolean} on */
+  wrap(on) {
+    this.element.classList.toggle('wraps', on);
+    if (this._follows) this._toEnd();
+  }
+
+  /** @param {boolean} on */
+  follow(on) {
+    this._follows = on;
+    if (on) this._toEnd();
+  }
+
+  /** @param {string} sentence */
+  setEmptySentence(sentence) {
+    setText(this._empty, sentence);
+  }
+
+  _most() {
+    return (this._follows ? MOST_LINES : MOST_LINES_WHILE_READING) + this._extra;
+  }
+
+  _drawSoon() {
+    if (this._frame || !this._isVisible || document.hidden) return;
+    this._frame = requestAnimationFrame(() => {
+      this._frame = 0;
+      this._draw();
+    });
+  }
+
+  _redraw() {
+    this._lines.replaceChildren();
+    this._drawnFrom = this._drawnTo = this._text.first;
+    this._draw();
+  }
+
+  _draw() {
+    const text = this._text;
+    this._empty.hidden = !text.isEmpty;
+    if (this._drawnTo < text.first) return void this._redraw();
+    this._dropBefore(text.first);
+    this._dropFrom(this._drawnTo);
+    // A file that ends with a line break has an open line without text, which needs no place yet.
+    const end = text.line(text.end - 1)?.text === '' ? text.end - 1 : text.end;
+    for (let number = this._drawnTo; number < end; number++) this._block().append(this._lineElement(number));
+    this._drawnTo = Math.max(this._drawnTo, end);
+    if (this._follows) this._toEnd();
+  }
+
+  /** The last block, or a new one when it is full. */
+  _block() {
+    let block = this._lines.lastElementChild;
+    if (!block || block.childElementCount >= LINES_A_BLOCK) {
+      block = el('div', { class: 'block' });
+      // Blocks out of sight are not laid out; their height is known all the same.
+      block.style.containIntrinsicHeight = `${LINES_A_BLOCK * LINE_HEIGHT_PX}px`;
+      this._lines.append(block);
+    }
+    return block;
+  }
+
+  _dropBefore(number) {
+    for (; this._drawnFrom < Math.min(number, this._drawnTo); this._drawnFrom++) {
+      const block = this._lines.firstElementChild;
+      block?.firstElementChild?.remove();
+      if (block && !block.childElementCount) block.remove();
+    }
+    this._drawnFrom = Math.max(this._drawnFrom, number);
+  }
+
+  _dropFrom(number) {
+    for (let block = this._lines.lastElementChild; block; block = this._lines.lastElementChild) {
+      while (block.lastElementChild && Number(block.lastElementChild.dataset.number) >= number) block.lastElementChild.remove();
+      if (block.childElementCount) return;
+      block.remove();
+    }
+  }
+
+  _lineElement(number) {
+    const line = this._text.line(number);
+    const element = el('div', { class: number === this._chosen - 1 ? 'text chosen' : 'text', 'data-number': number, 'data-line': number + 1 });
+    if (line.source) element.append(originElement(element, line));
+    for (const { text, style } of coloured(line)) {
+      element.append(style ? el('span', { class: style, text }) : text);
+    }
+    if (line.cut) element.append(el('em', { class: 'cut', text: `… cut, ${size(line.cut)} more` }));
+    if (!element.hasChildNodes()) element.append('\u200b');
+    return element;
+  }
+
+  _clicked(target) {
+    const line = Number(/** @type {HTMLElement|null} */ (target.closest('.text'))?.dataset.line);
+    if (!line || !(this.element.classList.contains('numbered') || this.sourceOf(line))) return;
+    this.choose(line);
+    this._listeners.onChosen(line);
+  }
+
+  _scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.element;
+    if (!clientHeight) return;
+    const isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    const wentUp = scrollTop < (this._lastTop ?? 0) - 1;
+    this._lastTop = scrollTop;
+    if (isAtEnd === this._follows || (!isAtEnd && !wentUp)) return;
+    this._follows = isAtEnd;
+    this._listeners.onFollow(isAtEnd);
+  }
+
+  _toEnd() {
+    this.element.scrollTop = this.element.scrollHeight;
+    this._lastTop = this.element.scrollTop;
+  }
+}
+
+/** Marks a line of several logs with its rank and stream, before its text, and with the time at which it arrived. */
+function originElement(element, line) {
+  const { at, stream } = line.source;
+  element.classList.add('sourced', stream);
+  element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
+  const title = at === null ? 'Nobody noted when this line arrived' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
+  return el('span', { class: 'origin', title, text: `${origin(line)}: ` });
+}
+
+function clock(date) {
+  const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
+  const tenths = Math.floor(date.getMilliseconds() / 100);
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${tenths}`;
+}

@@ -1,0 +1,316 @@
+/** The log of one rank, or of all by time, following what is written. */
+
+import { el, setText, toggle } from '../elements/elements.js';
+import { apiUrl, connect } from '../live/live_connection.js';
+import { isMerged, linesAround, linesBefore, orderSentence } from './log_merged.js';
+import { LogOffsets } from './log_offsets.js';
+import { LogPane } from './log_pane.js';
+import { LogSearch } from './log_search.js';
+import { mountOnce } from '../elements/mounting.js';
+
+const EARLIER_BYTES = 256 * 1024;
+const BEFORE_HIT_BYTES = 64 * 1024;
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new LogView(first));
+
+class LogView {
+  /** @param {import('../elements/mounting.js').Component} component */
+  constructor(component) {
+    this._connection = connect(component.data.run_id);
+    /** @type {import('../live/live_connection.js').LogChoice} */
+    this._choice = { rank: 0, stream: 'out', attempt: null };
+    this._build();
+    component.parentElement.append(this._root);
+    this._endings = [
+      this._connection.on('run', (run) => this._showRun(run)),
+      this._connection.on('log', (message) => this._received(message)),
+      () => this._pane.destroy(),
+      () => this._search.destroy(),
+    ];
+    this._linked = linkedLine();
+    if (this._connection.run) this._showRun(this._connection.run);
+    if (this._linked) void this._openLink(this._linked);
+    else this._choose({});
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    this._connection.followLog(null);
+    this._root.remove();
+    this._connection.release();
+  }
+
+  _build() {
+    this._rank = el('select', { 'aria-label': 'Rank' }, el('option', { value: '0', text: 'rank 0' }));
+    this._stream = el(
+      'select', { 'aria-label': 'Stream' },
+      el('option', { value: 'out', text: 'stdout' }), el('option', { value: 'err', text: 'stderr' }),
+      el('option', { value: 'both', text: 'both streams' }),
+    );
+    this._attempt = el('select', { 'aria-label': 'Attempt', hidden: true });
+    for (const select of [this._rank, this._stream, this._attempt]) {
+      select.addEventListener('change', () => this._chosen());
+    }
+    this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit) });
+    this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
+    this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy what is selected, else the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
+    this._link = el('button', {
+      type: 'button', text: 'Copy link', title: 'Copy the address of the marked line', disabled: true,
+      onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
+    });
+    this._download = el('a', { class: 'download', download: '', text: 'Whole file', title: 'Download the whole file' });
+    this._order = el('p', { class: 'by-time', hidden: true });
+    this._pane = new LogPane({
+      // The end of a stretch around a match is not the log's end.
+      onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
+      onChosen: (line) => void this._markChosen(line),
+      onEarlier: () => void this._loadEarlier(),
+    });
+    this._root = el(
+      'div', { class: 'log-view' },
+      el(
+        'div', { class: 'log-bar' }, this._rank, this._stream, this._attempt, this._search.element,
+        el('span', { class: 'space' }), this._link, this._copy, this._follow,
+        toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)), this._download,
+      ),
+      this._order, this._pane.element,
+    );
+  }
+
+  _showRun(run) {
+    const ranks = ['launcher', ...Array.from({ length: run.world_size }, (_, rank) => String(rank))];
+    fill(this._rank, ['all', ...ranks.slice(1), ranks[0]], (rank) => ({ all: 'all ranks', launcher: 'launcher' })[rank] ?? `rank ${rank}`);
+    const attempts = Array.from({ length: run.attempt }, (_, i) => String(run.attempt - i));
+    fill(this._attempt, attempts, (attempt) => `attempt ${attempt}`);
+    this._attempt.hidden = run.attempt < 2;
+    const isFirst = this._attemptSeen === undefined;
+    if (isFirst && run.state === 'failed' && !this._linked) this._showFailure(run);
+    // A new attempt writes new files: whoever looked at the latest one goes on with it.
+    else if (!isFirst && run.attempt > this._attemptSeen && this._choice.attempt === null) {
+      this._attempt.value = String(run.attempt);
+      this._choose({});
+    }
+    this._attemptSeen = run.attempt;
+    this._pane.setEmptySentence(emptyLog(run, this._choice.stream));
+  }
+
+  /** A failed run opens at the words of the rank that failed first. */
+  _showFailure(run) {
+    const rank = run.error?.rank ?? null;
+    this._rank.value = rank === null ? 'launcher' : String(rank);
+    this._stream.value = 'err';
+    this._chosen();
+  }
+
+  _chosen() {
+    const { value } = this._rank;
+    const latest = this._connection.run?.attempt ?? 1;
+    this._choose({
+      rank: value === 'launcher' || value === 'all' ? value : Number(value),
+      stream: /** @type {'out'|'err'|'both'} */ (this._stream.value),
+      attempt: !this._attempt.value || Number(this._attempt.value) === latest ? null : Number(this._attempt.value),
+    });
+  }
+
+  _choose(change) {
+    this._choice = { ...this._choice, ...change };
+    this._isLive = true;
+    this._mark(null);
+    if (Object.keys(change).length) void this._search.again();
+    this._pane.clear();
+    this._offsets = new LogOffsets();
+    if (this._connection.run) this._pane.setEmptySentence(emptyLog(this._connection.run, this._choice.stream));
+    this._download.hidden = isMerged(this._choice);
+    this._order.hidden = !isMerged(this._choice);
+    setText(this._order, orderSentence(false));
+    this._download.href = this._url();
+    const { rank, stream } = this._choice;
+    this._download.download = `${this._connection.runId}-${rank === 'launcher' ? rank : `rank${rank}`}.${stream}.log`;
+    this._connection.followLog(this._choice);
+  }
+
+  /** Go on at the end; from a stretch around a match the live log comes back. */
+  _setFollow(on) {
+    if (on && !this._isLive) this._choose({});
+    this._pane.follow(on);
+  }
+
+  /** Show a line with what stands around it. @param {import('./log_search.js').Hit} hit */
+  async _showHit(hit) {
+    if (hit.position) return this._showMergedHit(hit);
+    const choice = this._choice;
+    const from = Math.max(0, hit.offset - BEFORE_HIT_BYTES);
+    const response = await fetch(this._url({ offset: from, limit: EARLIER_BYTES + hit.offset - from }));
+    if (!response.ok || choice !== this._choice) return;
+    let bytes = new Uint8Array(await response.arrayBuffer());
+    let begin = from;
+    if (from > 0) { // at the beginning of a line, so that numbers hold
+      const whole = Math.min(bytes.indexOf(10) + 1 || hit.offset - from, hit.offset - from);
+      bytes = bytes.subarray(whole);
+      begin += whole;
+    }
+    const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
+    this._stay();
+    this._pane.showAround(new TextDecoder().decode(bytes), hit.line - before, hit.line);
+    this._offsets.begin(this._pane.firstLine, begin);
+    this._pane.offerEarlier(begin > 0);
+    this._mark({ ...choice, line: hit.line });
+  }
+
+  async _showMergedHit(hit) {
+    const choice = this._choice;
+    const { lines, before, chosen } = await linesAround(this._urlOf, hit.position);
+    if (choice !== this._choice) return;
+    this._stay();
+    this._pane.showLines(lines, chosen);
+    this._pane.offerEarlier(before !== null);
+    this._mark({ ...choice, ...hit });
+  }
+
+  /** Follow no longer: what is shown is not the end. */
+  _stay() {
+    this._isLive = false;
+    this._connection.followLog(null);
+    this._follow.setAttribute('aria-pressed', 'false');
+  }
+
+  /** Somebody chose a line: in lines of several logs its number is known to the server alone. */
+  async _markChosen(line) {
+    const source = this._pane.sourceOf(line);
+    const choice = this._choice;
+    if (!source) return this._mark({ ...choice, line });
+    this._mark(null);
+    const { rank, stream, offset } = source;
+    const asked = (this._asked = fetch(this._url({ rank, stream, begins_at: offset }, '/search')));
+    const response = await asked;
+    const { hits } = response.ok ? await response.json() : { hits: [] };
+    if (asked === this._asked && hits.length) this._mark({ ...choice, rank, stream, line: hits[0].line });
+  }
+
+  /** @param {{rank: any, stream: string, attempt: number|null, line: number}|null} marked the line that a link leads to */
+  _mark(marked) {
+    this._asked = null;
+    this._marked = marked;
+    this._link.disabled = marked === null;
+  }
+
+  /** A line's address leads to it in the log of its own rank. */
+  _linkTo({ rank, stream, attempt, line }) {
+    const address = new URL(location.href);
+    address.searchParams.set('log', [rank, stream, ...(attempt === null ? [] : [attempt])].join('.'));
+    address.searchParams.set('line', String(line));
+    address.searchParams.set('tab', 'logs');
+    return String(address);
+  }
+
+  async _openLink({ line, ...choice }) {
+    this._choose(choice);
+    this._rank.value = String(choice.rank);
+    this._stream.value = choice.stream;
+    const { hits } = await this._search.ask({ line });
+    if (hits.length) await this._showHit(hits[0]);
+  }
+
+  async _copied(button, text) {
+    const before = button.textContent;
+    await navigator.clipboard.writeText(text);
+    setText(button, 'Copied');
+    setTimeout(() => setText(button, before), 1500);
+  }
+
+  _received(message) {
+    if (!this._isLive) return;
+    if (String(message.rank) !== String(this._choice.rank) || message.stream !== this._choice.stream) return;
+    if (this._choice.attempt !== null && message.attempt !== this._choice.attempt) return;
+    if (message.lines) return this._receivedLines(message);
+    if (message.reset) {
+      this._pane.clear(message.offset === 0 ? 0 : undefined);
+      this._offsets.begin(this._pane.firstLine, message.offset);
+      this._pane.offerEarlier(message.offset > 0);
+    } else this._offsets.follow(this._pane.openLine, message.offset);
+    this._pane.append(message.text);
+    if (this._offsets.hasDropped(this._pane.firstLine)) this._pane.offerEarlier(true);
+  }
+
+  _receivedLines({ lines, before, reset, is_untimed }) {
+    if (reset) {
+      this._pane.clear();
+      this._pane.offerEarlier(before !== null);
+    }
+    setText(this._order, orderSentence(is_untimed));
+    this._pane.appendLines(lines);
+  }
+
+  async _loadEarlierLines() {
+    const choice = this._choice;
+    const first = this._pane.firstSource;
+    try {
+      const { lines, before } = await linesBefore(this._urlOf, first.position);
+      if (choice !== this._choice || first !== this._pane.firstSource) return;
+      this._pane.prependLines(lines);
+      this._pane.offerEarlier(before !== null);
+    } catch (error) {
+      this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
+    }
+  }
+
+  async _loadEarlier() {
+    if (isMerged(this._choice)) return this._loadEarlierLines();
+    const choice = this._choice;
+    const first = this._pane.firstLine;
+    try {
+      const until = await this._offsets.startOf(first, (offset, limit) => this._bytes(offset, limit));
+      const from = Math.max(0, until - EARLIER_BYTES);
+      const text = new TextDecoder().decode(await this._bytes(from, until - from));
+      if (choice !== this._choice) return;
+      if (first !== this._pane.firstLine) return this._pane.offerEarlier(true); // more was dropped meanwhile
+      this._pane.prepend(text);
+      this._offsets.begin(this._pane.firstLine, from);
+      this._pane.offerEarlier(from > 0);
+    } catch (error) {
+      this._pane.offerEarlier(true, /** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @param {number} offset @param {number} limit */
+  async _bytes(offset, limit) {
+    const response = await fetch(this._url({ offset, limit }));
+    if (!response.ok) throw new Error(`Earlier lines could not be read (${response.status}).`);
+    return new Uint8Array(await response.arrayBuffer());
+  }
+
+  _urlOf = (more, below) => this._url(more, below);
+
+  _url(more = {}, below = '') {
+    const { rank, stream, attempt } = this._choice;
+    const query = new URLSearchParams({ rank: String(rank), stream });
+    if (attempt !== null) query.set('attempt', String(attempt));
+    for (const [name, value] of Object.entries(more)) query.set(name, String(value));
+    return apiUrl(`api/runs/${encodeURIComponent(this._connection.runId)}/logs${below}?${query}`);
+  }
+}
+
+/** The line that the address names, such as `log=0.err&line=12`. */
+function linkedLine() {
+  const query = new URLSearchParams(location.search);
+  const found = /^(launcher|\d{1,6})\.(out|err)(?:\.(\d{1,6}))?$/.exec(query.get('log') ?? '');
+  const line = Number(query.get('line'));
+  if (!found || !Number.isSafeInteger(line) || line < 1) return null;
+  const rank = found[1] === 'launcher' ? found[1] : Number(found[1]);
+  return { rank, stream: /** @type {'out'|'err'} */ (found[2]), attempt: found[3] ? Number(found[3]) : null, line };
+}
+
+/** Make the options these, keeping what is chosen. */
+function fill(select, values, textOf) {
+  if (select.options.length === values.length && [...select.options].every((o, i) => o.value === values[i])) return;
+  const chosen = select.value;
+  select.replaceChildren(...values.map((value) => el('option', { value, text: textOf(value) })));
+  if (values.includes(chosen)) select.value = chosen;
+}
+
+function emptyLog(run, stream) {
+  const where = { err: 'stderr', out: 'stdout', both: 'stdout or stderr' }[stream];
+  if (run.state === 'queued') return 'The run has not started yet.';
+  return ['succeeded', 'failed', 'stopped'].includes(run.state) ? `Nothing was written to ${where}.` : `Nothing on ${where} yet.`;
+}

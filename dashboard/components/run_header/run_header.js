@@ -1,0 +1,253 @@
+/** The first lines of the Run page: name, state, the sentence that matters, progress, and a row of figures. */
+
+import { el, setAttribute, setText } from '../elements/elements.js';
+import { connect } from '../live/live_connection.js';
+import { mountOnce } from '../elements/mounting.js';
+import { showInTab } from './tab_title.js';
+import { STATUS_TEXT } from '../live/waiting.js';
+import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from '../elements/numbers.js';
+
+/** Series whose newest values the figures show. */
+const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
+const LIVE = new Set(['starting', 'running', 'stopping']);
+const GRAVE = new Set(['hung', 'NaN loss']);
+const NO_CONTACT = 'no contact';
+const NO_CONTACT_TITLE = 'Its node was not heard of. Training may go on: nothing is ended because of this alone.';
+const PRINTED = 'from the output';
+const PRINTED_TITLE = 'parsed from what the script prints';
+const SILENT_AFTER_S = 10;
+const SHOWN_EVERY_MS = 100;
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new RunHeader(first));
+
+class RunHeader {
+  /** @param {import('../elements/mounting.js').Component} component */
+  constructor(component) {
+    this._connection = connect(component.data.run_id);
+    this._connection.want(this, SHOWN);
+    this._build(component.data.name ?? '');
+    component.parentElement.append(this._root);
+    this._endings = [
+      this._connection.on('run', () => this._show()),
+      this._connection.on('series', () => this._showSoon()),
+      this._connection.on('status', () => this._show()),
+      this._connection.on('deleted', () => {
+        this._deleted = true;
+        this._show();
+      }),
+    ];
+    const ticking = setInterval(() => {
+      if (!document.hidden) this._show();
+    }, 1000);
+    this._endings.push(() => clearInterval(ticking), showInTab(this._connection));
+    this._show();
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    clearTimeout(this._timer);
+    this._root.remove();
+    this._connection.forget(this);
+    this._connection.release();
+  }
+
+  /** @param {string} name of the run, known before anything else is */
+  _build(name) {
+    this._name = el('h1', { class: 'name', text: name });
+    this._state = el('span', { class: 'pill' });
+    this._contact = el('span', { class: 'pill contact', hidden: true });
+    this._live = el('span', { class: 'live', role: 'status' });
+    this._sentence = el('p', { class: 'sentence', role: 'status' });
+    this._next = el('p', { class: 'next', hidden: true });
+    this._bar = el('div', { class: 'bar' });
+    this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
+    this._figures = new Map();
+    const figures = el('dl', { class: 'figures' });
+    for (const label of ['Step', 'Epoch', 'Train loss', 'Samples/s', 'Learning rate', 'ETA', 'Elapsed']) {
+      const value = el('dd', { text: UNKNOWN });
+      const more = el('dd', { class: 'more' });
+      this._figures.set(label, { value, more });
+      figures.append(el('div', { class: 'figure' }, el('dt', { text: label }), value, more));
+    }
+    this._root = el(
+      'div', { class: 'run-header' },
+      el('div', { class: 'line' }, this._name, this._state, this._contact, this._live),
+      this._sentence, this._next, this._track, figures,
+    );
+  }
+
+  /** Points arrive often, but figures that change more often cannot be read. */
+  _showSoon() {
+    const wait = (this._shownAt ?? 0) + SHOWN_EVERY_MS - performance.now();
+    if (wait <= 0) this._show();
+    else {
+      this._timer ??= setTimeout(() => {
+        this._timer = undefined;
+        this._show();
+      }, wait);
+    }
+  }
+
+  _show() {
+    this._shownAt = performance.now();
+    const { run, status } = this._connection;
+    setText(this._live, STATUS_TEXT[status] ?? '');
+    this._root.classList.toggle('unknown', !run);
+    if (!run) return;
+    const now = this._connection.now();
+    setText(this._name, run.name || run.id);
+    setAttribute(this._name, 'title', `${run.id} in ${run.project}`);
+    const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
+    this._showState(run, state);
+    this._showContact(run);
+    const [sentence, tone] = sentenceOf(run, now);
+    setText(this._sentence, sentence);
+    this._sentence.className = `sentence ${tone}`;
+    this._next.hidden = run.state !== 'failed' || !run.next_step;
+    setText(this._next, run.next_step ?? '');
+    this._showProgress(run);
+    this._showFigures(run, now);
+  }
+
+  /** Its state; of a run that needs a person also why, in words and in the tone of the table of runs. */
+  _showState(run, state) {
+    const why = state === 'deleted' || run.attention === state ? null : run.attention;
+    const said = why === NO_CONTACT ? noContact(run) : why;
+    setText(this._state, said ? `${state} · ${said}` : state);
+    this._state.className = `pill ${why ? (GRAVE.has(why) ? 'grave' : 'warn') : state}`;
+    setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
+  }
+
+  _showContact(run) {
+    const shown = run.lost_contact && LIVE.has(run.state) && run.attention !== NO_CONTACT;
+    this._contact.hidden = !shown;
+    if (!shown) return;
+    setText(this._contact, noContact(run));
+    setAttribute(this._contact, 'title', NO_CONTACT_TITLE);
+  }
+
+  _showProgress(run) {
+    const share = run.state === 'succeeded' ? 1 : this._progress(run);
+    const isKnown = share !== null;
+    // An endless animation costs a tenth of a core: it is for the seconds of starting only.
+    this._track.classList.toggle('moving', run.state === 'starting');
+    this._track.dataset.state = run.state;
+    this._bar.style.transform = `scaleX(${isKnown ? Math.min(1, Math.max(0, share)) : 0})`;
+    setAttribute(this._track, 'aria-valuenow', isKnown ? String(Math.round(share * 100)) : null);
+    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : 'The script does not say how many steps it will take');
+  }
+
+  /** The run's own figure, moved on by steps that were pushed since. */
+  _progress(run) {
+    const step = this._step(run);
+    if (run.total_steps && step !== null) return step / run.total_steps;
+    return run.progress ?? null;
+  }
+
+  _step(run) {
+    const pushed = LIVE.has(run.state) ? this._pushed('train/loss')?.lastStep ?? null : null;
+    return pushed === null ? (run.step ?? null) : Math.max(pushed, run.step ?? 0);
+  }
+
+  _pushed(name) {
+    const attempts = this._connection.store.series.get(name)?.attempts;
+    return attempts?.get(this._connection.run.attempt);
+  }
+
+  _showFigures(run, now) {
+    const step = this._step(run);
+    const losses = this._pushed('train/loss');
+    const loss = losses?.lastValue ?? run.last_loss;
+    const since = losses?.count ? losses.notFiniteSince : run.loss_not_finite_since;
+    const pushedRate = this._pushed('train/lr')?.lastValue;
+    const rate = pushedRate ?? run.last_lr ?? run.lr;
+    const printed = (name) => run.inferred?.includes(name);
+    const isPrinted = { epoch: printed('epoch'), loss: !losses && printed('last_loss'), speed: printed('throughput'), rate: pushedRate === undefined && printed('last_lr') };
+    const speed = LIVE.has(run.state) ? (this._pushed('train/samples_per_s')?.lastValue ?? this._pushed('probe/samples_per_s')?.lastValue ?? run.throughput) : run.throughput;
+    const begun = run.started_at ?? null;
+    const elapsed = begun === null ? null : (run.ended_at ?? now) - begun;
+    const epoch = run.epoch ?? null;
+    this._figure('Step', count(step), run.total_steps ? `of ${count(run.total_steps)}` : '', exact(step));
+    this._figure('Epoch', epoch === null ? UNKNOWN : number(epoch), run.spec?.epochs ? `of ${run.spec.epochs}` : '', exact(epoch), isPrinted.epoch);
+    const broken = notFinite(loss, since);
+    this._figure(
+      'Train loss', number(loss, 4), broken.replace(`${number(loss)} `, ''),
+      notFinite(loss, since, losses?.lastNumber ?? null) || exact(loss), isPrinted.loss,
+    );
+    this._figure('Samples/s', number(speed), run.throughput_mean ? `avg ${number(run.throughput_mean)}` : '', `now ${exact(speed)}, on average ${exact(run.throughput_mean)}`, isPrinted.speed);
+    this._figure('Learning rate', learningRate(rate), '', exact(rate), isPrinted.rate);
+    this._figure('ETA', LIVE.has(run.state) ? duration(run.eta_s) : UNKNOWN, '', etaTitle(run, now));
+    this._figure('Elapsed', duration(elapsed), run.attempt > 1 ? `attempt ${run.attempt}` : '', begun === null ? null : `started ${new Date(begun * 1000).toLocaleString()}`);
+  }
+
+  /** @param {boolean} [isPrinted] read from the output: the script does not log it */
+  _figure(label, value, more, title, isPrinted = false) {
+    const figure = this._figures.get(label);
+    setText(figure.value, value);
+    setText(figure.more, more || (isPrinted ? PRINTED : ''));
+    setAttribute(figure.value.parentElement, 'title', isPrinted ? `${title}: ${PRINTED_TITLE}` : title);
+  }
+}
+
+/** @returns {[string, string]} the sentence that matters now, and its tone */
+function sentenceOf(run, now) {
+  if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
+  if (run.state === 'stopping' || (run.kill_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
+  if (run.state === 'queued') return [waiting(run, now), ''];
+  if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
+  if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
+  if (run.lost_contact && LIVE.has(run.state)) {
+    return [silence(run), 'warn'];
+  }
+  if (run.finding && LIVE.has(run.state)) return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
+  if (run.message) return [run.message, ''];
+  const ranks = run.world_size === 1 ? '1 rank' : `${run.world_size} ranks`;
+  const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
+  const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
+  return [`${ranks}${nodes}${batch}`, ''];
+}
+
+function noContact(run) {
+  return run.silent_s ? `${NO_CONTACT} for ${Math.round(run.silent_s)} s` : NO_CONTACT;
+}
+
+/** Why it waits, and when it is expected to start, by the browser's clock. */
+function waiting(run, now) {
+  if (!run.waiting_for) return 'Waiting to be given to a node.';
+  const said = `Waiting: ${run.waiting_for}.`;
+  if (!run.expected_start_at || run.expected_start_at < now) return said;
+  const start = new Date(run.expected_start_at * 1000);
+  const isToday = start.toDateString() === new Date(now * 1000).toDateString();
+  const when = isToday ? start.toLocaleTimeString([], { timeStyle: 'short' }) : start.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+  return `${said} Expected to start about ${when}.`;
+}
+
+function sentenceCase(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function silence(run) {
+  if (!(run.nodes > 1)) {
+    return `Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`;
+  }
+  const names = run.silent_nodes ?? [];
+  const who = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
+  return `No word from ${who} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
+}
+
+/** For how long it may still save, and which nodes are awaited. */
+function stopping(run, now) {
+  const why = !run.stop_requested_at && run.message ? `${run.message} Ending it` : 'Stopping';
+  const waits = run.waiting_for ? `; it ${run.waiting_for}` : '';
+  if (!run.kill_at) return `${why}: SIGTERM sent${waits}.`;
+  const left = Math.ceil(run.kill_at - now);
+  return left > 0
+    ? `${why}: SIGTERM sent, ${left} s until its ranks are killed${waits}.`
+    : `${why}: the grace is over, its ranks are killed${waits}.`;
+}
+
+function etaTitle(run, now) {
+  if (run.eta_s === null || run.eta_s === undefined || !LIVE.has(run.state)) return null;
+  return `about ${new Date((now + run.eta_s) * 1000).toLocaleString()}`;
+}
