@@ -30,8 +30,8 @@ from botocore.session import get_session
 from domain.messages import CheckpointOffer, Device, NodeFacts
 from tests.end_to_end.product import free_port, wait_for
 from worker.checkpoints.multipart import BucketWay, part_sums, through_server
-from worker.checkpoints.watching import Snapshot
-from worker.session.client import Client, Part
+from worker.checkpoints.watching import CheckpointCopy
+from worker.session.client import Client, TaskRef
 
 MIB = 1024 * 1024
 
@@ -88,7 +88,7 @@ class Dashboard:
             "/api/runs", json={"target": "image_classifier", "gpus_per_node": 1}
         ).raise_for_status()
         (assignment,) = self.client.wishes(None, 5).assignments
-        self.part = Part(assignment.fence, 0)
+        self.part = TaskRef(assignment.fence, 0)
         self.checkpoint_id = 0
 
     def __enter__(self) -> Dashboard:
@@ -123,7 +123,7 @@ class Dashboard:
         return f"{size / spent / 1e6:5.0f} MB/s, memory {most / MIB:4.0f} MiB ({(most - before) / MIB:+.0f})"
 
 
-def upload(dashboard: Dashboard, snapshot: Snapshot, way: str) -> int:
+def upload(dashboard: Dashboard, snapshot: CheckpointCopy, way: str) -> int:
     offer = CheckpointOffer(
         path="work/large.bin",
         size_bytes=snapshot.size_bytes,
@@ -155,7 +155,7 @@ def download(dashboard: Dashboard, via: str) -> int:
     return size
 
 
-def written(path: Path, size: int) -> Snapshot:
+def written(path: Path, size: int) -> CheckpointCopy:
     """A file like a checkpoint's copy in the outbox."""
     hashing, block = hashlib.sha256(), os.urandom(MIB)
     with path.open("wb") as file:
@@ -163,7 +163,7 @@ def written(path: Path, size: int) -> Snapshot:
             piece = number.to_bytes(8, "big") + block[8:]
             file.write(piece)
             hashing.update(piece)
-    return Snapshot(path.name, path, None, size, hashing.hexdigest(), time.time(), (0, 0, 0), None)
+    return CheckpointCopy(path.name, path, None, size, hashing.hexdigest(), time.time(), (0, 0, 0), None)
 
 
 @contextmanager

@@ -28,11 +28,11 @@ from sqlalchemy import insert
 from dashboard.app.server import create_app
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.models import Attempt, Node, Part, Run, Series
+from db.models import Attempt, Node, Run, Series, Task
 from db.records.node_tokens import hash_token
 from db.scheduling.queue_placement import place_queue
 from domain.messages import NodeLoad, State
-from domain.scheduling.models import Hold, Host, Want
+from domain.scheduling.models import Allocation, NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
 
@@ -72,15 +72,15 @@ def pure(luck: random.Random, nodes: int, runs: int, busy: float) -> float:
     return timed(lambda: place(queue, hosts, NOW))
 
 
-def drawn_host(luck: random.Random, number: int, busy: float) -> Host:
+def drawn_host(luck: random.Random, number: int, busy: float) -> NodeState:
     ids = [f"{number}/{device}" for device in range(GPUS)]
     holds, first = [], 0
     while first < GPUS and luck.random() < busy:
         count = min(luck.choice((1, 2, 4, 8)), GPUS - first)
         end = NOW + luck.uniform(0, 90_000) if luck.random() < 0.7 else None
-        holds.append(Hold(f"old{number}.{first}", tuple(ids[first : first + count]), end))
+        holds.append(Allocation(f"old{number}.{first}", tuple(ids[first : first + count]), end))
         first += count
-    return Host(
+    return NodeState(
         node_id=str(number),
         name=f"gpu-{number}",
         free=tuple(ids[first:]),
@@ -90,8 +90,8 @@ def drawn_host(luck: random.Random, number: int, busy: float) -> Host:
     )
 
 
-def drawn_want(luck: random.Random, number: int) -> Want:
-    return Want(
+def drawn_want(luck: random.Random, number: int) -> ResourceRequest:
+    return ResourceRequest(
         fence=number,
         run_id=f"run{number}",
         nodes=luck.choice((1, 1, 1, 2, 4, 16, 64)),
@@ -113,7 +113,7 @@ def fill(service: Service, luck: random.Random, nodes: int, runs: int) -> None:
             for hold in host.holds:
                 fence += 1
                 add_run(session, fence, State.RUNNING, RunSpec(target="language_model"))
-                session.add(Part(fence=fence, node_rank=0, node_id=host.node_id, device_kind="cuda",
+                session.add(Task(fence=fence, node_rank=0, node_id=host.node_id, device_kind="cuda",
                                  devices=list(hold.devices), state=State.RUNNING))  # fmt: skip
                 if hold.ends_at is not None:
                     session.add_all(series_rows(fence, hold.ends_at - NOW))
@@ -124,7 +124,7 @@ def fill(service: Service, luck: random.Random, nodes: int, runs: int) -> None:
             add_run(session, fence + 1 + number, State.QUEUED, spec)
 
 
-def node_row(host: Host) -> dict[str, object]:
+def node_row(host: NodeState) -> dict[str, object]:
     ids = [*(d for hold in host.holds for d in hold.devices), *host.free]
     devices = [{"id": d, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 << 30} for d in ids]
     return {

@@ -153,7 +153,7 @@ class JoinToken(Base):
     uses: Mapped[int]
 
 
-class Part(Base):
+class Task(Base):
     """One node's share of an attempt."""
 
     __tablename__ = "parts"

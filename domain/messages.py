@@ -167,7 +167,7 @@ class CheckpointFetch(BaseModel):
     """It is there, and its SHA-256 is the one that the server has."""
 
 
-class PartReport(BaseModel):
+class TaskReport(BaseModel):
     """What one node says of its part of an attempt; sent again until it is acknowledged."""
 
     state: Literal["starting", "running", "stopping", "succeeded", "failed", "stopped"]

@@ -91,7 +91,7 @@ class LiveAttempt:
 
 
 @dataclass(frozen=True)
-class PartView:
+class TaskView:
     """One node's share of an attempt, with the command really started there."""
 
     node_rank: int
@@ -128,7 +128,7 @@ class AttemptView:
     """Ranks, as far as it has been placed; else as many as the run was launched for."""
     changes: dict[str, Any]
     """Fields of the run's spec that are different for it: nodes, accumulate, batch_size, lr."""
-    parts: list[PartView]
+    parts: list[TaskView]
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class JoinTokenView:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PreflightCell:
     """One thing looked at on one node, or on the way from it to a peer."""
 
     row: str
@@ -346,11 +346,11 @@ class CheckView:
     run_id: str | None
     """The run that it was made for."""
     nodes: list[str]
-    cells: list[Cell]
+    cells: list[PreflightCell]
     bandwidth: list[list[float | None]]
     """Bytes per second between two nodes, in the order of `nodes`; None where it was not measured."""
 
     @property
-    def failed(self) -> list[Cell]:
+    def failed(self) -> list[PreflightCell]:
         """The red cells."""
         return [cell for cell in self.cells if cell.state == "failed"]

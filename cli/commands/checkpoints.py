@@ -14,7 +14,7 @@ from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.server.transfer import Transfer, in_form, sha256_of
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say
-from dashboard.storage.checkpoint_form import Form, is_folder
+from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
 from domain.text import formats
 
 LONGEST_NAME_BYTES = 200
@@ -77,7 +77,7 @@ def download(
     """Fetch a checkpoint; asked again, it goes on where it broke off. The SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
-    form = Form(strip=strip_prefix, safetensors=safetensors)
+    form = CheckpointForm(strip=strip_prefix, safetensors=safetensors)
     if not form.is_as_saved:
         checkpoint = in_form(server, checkpoint, form)
     target = target_path(checkpoint["name"], output)

@@ -13,7 +13,7 @@ import typer
 
 from cli.commands import launch_options as options
 from cli.server import code, interpreter
-from cli.server.client import Server
+from cli.server.client import ServerClient
 from cli.server.following import wait_until_ended
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
@@ -158,7 +158,7 @@ def as_json_value(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def submit(server: Server, spec: dict[str, Any], wait: bool, as_json: bool) -> None:
+def submit(server: ServerClient, spec: dict[str, Any], wait: bool, as_json: bool) -> None:
     """Launch, and say where it can be seen; with `wait` also how it ended."""
     run = server.post("/api/runs", spec)
     if as_json and not wait:

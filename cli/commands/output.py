@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cli.commands.runs import figure
-from cli.server.client import Server, ServerAway
+from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say, warn
@@ -111,7 +111,7 @@ class LogReader:
     """Copies a log to stdout; knows how far it came, so that a broken connection costs nothing."""
 
     def __init__(
-        self, server: Server, path: str, rank: str, stream: str, attempt: int | None,
+        self, server: ServerClient, path: str, rank: str, stream: str, attempt: int | None,
         write: Callable[[bytes], None],
     ) -> None:  # fmt: skip
         self._server, self._path, self._write = server, path, write
@@ -123,7 +123,7 @@ class LogReader:
         """Copy what there is, or with `follow` what comes until the end; False: ask again."""
         try:
             self._copy(follow)
-        except ServerAway as error:
+        except ServerUnreachable as error:
             if not follow or self._offset is None:
                 raise
             if not self._told and "did not answer in time" not in str(error):

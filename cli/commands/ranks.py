@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.client import Server
+from cli.server.client import ServerClient
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say
@@ -35,7 +35,7 @@ def ranks(
         print_stacks(node)
 
 
-def ask(server: Server, run_id: str) -> dict[str, Any]:
+def ask(server: ServerClient, run_id: str) -> dict[str, Any]:
     """The stacks of all ranks, as soon as every node has answered; what is there when none comes any more."""
     server.post(run_path(run_id, "stacks"))
     deadline = time.monotonic() + ANSWER_WITHIN_S

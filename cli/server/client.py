@@ -21,11 +21,11 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 
 
-class ServerAway(CommandFailed):
+class ServerUnreachable(CommandFailed):
     """Nobody answers now; perhaps somebody does a little later."""
 
 
-class NotYet(ServerAway):
+class NotYet(ServerUnreachable):
     """The answer is being prepared: ask again in a few seconds."""
 
 
@@ -83,7 +83,7 @@ def _address_from_environment(url: str) -> Address:
     return Address(url, token)
 
 
-class Server:
+class ServerClient:
     """One dashboard; every method raises CommandFailed with what to tell the person."""
 
     def __init__(self, address: Address) -> None:
@@ -153,17 +153,19 @@ class Server:
 
     @contextmanager
     def stream_elsewhere(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer from where the dashboard sent us, without its token. Raises ServerAway for whatever goes wrong."""
+        """An answer from where the dashboard sent us, without its token. Raises ServerUnreachable."""
         import httpx
 
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:
             with httpx.stream("GET", url, headers=dict(headers), timeout=timeout) as response:
                 if response.status_code not in (200, 206, 416):
-                    raise ServerAway(f"The bucket answered {response.status_code}.")
+                    raise ServerUnreachable(f"The bucket answered {response.status_code}.")
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ServerAway(f"The bucket cannot be reached from here ({type(error).__name__}).") from None
+            raise ServerUnreachable(
+                f"The bucket cannot be reached from here ({type(error).__name__})."
+            ) from None
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         with self._told_plainly():
@@ -191,14 +193,16 @@ class Server:
         try:
             yield
         except httpx.ConnectError:
-            raise ServerAway(
+            raise ServerUnreachable(
                 f"No dashboard answers at {url}. Start it with `rankzero up`, "
                 "or name another with RANKZERO_URL and RANKZERO_TOKEN."
             ) from None
         except httpx.TimeoutException:
-            raise ServerAway(f"The dashboard at {url} did not answer in time; try again.") from None
+            raise ServerUnreachable(f"The dashboard at {url} did not answer in time; try again.") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ServerAway(f"The connection to {url} broke ({type(error).__name__}); try again.") from None
+            raise ServerUnreachable(
+                f"The connection to {url} broke ({type(error).__name__}); try again."
+            ) from None
 
     def _refusal(self, response: httpx.Response) -> CommandFailed:
         status = response.status_code
@@ -212,7 +216,7 @@ class Server:
         except (ValueError, KeyError, TypeError):
             return self._stranger(response)
         if status in (502, 503, 504):
-            return NotYet(message) if "Retry-After" in response.headers else ServerAway(message)
+            return NotYet(message) if "Retry-After" in response.headers else ServerUnreachable(message)
         return CommandFailed(message, 2 if status == 422 else 1)
 
     def _stranger(self, response: httpx.Response) -> CommandFailed:
@@ -223,7 +227,7 @@ class Server:
                 "Raise its limit (nginx: client_max_body_size; code may have RANKZERO_SNAPSHOT_LIMIT_MB), or name "
                 "the dashboard's own address in RANKZERO_URL."
             )
-        kind = ServerAway if response.status_code in (502, 503, 504) else CommandFailed
+        kind = ServerUnreachable if response.status_code in (502, 503, 504) else CommandFailed
         return kind(
             f"What answers at {self.address.url} is no Rankzero dashboard (HTTP {response.status_code})."
         )

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.server.client import Server
+from cli.server.client import ServerClient
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 from dashboard.snapshots.git_address import is_git_address
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # no other command waits for what only a launch needs
 Spec = dict[str, Any]
 
 
-def with_code(server: Server, spec: Spec) -> Spec:
+def with_code(server: ServerClient, spec: Spec) -> Spec:
     """The specification with its code kept on the dashboard, as far as this machine has the code."""
     from dashboard.snapshots.bringing import bring
 
@@ -36,7 +36,7 @@ def with_code(server: Server, spec: Spec) -> Spec:
     return spec | {"snapshot": brought.packed.sha256} | ({"entry": brought.entry} if brought.entry else {})
 
 
-def preview(server: Server, spec: Spec) -> Any:
+def preview(server: ServerClient, spec: Spec) -> Any:
     """What the launch would be; nothing is cloned, packed or sent."""
     from dashboard.snapshots.bringing import survey
 
@@ -70,11 +70,11 @@ def _wish(spec: Spec) -> CodeWish | None:
     return CodeWish(target, spec.get("entry"), spec.get("module"), spec.get("ref"), links)
 
 
-def _limit_bytes(server: Server) -> int:
+def _limit_bytes(server: ServerClient) -> int:
     return int(server.get("/api/info")["snapshot_limit_bytes"])
 
 
-def _send(server: Server, brought: Brought) -> None:
+def _send(server: ServerClient, brought: Brought) -> None:
     path = f"/api/snapshots/{brought.packed.sha256}"
     if not server.has(path):
         server.put_file(path, brought.packed.path)

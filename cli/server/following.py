@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from cli.server.client import Server, ServerAway
+from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import run_path
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import printable, warn
@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 TERMINAL = ("succeeded", "failed", "stopped")
 
 
-def wait_until_ended(server: Server, run_id: str) -> dict[str, Any]:
+def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
     """The run once it is terminal; a dashboard that is away is waited for, too."""
     line = StatusLine()
     away = False
@@ -26,7 +26,7 @@ def wait_until_ended(server: Server, run_id: str) -> dict[str, Any]:
         while True:
             try:
                 run: dict[str, Any] = server.get(run_path(run_id))
-            except ServerAway as error:
+            except ServerUnreachable as error:
                 if not away:
                     warn(f"{error} Waiting for it.")
                 away = True

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cli.server.client import Server
+from cli.server.client import ServerClient
 from cli.terminal.printing import warn
 from dashboard.planning import interpreters
 
@@ -19,7 +19,7 @@ def named(python: str | None) -> str | None:
     return python
 
 
-def with_project_python(server: Server, spec: dict[str, Any], *, is_launch: bool) -> dict[str, Any]:
+def with_project_python(server: ServerClient, spec: dict[str, Any], *, is_launch: bool) -> dict[str, Any]:
     """The specification with the project's Python where none is named and all nodes are on this machine."""
     found = None if "python" in spec else interpreters.project_python(spec["target"], spec.get("entry"))
     if found is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.server.client import Server, find_server
+from cli.server.client import ServerClient, find_server
 from cli.terminal.errors import CommandFailed
 from domain.spec import RUN_ID
 
@@ -15,7 +15,7 @@ from domain.spec import RUN_ID
 def complete_run(incomplete: str) -> list[tuple[str, str]]:
     """Ids of runs for the shell, with their names and states beside them."""
     try:
-        runs = Server(find_server(None)).get("/api/runs", limit=100)
+        runs = ServerClient(find_server(None)).get("/api/runs", limit=100)
     except CommandFailed:
         return []
     return [(run["id"], f"{run['name']}, {run['state']}") for run in runs if run["id"].startswith(incomplete)]
@@ -33,9 +33,9 @@ RunId = Annotated[
 ]
 
 
-def server_at(data: Path | None) -> Server:
+def server_at(data: Path | None) -> ServerClient:
     """The dashboard that the client commands talk to."""
-    return Server(find_server(data.expanduser().absolute() if data else None))
+    return ServerClient(find_server(data.expanduser().absolute() if data else None))
 
 
 def run_path(run_id: str, *rest: str) -> str:

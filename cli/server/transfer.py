@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cli.server.client import NotYet, Server, ServerAway
+from cli.server.client import NotYet, ServerClient, ServerUnreachable
 from cli.server.following import StatusLine
 from cli.terminal.errors import CommandFailed
-from dashboard.storage.checkpoint_form import Form
+from dashboard.storage.checkpoint_form import CheckpointForm
 from domain.text import formats
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ RETRY_S = 1.0
 class Transfer:
     """Fetches one checkpoint into `target`; what has arrived stays beside it until it is whole."""
 
-    def __init__(self, server: Server, checkpoint: dict[str, Any], target: Path) -> None:
+    def __init__(self, server: ServerClient, checkpoint: dict[str, Any], target: Path) -> None:
         self._server, self._target = server, target
         self._url = f"/api/checkpoints/{int(checkpoint['id'])}/file"
         self._params: dict[str, Any] = checkpoint.get("params", {})
@@ -59,10 +59,10 @@ class Transfer:
             params = self._params
             try:
                 self._fetch_from(have)
-            except ServerAway as error:
+            except ServerUnreachable as error:
                 fruitless = 0 if self._have() > have else fruitless + 1
                 if fruitless >= FRUITLESS_TRIES:
-                    raise ServerAway(f"{error} The {self._have()} bytes so far are kept.") from None
+                    raise ServerUnreachable(f"{error} The {self._have()} bytes so far are kept.") from None
                 time.sleep(RETRY_S)
                 continue
             if self._have() <= have and self._size_bytes and params == self._params:
@@ -88,7 +88,7 @@ class Transfer:
             headers.pop("If-Range", None)  # an object has an ETag of its own, but never other bytes
             with self._server.stream_elsewhere(elsewhere, headers) as answer:
                 self._take(answer, have)
-        except ServerAway:
+        except ServerUnreachable:
             self._params = self._params | {
                 "via": "server"
             }  # which may reach the bucket where this machine cannot
@@ -118,7 +118,7 @@ class Transfer:
         self._line.show(f"{have / (self._size_bytes or 1):4.0%} of {of}")
 
 
-def in_form(server: Server, checkpoint: dict[str, Any], form: Form) -> dict[str, Any]:
+def in_form(server: ServerClient, checkpoint: dict[str, Any], form: CheckpointForm) -> dict[str, Any]:
     """The checkpoint as it will be fetched: its name, size and SHA-256 in that form, and what is to be known of it."""
     line, url = StatusLine(), f"/api/checkpoints/{int(checkpoint['id'])}/file"
     try:

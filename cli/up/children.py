@@ -23,7 +23,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramCommand:
     """What to start."""
 
     name: str
@@ -34,11 +34,13 @@ class Program:
     """How far it stands back for others on this machine, 0 to 19."""
 
 
-class Child:
+class SupervisedProgram:
     """One program: `step` starts it when it is due, and notices when it has ended."""
 
     def __init__(
-        self, program: Program, start: Callable[[Program], subprocess.Popen[bytes]] | None = None
+        self,
+        program: ProgramCommand,
+        start: Callable[[ProgramCommand], subprocess.Popen[bytes]] | None = None,
     ) -> None:
         self.program = program
         self._start = start or start_program
@@ -108,7 +110,7 @@ class Child:
             self._process.send_signal(number)
 
 
-def start_program(program: Program) -> subprocess.Popen[bytes]:
+def start_program(program: ProgramCommand) -> subprocess.Popen[bytes]:
     """In a session of its own, so that Ctrl-C reaches only the parent; it dies when the parent does."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(program.log, flags, 0o600)

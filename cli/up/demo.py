@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.server.client import Server
+from cli.server.client import ServerClient
 
 NAME = "demo"
 RANKS = 2
@@ -35,13 +35,13 @@ def spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
     }
 
 
-def most_slots(server: Server) -> int:
+def most_slots(server: ServerClient) -> int:
     """Of the nodes that are alive; 0 when there is none."""
     nodes: list[dict[str, Any]] = server.get("/api/nodes")
     return max((int(node["slots"]) for node in nodes if node["state"] == "alive"), default=0)
 
 
-def launch(server: Server, slots: int) -> str:
+def launch(server: ServerClient, slots: int) -> str:
     """The id of the demo run that is not over yet, or of a new one."""
     for run in server.get("/api/runs", q=NAME):
         if run["name"] == NAME and run["state"] not in TERMINAL:

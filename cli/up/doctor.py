@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from cli.server.client import Server, find_server
+from cli.server.client import ServerClient, find_server
 from cli.terminal.errors import CommandFailed
 from dashboard.object_name import ObjectName
 from dashboard.security.token_files import join_token_path
@@ -36,7 +36,7 @@ SAFE_SQLITE = (3, 51, 3)
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """One finding."""
 
     name: str
@@ -44,7 +44,7 @@ class Check:
     message: str
 
 
-def examine(data: Path) -> Iterator[Check]:
+def examine(data: Path) -> Iterator[CheckResult]:
     """Every check, in the order of what depends on what; none takes longer than a few seconds."""
     checks: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
         ("python", _python),
@@ -63,9 +63,9 @@ def examine(data: Path) -> Iterator[Check]:
     ]
     for name, check in checks:
         try:
-            yield Check(name, *check())
+            yield CheckResult(name, *check())
         except Exception as error:  # a check that breaks is a finding, not a reason to hide the others
-            yield Check(name, False, f"could not be checked: {error or type(error).__name__}.")
+            yield CheckResult(name, False, f"could not be checked: {error or type(error).__name__}.")
 
 
 def _python() -> tuple[bool, str]:
@@ -205,7 +205,7 @@ def _dashboard(data: Path) -> tuple[bool, str]:
         return True, "not running; `rankzero up` starts it."
     named = None if os.environ.get("RANKZERO_URL") else data
     try:
-        server = Server(find_server(named))
+        server = ServerClient(find_server(named))
         nodes = server.get("/api/nodes")
     except CommandFailed as error:
         return False, str(error)

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.server.client import Address, Server, find_server
+from cli.server.client import Address, ServerClient, find_server
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import printable
 from cli.up import demo
-from cli.up.children import Child, Program
+from cli.up.children import ProgramCommand, SupervisedProgram
 from cli.up.leftovers import RunProcesses
 from dashboard.cluster.joining import outward_address
 from dashboard.security.token_files import join_token_path, make_private_directory
@@ -112,8 +112,12 @@ class Parent:
         self._asked_at = 0.0
         self.processes = RunProcesses(plan.data)
         anew = ["--new-store"] * plan.new_store  # when it dies and is started again, there is one
-        self.dashboard = Child(self._program("dashboard", ["--host", plan.host, "--port", str(port), *anew]))
-        self.worker = Child(self._program("worker", self._worker_options())) if plan.has_worker else None
+        self.dashboard = SupervisedProgram(
+            self._program("dashboard", ["--host", plan.host, "--port", str(port), *anew])
+        )
+        self.worker = (
+            SupervisedProgram(self._program("worker", self._worker_options())) if plan.has_worker else None
+        )
         self._trim_at = 0.0
 
     @property
@@ -151,7 +155,7 @@ class Parent:
                     f"The dashboard does not answer; its log is {self.dashboard.program.log}."
                 )
             return
-        server = Server(find_server(self.plan.data))
+        server = ServerClient(find_server(self.plan.data))
         path = "/"
         if self.worker is not None:
             slots = self._slots_of_a_node(server)
@@ -162,7 +166,7 @@ class Parent:
             self._step()
             time.sleep(TICK_S)
 
-    def _slots_of_a_node(self, server: Server) -> int:
+    def _slots_of_a_node(self, server: ServerClient) -> int:
         """Whoever reads the address may launch at once: so first a node must have joined."""
         slots = 0
 
@@ -185,7 +189,7 @@ class Parent:
         tell(f"  Data      {self.plan.data}")
         tell("\nCtrl-C ends the runs and stops everything.\n")
 
-    def _children(self) -> list[Child]:
+    def _children(self) -> list[SupervisedProgram]:
         return [self.dashboard] + ([self.worker] if self.worker is not None else [])
 
     def _step(self) -> None:
@@ -200,7 +204,11 @@ class Parent:
                 child.trim_log()
 
     def _wait_for(
-        self, condition: Callable[[], bool], timeout_s: float, children: list[Child], must_live: bool = False
+        self,
+        condition: Callable[[], bool],
+        timeout_s: float,
+        children: list[SupervisedProgram],
+        must_live: bool = False,
     ) -> bool:
         """Keep the children running until the condition holds; False at a signal or when time is up."""
         deadline = time.monotonic() + timeout_s
@@ -226,7 +234,7 @@ class Parent:
             return False
         if about.get("pid") != self.dashboard.pid:
             return False
-        Server(find_server(self.plan.data)).get("/api/health")
+        ServerClient(find_server(self.plan.data)).get("/api/health")
         return True
 
     def stop(self) -> int:
@@ -262,13 +270,13 @@ class Parent:
         while not condition() and time.monotonic() < deadline and not (can_hurry and self.is_hurried):
             time.sleep(TICK_S)
 
-    def _program(self, name: str, options: list[str]) -> Program:
+    def _program(self, name: str, options: list[str]) -> ProgramCommand:
         command = [sys.executable, "-P", "-m", "cli.main", name, "--data", str(self.plan.data), *options]
         # A token or URL in our environment may be another dashboard's.
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
         # The ranks train on this machine: a page may wait a moment for them, never they for a page.
         niceness = STAND_BACK if name == "dashboard" and self.plan.has_worker else 0
-        return Program(name, command, self.plan.data / f"{name}.log", env, niceness)
+        return ProgramCommand(name, command, self.plan.data / f"{name}.log", env, niceness)
 
     def _worker_options(self) -> list[str]:
         options = ["--server", self.url, "--token-file", str(join_token_path(self.plan.data)), "--stop-runs"]

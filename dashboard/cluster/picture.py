@@ -20,7 +20,7 @@ MOST_CELLS = 256
 """Of one node; a machine that offers more slots is shown in part."""
 
 
-class Cell(StrEnum):
+class DeviceUse(StrEnum):
     """What a device is to somebody who looks for room; in the order in which people read them."""
 
     FREE = "free"
@@ -35,19 +35,19 @@ class Cell(StrEnum):
     LOST = "lost"
 
 
-def cell(node: NodeView, device: DeviceView) -> Cell:
+def cell(node: NodeView, device: DeviceView) -> DeviceUse:
     """A node that cannot be heard says nothing of its devices; what runs there is said beside the state."""
     if node.state == "lost":
-        return Cell.LOST
+        return DeviceUse.LOST
     if node.state != "alive":
-        return Cell.SILENT
+        return DeviceUse.SILENT
     if device.run_id is not None:
-        return Cell.OURS
+        return DeviceUse.OURS
     if device.foreign:
-        return Cell.FOREIGN
+        return DeviceUse.FOREIGN
     if node.upgrade:
-        return Cell.UPGRADE
-    return Cell.DRAINING if node.draining or node.pool else Cell.FREE
+        return DeviceUse.UPGRADE
+    return DeviceUse.DRAINING if node.draining or node.pool else DeviceUse.FREE
 
 
 def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
     places = {run.id: place for place, run in enumerate(occupants)}
     return {
         "summary": summary(ordered),
-        "states": [state.value for state in Cell],
+        "states": [state.value for state in DeviceUse],
         "runs": [
             {"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants
         ],
@@ -70,11 +70,11 @@ def summary(nodes: Sequence[NodeView]) -> str:
     if not nodes:
         return "No node has joined yet."
     found = Counter(cell(node, device) for node in nodes for device in node.devices)
-    runs = {d.run_id for n in nodes for d in n.devices if cell(n, d) is Cell.OURS}
+    runs = {d.run_id for n in nodes for d in n.devices if cell(n, d) is DeviceUse.OURS}
     said = [f"{_free(nodes)} free"]
-    if found[Cell.OURS]:
-        said.append(f"{count(found[Cell.OURS])} in use by {plural(len(runs), 'run')}")
-    idle = (Cell.FOREIGN, Cell.DRAINING, Cell.UPGRADE)
+    if found[DeviceUse.OURS]:
+        said.append(f"{count(found[DeviceUse.OURS])} in use by {plural(len(runs), 'run')}")
+    idle = (DeviceUse.FOREIGN, DeviceUse.DRAINING, DeviceUse.UPGRADE)
     said += [f"{count(found[state])} {state}" for state in idle if found[state]]
     states = Counter(node.state for node in nodes)
     said += [
@@ -153,7 +153,7 @@ def noun(node: NodeView) -> str:
 def _free(nodes: Sequence[NodeView]) -> str:
     """1 480 GPUs and 64 slots; 0 GPUs where nothing is free and most devices are GPUs."""
     known = Counter(device.kind for node in nodes for device in node.devices)
-    free = Counter(d.kind for n in nodes for d in n.devices if cell(n, d) is Cell.FREE)
+    free = Counter(d.kind for n in nodes for d in n.devices if cell(n, d) is DeviceUse.FREE)
     shown = [kind for kind in ("cuda", "cpu") if free[kind]] or [kind for kind, _ in known.most_common(1)]
     return as_list([plural(free[kind], "GPU" if kind == "cuda" else "slot") for kind in shown]) or "nothing"
 
@@ -192,7 +192,7 @@ def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
 
 def _cell(node: NodeView, device: DeviceView, sample: dict[str, Any], places: dict[str, int]) -> list[Any]:
     """State, run, rank, utilisation in percent, bytes used: by position, because there are so many of them."""
-    state = list(Cell).index(cell(node, device))
+    state = list(DeviceUse).index(cell(node, device))
     run = places.get(device.run_id) if device.run_id else None
     if node.state != "alive":
         return [state, run, device.rank]

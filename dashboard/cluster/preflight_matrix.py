@@ -7,7 +7,7 @@ from typing import Any
 
 from domain.preflight.judgement import rate
 from domain.text.formats import clock_time, count, plural
-from domain.views import Cell, CheckView
+from domain.views import CheckView, PreflightCell
 
 WORST_FIRST = ("failed", "warning", "waiting", "ok", "skipped")
 MOST_IN_MATRIX = 32
@@ -19,7 +19,7 @@ LINKS = "bandwidth"
 def picture(check: CheckView) -> dict[str, Any]:
     """Plain JSON values: all words are chosen here, a browser only draws them."""
     rows = list(dict.fromkeys(cell.row for cell in check.cells if cell.row != LINKS))
-    found: dict[tuple[str, str], list[Cell]] = {}
+    found: dict[tuple[str, str], list[PreflightCell]] = {}
     for cell in check.cells:
         found.setdefault((cell.node, cell.row), []).append(cell)
     return {
@@ -59,7 +59,7 @@ def title(check: CheckView) -> str:
     return said
 
 
-def worst(cells: Sequence[Cell]) -> list[str]:
+def worst(cells: Sequence[PreflightCell]) -> list[str]:
     """State and words of one field of the matrix; a node has a cell for each peer it cannot reach."""
     if not cells:
         return ["skipped", "not looked at"]
@@ -110,10 +110,10 @@ def _spread(speeds: Sequence[float]) -> str:
     return ", ".join([*said, f"slowest {rate(speeds[0])}"] if len(speeds) > 1 else said)
 
 
-def _words(cell: Cell) -> str:
+def _words(cell: PreflightCell) -> str:
     return f"{cell.peer}: {cell.value}" if cell.peer and cell.state != "ok" else cell.value
 
 
-def _trouble(cell: Cell) -> dict[str, str]:
+def _trouble(cell: PreflightCell) -> dict[str, str]:
     where = cell.node + (f" → {cell.peer}" if cell.peer else "")
     return {"state": cell.state, "where": where, "row": cell.row, "value": cell.value, "mend": cell.mend}

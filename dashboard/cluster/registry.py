@@ -43,7 +43,7 @@ class NodeRegistry:
 
     def register(
         self, facts: NodeFacts, claim: Claim | None, lost_after_s: float = LOST_AFTER_S
-    ) -> nodes.Registration:
+    ) -> nodes.RegisteredNode:
         """Take a worker in; its earlier token ends."""
         registration = nodes.register_node(self._store, facts, claim, self._clock(), lost_after_s)
         self.forget(registration.node_id)

@@ -17,7 +17,7 @@ LONGEST_QUEUE = 512
 Message = Mapping[str, Any]
 
 
-class Peers(Protocol):
+class PeerChannel(Protocol):
     """Other dashboards on the same store; a store in a file has none."""
 
     def watched(self, run_id: str) -> bool:
@@ -77,7 +77,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self.closing = False
-        self.peers: Peers | None = None
+        self.peers: PeerChannel | None = None
         self.nodes_of: Callable[[Iterable[str]], Collection[str]] | None = None
         """The nodes that have to do with runs; may ask the store, so never called in the event loop."""
 

@@ -51,7 +51,7 @@ class Listeners(Protocol):
         """Let those that have to do with these runs look again."""
 
 
-class Peers:
+class DashboardPeers:
     """This dashboard's line to the others; safe to use from any thread."""
 
     def __init__(self, store: Store, hub: Listeners) -> None:

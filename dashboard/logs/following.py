@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from dashboard.logs.merge import Line, Source, lines_before, lines_from
+from dashboard.logs.merge import Line, LogSource, lines_before, lines_from
 from dashboard.logs.sources import merged_sources, page
 from dashboard.logs.stored_logs import SomeStream
 from dashboard.service.service import Service
@@ -49,20 +49,20 @@ class FollowedLogs:
         self._remember(sources, offsets)
         return messages
 
-    def _is_other(self, sources: Sequence[Source]) -> bool:
+    def _is_other(self, sources: Sequence[LogSource]) -> bool:
         return any(self._files.get(source.order, source.file_id) != source.file_id for source in sources)
 
-    def _tail(self, sources: Sequence[Source]) -> dict[str, Any]:
+    def _tail(self, sources: Sequence[LogSource]) -> dict[str, Any]:
         ends = [source.whole_bytes for source in sources]
         self._remember(sources, ends)
         return self._message(sources, lines_before(sources, list(ends), TAIL_BYTES), reset=True)
 
-    def _remember(self, sources: Sequence[Source], offsets: Sequence[int]) -> None:
+    def _remember(self, sources: Sequence[LogSource], offsets: Sequence[int]) -> None:
         self._files = {source.order: source.file_id for source in sources}
         self._offsets = {source.order: at for source, at in zip(sources, offsets, strict=True)}
 
     def _message(
-        self, sources: Sequence[Source], lines: Sequence[Line], reset: bool = False
+        self, sources: Sequence[LogSource], lines: Sequence[Line], reset: bool = False
     ) -> dict[str, Any]:
         choice = {"rank": self._rank, "stream": self._stream, "attempt": self._attempt}
         return {"type": "log", **choice, "reset": reset, **page(sources, lines)}

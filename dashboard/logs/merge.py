@@ -19,7 +19,7 @@ _SHORT_LINE_BYTES = 256
 
 
 @dataclass(frozen=True)
-class Position:
+class MergePosition:
     """A place in the merged lines: before the line at an offset of one log."""
 
     at_ms: int
@@ -37,12 +37,12 @@ class Line:
     """Of its first byte in its own log."""
     at: float | None
     """When its end arrived, in seconds since 1970; None where nobody knows."""
-    position: Position
+    position: MergePosition
     text: str
 
 
 @dataclass
-class Source:
+class LogSource:
     """One of the logs that are merged."""
 
     rank: int | str
@@ -94,19 +94,19 @@ class Source:
         return self.times.at_ms(self.times.index_of(self.line_end(offset)))
 
 
-def position_of(source: Source, offset: int) -> Position:
+def position_of(source: LogSource, offset: int) -> MergePosition:
     """The place before the line that begins at an offset of one log."""
-    return Position(source.at_ms(offset), source.order, offset)
+    return MergePosition(source.at_ms(offset), source.order, offset)
 
 
-def offsets_at(sources: Sequence[Source], position: Position | None) -> list[int]:
+def offsets_at(sources: Sequence[LogSource], position: MergePosition | None) -> list[int]:
     """How far each log lies before a position; without one, how far whole lines reach."""
     if position is None:
         return [source.whole_bytes for source in sources]
     return [_offset_at(source, position) for source in sources]
 
 
-def _offset_at(source: Source, position: Position) -> int:
+def _offset_at(source: LogSource, position: MergePosition) -> int:
     if source.order == position.order:
         return min(position.offset, source.whole_bytes)
     until_ms = position.at_ms + (source.order < position.order)
@@ -114,7 +114,7 @@ def _offset_at(source: Source, position: Position) -> int:
 
 
 def lines_before(
-    sources: Sequence[Source], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
+    sources: Sequence[LogSource], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
 ) -> list[Line]:
     """The last lines before the offsets, in order. Moves the offsets to the first of them."""
     until, lines = time.monotonic() + MOST_SECONDS, 0
@@ -141,7 +141,7 @@ def lines_before(
 
 
 def lines_from(
-    sources: Sequence[Source], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
+    sources: Sequence[LogSource], offsets: list[int], most_bytes: int, most_lines: int = MOST_LINES
 ) -> list[Line]:
     """The first lines from the offsets on, in order. Moves the offsets behind the last of them."""
     until, result = time.monotonic() + MOST_SECONDS, list[Line]()
@@ -162,18 +162,18 @@ def lines_from(
     return result
 
 
-def _newest(source: Source, place: int, offset: int) -> tuple[int, int, int, int]:
+def _newest(source: LogSource, place: int, offset: int) -> tuple[int, int, int, int]:
     index = source.times.index_of(offset - 1)
     return -source.times.at_ms(index), -source.order, place, index
 
 
-def _oldest(source: Source, place: int, offset: int) -> tuple[int, int, int, int]:
+def _oldest(source: LogSource, place: int, offset: int) -> tuple[int, int, int, int]:
     index = source.times.index_of(source.line_end(offset))
     return source.times.at_ms(index), source.order, place, index
 
 
 def _last_lines(
-    source: Source, low: int, end: int, most_bytes: int, has_more: bool
+    source: LogSource, low: int, end: int, most_bytes: int, has_more: bool
 ) -> tuple[int, list[bytes]]:
     """Whole lines that end at an offset, and where they begin; a piece of one that alone is too long."""
     start = max(low, end - most_bytes)
@@ -186,7 +186,7 @@ def _last_lines(
     return start, _split(content)
 
 
-def _first_lines(source: Source, start: int, high: int, most_bytes: int, has_more: bool) -> list[bytes]:
+def _first_lines(source: LogSource, start: int, high: int, most_bytes: int, has_more: bool) -> list[bytes]:
     content = source.read(start, min(high - start, most_bytes))
     if start + len(content) < high:
         cut = content.rfind(b"\n") + 1
@@ -203,11 +203,11 @@ def _split(content: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _as_lines(source: Source, index: int, offset: int, content: Sequence[bytes]) -> list[Line]:
+def _as_lines(source: LogSource, index: int, offset: int, content: Sequence[bytes]) -> list[Line]:
     at_ms, lines = source.times.at_ms(index), []
     for line in content:
         text = line.removesuffix(b"\n").decode(errors="replace")
-        position = Position(at_ms, source.order, offset)
+        position = MergePosition(at_ms, source.order, offset)
         at = at_ms / 1000 if at_ms else None
         lines.append(Line(source.rank, source.stream, offset, at, position, text))
         offset += len(line)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dashboard.logs import search
-from dashboard.logs.merge import Line, Position, Source, offsets_at, position_of
+from dashboard.logs.merge import Line, LogSource, MergePosition, offsets_at, position_of
 from dashboard.logs.search import Finder
 from dashboard.logs.stored_logs import ALL, LAUNCHER, LogFile, SomeStream, find_logs
 from dashboard.service.service import Service
@@ -51,7 +51,7 @@ def is_merged(rank: str, stream: SomeStream) -> bool:
 
 def merged_sources(
     service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream
-) -> list[Source]:
+) -> list[LogSource]:
     """The logs of a rank, or of all of them and the launcher, of a stream or both, in order."""
     # First the end, then the sizes: no byte comes between.
     has_ended = service.has_ended(run_id, attempt)
@@ -64,25 +64,25 @@ def merged_sources(
     return sorted(found, key=lambda source: source.order)
 
 
-def _source(service: Service, log: tuple[int | str, str], file: LogFile, has_ended: bool) -> Source:
+def _source(service: Service, log: tuple[int | str, str], file: LogFile, has_ended: bool) -> LogSource:
     rank, stream = log
     order = 2 * (_LAST if rank == LAUNCHER else int(rank)) + (stream == "err")
     read = partial(service.files.read, file.file_id)
     times = service.files.arrival_times(file.file_id, file.size_bytes)
-    return Source(rank, stream, order, file.file_id, read, file.size_bytes, times, has_ended)
+    return LogSource(rank, stream, order, file.file_id, read, file.size_bytes, times, has_ended)
 
 
-def are_untimed(sources: Sequence[Source]) -> bool:
+def are_untimed(sources: Sequence[LogSource]) -> bool:
     """Whether something of these logs was stored before arrival times were noted."""
     return any(source.size_bytes and not source.times.at_ms(0) for source in sources)
 
 
-def written(position: Position) -> str:
+def written(position: MergePosition) -> str:
     """A position as text."""
     return f"{position.at_ms}.{position.order}.{position.offset}"
 
 
-def page(sources: Sequence[Source], lines: Sequence[Line]) -> dict[str, Any]:
+def page(sources: Sequence[LogSource], lines: Sequence[Line]) -> dict[str, Any]:
     """Lines as JSON values, and the position before the first of them, where something stands before it."""
     has_more = bool(lines) and any(offsets_at(sources, lines[0].position))
     return {
@@ -93,7 +93,7 @@ def page(sources: Sequence[Source], lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def search_all(
-    sources: Sequence[Source], finder: Finder, overlap: int, log: int, offset: int, line: int, limit: int,
+    sources: Sequence[LogSource], finder: Finder, overlap: int, log: int, offset: int, line: int, limit: int,
     only_first: bool = False,
 ) -> MergedFound:  # fmt: skip
     """The lines that match in one log after the other; `only_first`: the first of each.
@@ -118,7 +118,7 @@ def search_all(
     return found
 
 
-def _hit(source: Source, hit: search.Hit) -> MergedHit:
+def _hit(source: LogSource, hit: search.Hit) -> MergedHit:
     position = position_of(source, hit.offset)
     at = position.at_ms / 1000 if position.at_ms else None
     return MergedHit(source.rank, source.stream, hit.line, hit.offset, at, written(position), hit.text)

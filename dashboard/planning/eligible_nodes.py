@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.scheduling import eligibility
-from domain.scheduling.models import Contact, Hold, Host
+from domain.scheduling.models import Allocation, Contact, NodeState
 from domain.scheduling.pools import Pools
 from domain.spec import RunSpec
 from domain.views import NodeView
@@ -24,13 +24,13 @@ def nodes_for(spec: RunSpec, nodes: Sequence[NodeView]) -> list[NodeView]:
     return [by_id[pools.hosts[index].node_id] for index in pools.of(eligibility.want_of(spec)).known]
 
 
-def _hosts(nodes: Sequence[NodeView]) -> list[Host]:
+def _hosts(nodes: Sequence[NodeView]) -> list[NodeState]:
     return [
-        Host(
+        NodeState(
             node_id=node.id,
             name=node.name,
             free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign),
-            holds=tuple(Hold(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
+            holds=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
             foreign=sum(d.foreign for d in node.devices),
             kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
             labels=node.labels,

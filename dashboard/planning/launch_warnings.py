@@ -9,7 +9,7 @@ from dashboard.script_reader import command
 from dashboard.script_reader.launchers import Guess
 from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, taker
 from dashboard.script_reader.reading import Script
-from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.source import UnreadableScript
 from dashboard.script_reader.targets import read
 from domain.spec import RunSpec, lr_factor
 
@@ -20,7 +20,7 @@ def cautions(spec: RunSpec) -> list[str]:
     """One sentence each, the most important first."""
     try:
         script = read(spec)
-    except Unreadable as unreadable:
+    except UnreadableScript as unreadable:
         said = [str(unreadable)] if unreadable.is_of_content else []
         return [*said, *_one_process(spec), *_warm_up(spec)]
     said = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]

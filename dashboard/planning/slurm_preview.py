@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.slurm import slurm_jobs
-from domain.launch.slurm_script import Place, Submission, submission
+from domain.launch.slurm_script import GatewayPaths, Submission, submission
 from domain.spec import RunSpec
 from domain.views import NodeView
 
@@ -21,4 +21,4 @@ def job_of(spec: RunSpec, nodes: Sequence[NodeView]) -> Submission:
     partitions = told.get("partitions", [])
     chosen = spec.slurm.partition or next((each["name"] for each in partitions if each["is_default"]), None)
     has_gpus = any(each["gpus_per_node"] > 0 for each in partitions if each["name"] == chosen)
-    return submission(spec, "<run>", 1, 0, Place(**places), has_gpus)
+    return submission(spec, "<run>", 1, 0, GatewayPaths(**places), has_gpus)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.script_reader.parsing import parsed_expression
-from dashboard.script_reader.source import Program
+from dashboard.script_reader.source import ScriptProgram
 from dashboard.script_reader.values import constants_of, plain, value
 
 LISTS = ("list", "List", "Sequence", "tuple", "Tuple", "Iterable", "set", "Set")
@@ -24,7 +24,7 @@ class Annotation:
     """What Annotated carries beside the type."""
 
 
-def annotation(node: ast.expr | None, default: Any, program: Program) -> Annotation:
+def annotation(node: ast.expr | None, default: Any, program: ScriptProgram) -> Annotation:
     """Read `int`, `Optional[float]`, `Literal["a", "b"]`, `list[str]`, an Enum's name, Annotated of these."""
     node = _unquoted(node)
     if node is None:
@@ -42,7 +42,7 @@ def annotation(node: ast.expr | None, default: Any, program: Program) -> Annotat
     return Annotation(name)
 
 
-def enum_default(node: ast.expr | None, program: Program) -> Any:
+def enum_default(node: ast.expr | None, program: ScriptProgram) -> Any:
     """The value of `Precision.bf16` where the script defines that Enum."""
     if not isinstance(node, ast.Attribute):
         return None
@@ -51,7 +51,7 @@ def enum_default(node: ast.expr | None, program: Program) -> Any:
     return (_enum_values(_last(node.value), program) or {}).get(node.attr)
 
 
-def _subscript(node: ast.Subscript, default: Any, program: Program) -> Annotation:
+def _subscript(node: ast.Subscript, default: Any, program: ScriptProgram) -> Annotation:
     name = _last(node.value)
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if name == "Literal":
@@ -69,12 +69,12 @@ def _subscript(node: ast.Subscript, default: Any, program: Program) -> Annotatio
     return Annotation(name)
 
 
-def _enum_members(name: str, program: Program) -> list[Any] | None:
+def _enum_members(name: str, program: ScriptProgram) -> list[Any] | None:
     values = _enum_values(name, program)
     return None if values is None else list(values.values())
 
 
-def _enum_values(name: str, program: Program) -> dict[str, Any] | None:
+def _enum_values(name: str, program: ScriptProgram) -> dict[str, Any] | None:
     found = program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return None

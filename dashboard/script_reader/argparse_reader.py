@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dashboard.script_reader.options import Kind, Option
-from dashboard.script_reader.source import Program, Source, as_written
+from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written
 from dashboard.script_reader.values import keywords, text, type_name, value
 
 SWITCHES = ("store_true", "store_false", "store_const")
@@ -16,7 +16,7 @@ SILENT = ("help", "version", "parsers")
 DEFAULT_IN_HELP = "%(default)"
 
 
-def read(program: Program) -> list[Option]:
+def read(program: ScriptProgram) -> list[Option]:
     """The options of every parser in the program, in the order in which they are added."""
     found = [option for source in program.sources for option in _Parsers(source).options()]
     return found
@@ -25,7 +25,7 @@ def read(program: Program) -> list[Option]:
 class _Parsers:
     """The parsers of one file: which variable is which subcommand's, and the defaults set later."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
         self._commands: dict[str, str] = {}
         self._adders: dict[str, str] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dashboard.script_reader import reading
 from dashboard.script_reader.options import Option, default_of
-from dashboard.script_reader.source import Unreadable, program_in
+from dashboard.script_reader.source import UnreadableScript, program_in
 
 __all__ = ["Option", "default_of", "options_in", "read_options"]
 
@@ -15,7 +15,7 @@ def read_options(script: Path) -> list[Option]:
     """The options of a script; none when it cannot be read or parsed."""
     try:
         return reading.read_script(script.parent, script.name).options
-    except Unreadable:
+    except UnreadableScript:
         return []
 
 
@@ -23,5 +23,5 @@ def options_in(source: str) -> list[Option]:
     """The options in a program text, in the order in which they are added."""
     try:
         return reading.script_in(program_in(source)).options
-    except Unreadable:
+    except UnreadableScript:
         return []

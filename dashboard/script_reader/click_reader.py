@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dashboard.script_reader.options import Kind, Option
-from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, text, type_name, value
 
 TYPES = {
@@ -16,7 +16,7 @@ TYPES = {
 }  # fmt: skip
 
 
-def read(program: Program) -> list[Option]:
+def read(program: ScriptProgram) -> list[Option]:
     """The options and arguments of every command, those of a group first."""
     found: list[Option] = []
     for source in program.sources:
@@ -31,7 +31,7 @@ def read(program: Program) -> list[Option]:
     return found
 
 
-def _commands(source: Source) -> Iterator[tuple[ast.FunctionDef, str | None]]:
+def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]]:
     """Functions with options, with the name of the command where there is a group of them."""
     functions = [node for node in source.nodes if isinstance(node, ast.FunctionDef)]
     groups = {
@@ -57,7 +57,7 @@ def _command_of(decorator: ast.expr, groups: set[str]) -> str | None:
     return str(value(given[0], {}) or "") if given else ""
 
 
-def _decorated(function: ast.FunctionDef, source: Source, command: str | None) -> Iterator[Option]:
+def _decorated(function: ast.FunctionDef, source: SourceFile, command: str | None) -> Iterator[Option]:
     for decorator in function.decorator_list:
         if not isinstance(decorator, ast.Call):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, value
 
 LOADER = "torch.utils.data.DataLoader"
@@ -13,7 +13,7 @@ OPTIMIZERS = "torch.optim."
 SCHEDULERS = "torch.optim.lr_scheduler."
 
 
-def constants_in(program: Program) -> dict[str, int | float]:
+def constants_in(program: ScriptProgram) -> dict[str, int | float]:
     """`batch_size` and `lr`, each only where all data loaders or all optimizers have one and the same."""
     batch_sizes = [
         _number(source, call, "batch_size") for source, call in _calls(program) if _loads(source, call)
@@ -23,22 +23,22 @@ def constants_in(program: Program) -> dict[str, int | float]:
     return {name: number for name, number in known.items() if number is not None}
 
 
-def _calls(program: Program) -> Iterator[tuple[Source, ast.Call]]:
+def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
     for source in program.sources:
         for call in source.calls:
             yield source, call
 
 
-def _loads(source: Source, call: ast.Call) -> bool:
+def _loads(source: SourceFile, call: ast.Call) -> bool:
     return source.dotted(call.func) == LOADER
 
 
-def _optimizes(source: Source, call: ast.Call) -> bool:
+def _optimizes(source: SourceFile, call: ast.Call) -> bool:
     name = source.dotted(call.func)
     return name.startswith(OPTIMIZERS) and not name.startswith(SCHEDULERS)
 
 
-def _number(source: Source, call: ast.Call, keyword: str) -> int | float | None:
+def _number(source: SourceFile, call: ast.Call, keyword: str) -> int | float | None:
     """The number given by this keyword; None where it is not written there or its name means several things."""
     given = keywords(call).get(keyword)
     if given is None or any(_is_bound_again(source, node) for node in ast.walk(given)):
@@ -47,7 +47,7 @@ def _number(source: Source, call: ast.Call, keyword: str) -> int | float | None:
     return number if type(number) in (int, float) and number > 0 else None
 
 
-def _is_bound_again(source: Source, node: ast.AST) -> bool:
+def _is_bound_again(source: SourceFile, node: ast.AST) -> bool:
     """Whether a name is given a value at more places than one, be it as a parameter of a function."""
     if not isinstance(node, ast.Name):
         return False

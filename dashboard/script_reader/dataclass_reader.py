@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dashboard.script_reader.known import TRAINING_ARGUMENTS, training_arguments
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.signature_reader import Parameter, plain_option
-from dashboard.script_reader.source import Program, Source, as_written
+from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written
 from dashboard.script_reader.values import keywords, text, value
 
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 DEEPEST = 4
 
 
-def read(program: Program) -> list[Option]:
+def read(program: ScriptProgram) -> list[Option]:
     """The options of every class that a parser is made of."""
     found: list[Option] = []
     for source in program.sources:
@@ -24,7 +24,7 @@ def read(program: Program) -> list[Option]:
     return found
 
 
-def of_class(name: str, program: Program, style: str, prefix: str = "", depth: int = 0) -> list[Option]:
+def of_class(name: str, program: ScriptProgram, style: str, prefix: str = "", depth: int = 0) -> list[Option]:
     """The fields of a class and of the classes it extends; the Trainer's own where it is one of its."""
     last = name.rpartition(".")[2]
     found = program.definition(last)
@@ -44,7 +44,7 @@ def of_class(name: str, program: Program, style: str, prefix: str = "", depth: i
     return list({option.name: option for option in own}.values())  # a field written again replaces the first
 
 
-def fields(definition: ast.ClassDef, source: Source) -> Iterator[Parameter]:
+def fields(definition: ast.ClassDef, source: SourceFile) -> Iterator[Parameter]:
     """The annotated fields, each with its help: metadata, or the text written below it."""
     for node, after in zip(definition.body, [*definition.body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
@@ -57,7 +57,7 @@ def fields(definition: ast.ClassDef, source: Source) -> Iterator[Parameter]:
         yield Parameter(node.target.id, node.annotation, default, help_)
 
 
-def _default_and_help(node: ast.expr | None, source: Source) -> tuple[ast.expr | None, str | None]:
+def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.expr | None, str | None]:
     """Of `field(default=…, metadata={"help": …})`; a factory counts as a default that is not known."""
     if not isinstance(node, ast.Call):
         return node, None
@@ -75,7 +75,7 @@ def _default_and_help(node: ast.expr | None, source: Source) -> tuple[ast.expr |
     return default, text(helps[0], source.constants) if helps else None
 
 
-def _classes_parsed(source: Source) -> Iterator[tuple[str, str]]:
+def _classes_parsed(source: SourceFile) -> Iterator[tuple[str, str]]:
     """(style, class) of `HfArgumentParser((A, B))`, `parser.add_arguments(A, …)`, `tyro.cli(A)`, `A(Tap)`."""
     for call in source.calls:
         last = as_written(call.func).rpartition(".")[2]

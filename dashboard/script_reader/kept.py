@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from dashboard.script_reader.reading import Script, read_script
-from dashboard.script_reader.source import LARGEST_FILE_BYTES, Unreadable
+from dashboard.script_reader.source import LARGEST_FILE_BYTES, UnreadableScript
 
 MOST_FILES = 500
 SUFFIXES = (".py", ".yaml", ".yml")
@@ -16,12 +16,12 @@ SUFFIXES = (".py", ".yaml", ".yml")
 
 @lru_cache(maxsize=64)
 def read_kept(archive: Path, entry: str | None, module: str | None) -> Script:
-    """Read a script in the archive of a snapshot, which never changes. Raises Unreadable."""
+    """Read a script in the archive of a snapshot, which never changes. Raises UnreadableScript."""
     with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
         try:
             _lay_out(archive, Path(folder))
         except (OSError, tarfile.TarError, ValueError) as error:
-            raise Unreadable(f"The snapshot cannot be read ({error}).") from error
+            raise UnreadableScript(f"The snapshot cannot be read ({error}).") from error
         return read_script(Path(folder), entry, module)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.signature_reader import parameters, plain_option
-from dashboard.script_reader.source import Program, as_written
+from dashboard.script_reader.source import ScriptProgram, as_written
 from dashboard.script_reader.values import keywords, value
 
 TRAINING_ARGUMENTS = (
@@ -56,7 +56,7 @@ def training_arguments() -> list[Option]:
     return [_known(row, "--{}=True", "--{}=False") for row in _HF]
 
 
-def read(program: Program) -> list[Option]:
+def read(program: ScriptProgram) -> list[Option]:
     """What LightningCLI takes: its commands, the Trainer's options, those of the model and the data."""
     for source in program.sources:
         for call in source.calls:
@@ -65,7 +65,7 @@ def read(program: Program) -> list[Option]:
     return []
 
 
-def _lightning(call: ast.Call, program: Program) -> list[Option]:
+def _lightning(call: ast.Call, program: ScriptProgram) -> list[Option]:
     given = keywords(call)
     found = [_known(row, "--{}=true", "--{}=false") for row in _TRAINER]
     classes = dict(zip(("model", "data"), call.args, strict=False))
@@ -80,7 +80,7 @@ def _lightning(call: ast.Call, program: Program) -> list[Option]:
     return [Option(("subcommand",), "subcommand", "str", None, commands, about, True, "positional"), *found]
 
 
-def _of_constructor(name: str, program: Program, prefix: str) -> list[Option]:
+def _of_constructor(name: str, program: ScriptProgram, prefix: str) -> list[Option]:
     found = program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return []

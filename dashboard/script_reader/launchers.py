@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, value
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -58,7 +58,7 @@ class Guess:
     warnings: list[str] = field(default_factory=list)
 
 
-def guess(program: Program, options: list[Option]) -> Guess:
+def guess(program: ScriptProgram, options: list[Option]) -> Guess:
     """The launcher that fits the script, from what its source says."""
     seen = _Seen(program, options)
     found = seen.spawns() or seen.lacks_local_rank() or seen.joins() or seen.data_parallel() or seen.plain()
@@ -69,7 +69,7 @@ def guess(program: Program, options: list[Option]) -> Guess:
 class _Seen:
     """The evidence in one program."""
 
-    def __init__(self, program: Program, options: list[Option]) -> None:
+    def __init__(self, program: ScriptProgram, options: list[Option]) -> None:
         self._program = program
         self._options = options
         self._reads = dict(_variables_read(program))
@@ -154,7 +154,7 @@ class _Seen:
         found = {JOINERS.get(source.dotted(call.func)) for source, call in _calls(self._program)}
         return any(name and name not in ("init_process_group", "init_device_mesh") for name in found)
 
-    def _only_with(self, source: Source, call: ast.Call) -> list[str]:
+    def _only_with(self, source: SourceFile, call: ast.Call) -> list[str]:
         """Where the processes are started only behind a switch of the script."""
         switches = {o.name: o for o in self._options if o.kind == "switch" and o.on and o.default is not True}
         for node in source.nodes:
@@ -166,13 +166,13 @@ class _Seen:
         return []
 
 
-def _calls(program: Program) -> Iterator[tuple[Source, ast.Call]]:
+def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
     for source in program.sources:
         for call in source.calls:
             yield source, call
 
 
-def _variables_read(program: Program) -> Iterator[tuple[str, tuple[Source, int]]]:
+def _variables_read(program: ScriptProgram) -> Iterator[tuple[str, tuple[SourceFile, int]]]:
     """Environment variables that are read, with where; the first of each wins because later ones come first."""
     for source in reversed(program.sources):
         for node in reversed(source.nodes):
@@ -181,7 +181,7 @@ def _variables_read(program: Program) -> Iterator[tuple[str, tuple[Source, int]]
                 yield name, (source, getattr(node, "lineno", 0))
 
 
-def _variable(source: Source, node: ast.AST) -> str | None:
+def _variable(source: SourceFile, node: ast.AST) -> str | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         if source.dotted(node.value) == "os.environ":
             return _constant(node.slice)
@@ -192,7 +192,7 @@ def _variable(source: Source, node: ast.AST) -> str | None:
     return None
 
 
-def _sets_variables(program: Program, found: Guess) -> Iterator[str]:
+def _sets_variables(program: ScriptProgram, found: Guess) -> Iterator[str]:
     for source in program.sources:
         for node in source.nodes:
             if not isinstance(node, ast.Assign):
@@ -210,7 +210,7 @@ def _sets_variables(program: Program, found: Guess) -> Iterator[str]:
                     yield f"It sets {name} itself ({where}), which torchrun has set."
 
 
-def _logs_nothing(program: Program) -> Iterator[str]:
+def _logs_nothing(program: ScriptProgram) -> Iterator[str]:
     """Nothing is written that a curve could be made of; only said where that is certain."""
     for source in program.sources:
         if source.modules & {"transformers", "trl"} or any(
@@ -222,7 +222,7 @@ def _logs_nothing(program: Program) -> Iterator[str]:
     yield "It neither prints nor logs anything: only what the probe sees will be drawn."
 
 
-def _is_trainer(source: Source, call: ast.Call) -> bool:
+def _is_trainer(source: SourceFile, call: ast.Call) -> bool:
     name = source.dotted(call.func)
     return name.partition(".")[0] in LIGHTNING and name.rpartition(".")[2] in ("Trainer", "LightningCLI")
 
@@ -232,19 +232,19 @@ def _strategy(call: ast.Call) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _fixed_devices(source: Source, call: ast.Call) -> int | None:
+def _fixed_devices(source: SourceFile, call: ast.Call) -> int | None:
     devices = value(keywords(call).get("devices"), source.constants)
     return devices if isinstance(devices, int) and devices > 0 else None
 
 
-def _started(source: Source, call: ast.Call) -> int | None:
+def _started(source: SourceFile, call: ast.Call) -> int | None:
     """`nprocs` of mp.spawn, where it is a number that stands there."""
     given = keywords(call).get("nprocs") or (call.args[2] if len(call.args) > 2 else None)
     count = value(given, source.constants)
     return count if type(count) is int and count > 0 else None
 
 
-def _own_address(source: Source, call: ast.Call) -> list[str]:
+def _own_address(source: SourceFile, call: ast.Call) -> list[str]:
     """Where the ranks are to meet at an address that torchrun knows nothing of."""
     method = keywords(call).get("init_method")
     if method is None or value(method, source.constants) == "env://":
@@ -263,9 +263,9 @@ def _constant(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _where(source: Source, node: ast.AST) -> str:
+def _where(source: SourceFile, node: ast.AST) -> str:
     return _at(source, getattr(node, "lineno", 0))
 
 
-def _at(source: Source, line: int) -> str:
+def _at(source: SourceFile, line: int) -> str:
     return f"line {line}" if source.is_script else f"{source.name} line {line}"

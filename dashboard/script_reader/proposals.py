@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dashboard.script_reader.options import Option, written
-from dashboard.script_reader.source import Program
+from dashboard.script_reader.source import ScriptProgram
 
 NAMES: dict[str, str] = {
     "batch_size": "per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size per_gpu_batch_size "
@@ -63,7 +63,7 @@ class Proposal:
     """The precision it is for; None: always."""
 
 
-def propose(options: Sequence[Option], program: Program | None = None) -> list[Proposal]:
+def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
     """One proposal for each value of the form that an option takes for certain."""
     found = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
     return [*_commands(options), *found, *_precisions(options)]
@@ -88,7 +88,7 @@ def is_whole_batch(proposals: Sequence[Proposal]) -> bool:
     return any(proposal.field == "batch_size" and not proposal.is_ticked for proposal in proposals)
 
 
-def is_for_all_ranks(option: Option, program: Program | None) -> str | None:
+def is_for_all_ranks(option: Option, program: ScriptProgram | None) -> str | None:
     """Why a number is that of all ranks together, or None where nothing says so."""
     if option.help and _ALL_GPUS.search(option.help):
         return f"its help says “{option.help}”"
@@ -99,7 +99,7 @@ def is_for_all_ranks(option: Option, program: Program | None) -> str | None:
     return None
 
 
-def _for_field(field: str, options: Sequence[Option], program: Program | None) -> Proposal | None:
+def _for_field(field: str, options: Sequence[Option], program: ScriptProgram | None) -> Proposal | None:
     option = taker(field, options)
     if option is None:
         return _global_batch(options) if field == "batch_size" else None

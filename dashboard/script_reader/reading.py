@@ -19,7 +19,7 @@ from dashboard.script_reader.constants import constants_in
 from dashboard.script_reader.launchers import Guess, guess
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import Proposal, propose
-from dashboard.script_reader.source import Program, Unreadable, module_file, read_program
+from dashboard.script_reader.source import ScriptProgram, UnreadableScript, module_file, read_program
 
 READERS = {
     "argparse": argparse_reader.read,
@@ -65,7 +65,7 @@ _remembered: dict[tuple[str, str | None, str | None], tuple[Stamp, float, Script
 
 
 def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
-    """Read a script, or the module that `-m` would start, in a folder. Raises Unreadable."""
+    """Read a script, or the module that `-m` would start, in a folder. Raises UnreadableScript."""
     key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
     remembered = _remembered.get(key)
     begun = time.monotonic()
@@ -79,8 +79,8 @@ def read_script(folder: Path, entry: str | None = None, module: str | None = Non
     return script
 
 
-def script_in(program: Program) -> Script:
-    """What a program says about itself. Raises Unreadable."""
+def script_in(program: ScriptProgram) -> Script:
+    """What a program says about itself. Raises UnreadableScript."""
     try:
         options, parsers = options_in(program)
         return Script(
@@ -94,10 +94,10 @@ def script_in(program: Program) -> Script:
             constants=constants_in(program),
         )
     except RecursionError as error:
-        raise Unreadable(f"{program.script.name} is nested too deeply to be read.") from error
+        raise UnreadableScript(f"{program.script.name} is nested too deeply to be read.") from error
 
 
-def options_in(program: Program) -> tuple[list[Option], list[str]]:
+def options_in(program: ScriptProgram) -> tuple[list[Option], list[str]]:
     """All options, each name once, and which readers found them."""
     found: dict[tuple[str | None, str], Option] = {}
     parsers = []
@@ -110,16 +110,16 @@ def options_in(program: Program) -> tuple[list[Option], list[str]]:
     return list(found.values())[:MOST_OPTIONS], parsers
 
 
-def _program(folder: Path, entry: str | None, module: str | None) -> Program:
+def _program(folder: Path, entry: str | None, module: str | None) -> ScriptProgram:
     if module is None:
         return read_program(folder, entry or "")
     file = module_file(folder, f"{module}.__main__") or module_file(folder, module)
     if file is None:
-        raise Unreadable(f"There is no module {module} in {folder}.")
+        raise UnreadableScript(f"There is no module {module} in {folder}.")
     return read_program(folder, str(file.relative_to(folder)), search=folder)
 
 
-def _variables(program: Program) -> set[str]:
+def _variables(program: ScriptProgram) -> set[str]:
     names = "BATCH_SIZE LR EPOCHS MAX_STEPS PRECISION ACCUMULATE SEED RESUME STRATEGY".split()
     return {name.lower() for name in names for source in program.sources if f"RANKZERO_{name}" in source.text}
 

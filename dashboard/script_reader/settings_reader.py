@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from dashboard.script_reader.options import Option
-from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, literal, plain, text, value
 
 LARGEST_SETTINGS_BYTES = 256 * 1024
@@ -19,7 +19,7 @@ ABSL = {
 }  # fmt: skip
 
 
-def read_globals(program: Program) -> list[Option]:
+def read_globals(program: ScriptProgram) -> list[Option]:
     """`--batch_size=12` for each plain global above `exec(open('configurator.py').read())`."""
     source = program.script
     end = next((n for n, node in enumerate(source.tree.body) if _executes_configurator(node)), None)
@@ -35,7 +35,7 @@ def read_globals(program: Program) -> list[Option]:
     return list(found.values())
 
 
-def read_hydra(program: Program) -> list[Option]:
+def read_hydra(program: ScriptProgram) -> list[Option]:
     """`optimizer.lr=0.1` for each value in the YAML that `@hydra.main` names."""
     for source in program.sources:
         for call in source.calls:
@@ -49,7 +49,7 @@ def read_hydra(program: Program) -> list[Option]:
     return []
 
 
-def read_absl(program: Program) -> list[Option]:
+def read_absl(program: ScriptProgram) -> list[Option]:
     """`flags.DEFINE_integer("batch_size", 32, "help")`."""
     return [
         option
@@ -74,7 +74,7 @@ def _global(name: str, default: bool | int | float | str, about: str | None) -> 
     return Option((flag,), name, type(default).__name__, default, None, about, required=False)
 
 
-def _comment(source: Source, node: ast.stmt) -> str | None:
+def _comment(source: SourceFile, node: ast.stmt) -> str | None:
     """What is written behind a statement on its line."""
     lines = source.text.splitlines()
     if node.end_lineno is None or node.end_lineno > len(lines):
@@ -129,7 +129,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _absl(call: ast.Call, source: Source) -> Option | None:
+def _absl(call: ast.Call, source: SourceFile) -> Option | None:
     name = source.dotted(call.func)
     kind = ABSL.get(name.rpartition("DEFINE_")[2])
     if kind is None or not name.startswith("absl.flags.") or len(call.args) < 2:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dashboard.script_reader.annotations import Annotation, annotation, enum_default
 from dashboard.script_reader.options import Kind, Option
-from dashboard.script_reader.source import Program, Source
+from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, text, value
 
 FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,7 +34,7 @@ def parameters(function: FunctionDef) -> list[Parameter]:
     return [Parameter(a.arg, a.annotation, d) for a, d in pairs if a.arg not in ("self", "cls")]
 
 
-def read(program: Program) -> list[Option]:
+def read(program: ScriptProgram) -> list[Option]:
     """The options of every command that is made of a function."""
     found: list[Option] = []
     for source in program.sources:
@@ -50,7 +50,9 @@ def read(program: Program) -> list[Option]:
     return found
 
 
-def plain_option(given: Parameter, source: Source, program: Program, style: str, prefix: str = "") -> Option:
+def plain_option(
+    given: Parameter, source: SourceFile, program: ScriptProgram, style: str, prefix: str = ""
+) -> Option:
     """An option that is named as its parameter; `style` says with which dashes, and how a switch is written."""
     known = value(given.default, source.constants)
     default = known if known is not None else enum_default(given.default, program)
@@ -86,7 +88,7 @@ def _list_kind(about: Annotation, style: str) -> Kind:
     return "values" if about.is_list and style not in ("fire", "lightning") else "value"
 
 
-def _typer_commands(source: Source) -> Iterator[tuple[FunctionDef, str]]:
+def _typer_commands(source: SourceFile) -> Iterator[tuple[FunctionDef, str]]:
     """Functions that `@app.command()` or `typer.run` make into commands."""
     apps = {
         target.id
@@ -117,7 +119,9 @@ def _command(decorator: ast.expr, apps: set[str]) -> str | None:
     return str(value(given[0], {}) or "") if given else ""
 
 
-def _typer(given: Parameter, source: Source, program: Program, command: str | None) -> Option | None:
+def _typer(
+    given: Parameter, source: SourceFile, program: ScriptProgram, command: str | None
+) -> Option | None:
     about = annotation(given.annotation, None, program)
     if about.type == "Context":
         return None
@@ -139,7 +143,7 @@ def _typer(given: Parameter, source: Source, program: Program, command: str | No
     )  # fmt: skip
 
 
-def _typer_maker(given: Parameter, about: Annotation, source: Source) -> tuple[ast.Call | None, bool]:
+def _typer_maker(given: Parameter, about: Annotation, source: SourceFile) -> tuple[ast.Call | None, bool]:
     """The call of typer.Option or typer.Argument, and whether it stands in the default's place."""
     for node, is_default in [*((extra, False) for extra in about.extras), (given.default, True)]:
         if isinstance(node, ast.Call) and source.dotted(node.func) in ("typer.Option", "typer.Argument"):
@@ -177,7 +181,7 @@ def _typer_option(
     )
 
 
-def _called_with_a_function(source: Source, program: Program) -> Iterator[Option]:
+def _called_with_a_function(source: SourceFile, program: ScriptProgram) -> Iterator[Option]:
     """`fire.Fire(main)` and `tyro.cli(main)`."""
     styles = {"fire.Fire": "fire", "tyro.cli": "tyro"}
     for call in source.calls:

@@ -19,21 +19,21 @@ MOST_FOLLOWED_BYTES = 1024 * 1024
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-class Unreadable(Exception):
+class UnreadableScript(Exception):
     """A file that cannot be read as a script; the text is a sentence for people."""
 
     is_of_content = False
     """Whether the file is there, and what it holds is the trouble."""
 
 
-class NoProgram(Unreadable):
+class NoProgram(UnreadableScript):
     """A file that is there and no Python program that could be read."""
 
     is_of_content = True
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file: what of it can run in the training, and what its names stand for."""
 
     name: str
@@ -104,20 +104,20 @@ def as_written(node: ast.AST | None) -> str:
 
 
 @dataclass(frozen=True)
-class Program:
+class ScriptProgram:
     """A script with what it imports from its own folder."""
 
-    script: Source
-    others: list[Source] = field(default_factory=list)
+    script: SourceFile
+    others: list[SourceFile] = field(default_factory=list)
     folder: Path | None = None
     """Where the script lies, for the configuration files beside it."""
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         """The script first."""
         return [self.script, *self.others]
 
-    def definition(self, name: str) -> tuple[Source, Definition] | None:
+    def definition(self, name: str) -> tuple[SourceFile, Definition] | None:
         """A function or class of the program by its plain name."""
         for source in self.sources:
             if (found := source.definitions().get(name.rpartition(".")[2])) is not None:
@@ -125,19 +125,19 @@ class Program:
         return None
 
 
-def program_in(text: str, name: str = "the script") -> Program:
-    """A program of one text. Raises Unreadable."""
+def program_in(text: str, name: str = "the script") -> ScriptProgram:
+    """A program of one text. Raises UnreadableScript."""
     tree = _parsed(text, name)
-    return Program(Source(name, text, tree, tree.body))
+    return ScriptProgram(SourceFile(name, text, tree, tree.body))
 
 
-def read_program(folder: Path, entry: str, search: Path | None = None) -> Program:
-    """A script in a folder, and the modules that lie in `search` (beside the script). Raises Unreadable."""
+def read_program(folder: Path, entry: str, search: Path | None = None) -> ScriptProgram:
+    """A script in a folder, and the modules that lie in `search` (beside the script). Raises UnreadableScript."""
     path = folder / entry
     text = _text(path)
     tree = _parsed(text, path.name)
-    script = Source(path.name, text, tree, tree.body)
-    return Program(script, list(_followed(script, path.parent, search or path.parent)), path.parent)
+    script = SourceFile(path.name, text, tree, tree.body)
+    return ScriptProgram(script, list(_followed(script, path.parent, search or path.parent)), path.parent)
 
 
 def module_file(folder: Path, dotted: str) -> Path | None:
@@ -146,7 +146,7 @@ def module_file(folder: Path, dotted: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if _is_file(path)), None)
 
 
-def _followed(script: Source, beside: Path, search: Path) -> Iterator[Source]:
+def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[SourceFile]:
     left_bytes = MOST_FOLLOWED_BYTES
     for path, wanted in list(_imports(script, beside, search).items())[:MOST_MODULES]:
         name = str(path.relative_to(search)) if path.is_relative_to(search) else path.name
@@ -156,12 +156,12 @@ def _followed(script: Source, beside: Path, search: Path) -> Iterator[Source]:
             if left_bytes < 0:
                 return
             tree = _parsed(text, name)
-        except Unreadable:
+        except UnreadableScript:
             continue
-        yield Source(name, text, tree, reached(tree, wanted), is_script=False)
+        yield SourceFile(name, text, tree, reached(tree, wanted), is_script=False)
 
 
-def _imports(script: Source, beside: Path, search: Path) -> dict[Path, set[str] | None]:
+def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[str] | None]:
     """Files of the own folder, with the names that are taken from each (None: all of them)."""
     files: dict[Path, set[str] | None] = {}
     used = _attributes(script)
@@ -187,7 +187,7 @@ def _imports(script: Source, beside: Path, search: Path) -> dict[Path, set[str] 
     return files
 
 
-def _attributes(script: Source) -> dict[str, set[str]]:
+def _attributes(script: SourceFile) -> dict[str, set[str]]:
     """What is used of each module: `config.get_parser` uses get_parser."""
     used: dict[str, set[str]] = {}
     for node in script.nodes:
@@ -228,13 +228,13 @@ def _is_file(path: Path) -> bool:
 
 def _text(path: Path) -> str:
     if not _is_file(path):
-        raise Unreadable(f"{path.name} is not a file that can be read here.")
+        raise UnreadableScript(f"{path.name} is not a file that can be read here.")
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise NoProgram(f"{path.name} is larger than 1 MiB: no training script that could be read.")
         content = path.read_bytes()
     except OSError as error:
-        raise Unreadable(f"{path.name} cannot be read here: {error.strerror}.") from error
+        raise UnreadableScript(f"{path.name} cannot be read here: {error.strerror}.") from error
     if b"\0" in content:
         raise NoProgram(f"{path.name} is no Python program: it holds binary data.")
     return content.decode("utf-8-sig", errors="replace")

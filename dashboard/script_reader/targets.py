@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dashboard.script_reader.kept import read_kept
 from dashboard.script_reader.reading import Script, read_script
-from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.source import UnreadableScript
 from domain.launch import plan
 from domain.spec import RunSpec
 
@@ -16,24 +16,24 @@ def script_of(spec: RunSpec) -> Script | None:
     """What the script says about itself, where this machine has it."""
     try:
         return read(spec)
-    except Unreadable:
+    except UnreadableScript:
         return None
 
 
 def read(spec: RunSpec) -> Script:
-    """The same; raises Unreadable with the reason."""
+    """The same; raises UnreadableScript with the reason."""
     return read_target(spec.target, spec.entry, spec.module, spec.snapshot)
 
 
 def read_target(
     target: str, entry: str | None = None, module: str | None = None, snapshot: str | None = None
 ) -> Script:
-    """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises Unreadable."""
+    """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises UnreadableScript."""
     if snapshot:
         return read_kept(_archive(snapshot), entry, module)
     path = Path(target)
     if target in plan.recipe_names() or not path.is_absolute():
-        raise Unreadable(f"{target} is not a path on this machine.")
+        raise UnreadableScript(f"{target} is not a path on this machine.")
     try:
         is_folder = path.is_dir()
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def read_target(
     if not is_folder:
         return read_script(path.parent, path.name)
     if not (entry or module):
-        raise Unreadable(f"{target} is a folder: name the file or module to start in it.")
+        raise UnreadableScript(f"{target} is a folder: name the file or module to start in it.")
     return read_script(path, entry, module)
 
 
@@ -53,7 +53,7 @@ def read_snapshots_at(path_of: Callable[[str], Path]) -> None:
 
 def _archive(snapshot: str) -> Path:
     if _path_of is None:
-        raise Unreadable("No snapshots are kept here.")
+        raise UnreadableScript("No snapshots are kept here.")
     return _path_of(snapshot)
 
 

@@ -19,7 +19,7 @@ from dashboard.cluster.silence import Silence
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import document, json_text
 from dashboard.live.hub import Hub
-from dashboard.live.pubsub import Peers
+from dashboard.live.pubsub import DashboardPeers
 from dashboard.planning import interpreters
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.preview import check_target, with_recipe_defaults
@@ -37,7 +37,7 @@ from db.queries import desired_state, run_queries
 from db.records.exceptions import NoSuchRun
 from db.records.lookups import latest_attempt
 from db.reports import nodes, ranks
-from db.reports.nodes import Claim, Registration
+from db.reports.nodes import Claim, RegisteredNode
 from db.requests import join_tokens, run_requests
 from db.scheduling import elastic, queue_placement
 from db.trouble import Trouble, has_room
@@ -229,7 +229,7 @@ class Service(Membership):
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
-    def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> Registration:
+    def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> RegisteredNode:
         """Take a worker in; its earlier token ends, at every dashboard.
 
         Raises db.nodes.NameTaken, db.nodes.IdentityEnded."""
@@ -354,8 +354,8 @@ class Service(Membership):
         for run_id in changed:
             self.run_changed(run_id)
 
-    def _peers(self) -> Peers:
-        peers = Peers(self.store, self.hub)
+    def _peers(self) -> DashboardPeers:
+        peers = DashboardPeers(self.store, self.hub)
         peers.on_run = self._forget_live_run
         peers.on_node = self.registry.forget
         self.hub.peers = peers

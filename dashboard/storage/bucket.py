@@ -22,7 +22,7 @@ from dashboard.storage.downloads import (
 )
 from dashboard.storage.files import Files
 from dashboard.storage.place import PartLink, Via
-from dashboard.storage.s3 import S3, BucketTrouble, Gone, Refused, StoredPart, part_headers
+from dashboard.storage.s3 import S3, BucketTrouble, Gone, S3Refused, StoredPart, part_headers
 from db.engine import Store
 from db.models import Checkpoint
 from db.reports import checkpoints
@@ -233,7 +233,7 @@ def refuses_wrong_bytes(s3: S3, folder: ObjectName) -> bool:
     probe = _probe(folder.bucket, folder.key)
     try:
         s3.put(probe, b"these bytes", hashlib.sha256(b"other bytes").hexdigest())
-    except Refused:
+    except S3Refused:
         return True
     s3.delete(probe)
     return False

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Form:
+class CheckpointForm:
     """How a checkpoint is wanted."""
 
     strip: bool = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.errors import Rejection
-from dashboard.storage.checkpoint_form import Form
+from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.files import Files
 from dashboard.storage.places import Places
 from db.models import Checkpoint
@@ -57,7 +57,7 @@ class Rewrites:
         for left in self._folder.glob("*.part"):
             left.unlink(missing_ok=True)
 
-    def wish(self, checkpoint: Checkpoint, form: Form) -> Future[Rewritten]:
+    def wish(self, checkpoint: Checkpoint, form: CheckpointForm) -> Future[Rewritten]:
         """The checkpoint in that form, soon; joined to a wish for the same. Its failure is a Rejection."""
         stem = f"{checkpoint.id}-{checkpoint.sha256[:16]}{''.join(form.options)}"
         with self._lock:
@@ -123,7 +123,7 @@ class Rewrites:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def _rewrite(self, stem: str, checkpoint: Checkpoint, form: Form) -> Rewritten:
+    def _rewrite(self, stem: str, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
         part = self._folder / f"{stem}.part"
         part.unlink(missing_ok=True)
         seconds = LEAST_S + checkpoint.size_bytes // SLOWEST_BYTES_PER_S
@@ -143,7 +143,7 @@ class Rewrites:
         log.info("checkpoint %d rewritten (%s)", checkpoint.id, " ".join(form.options))
         return self._told(stem, checkpoint, answer)
 
-    def _run(self, source: Path, part: Path, form: Form, seconds: int) -> dict[str, Any]:
+    def _run(self, source: Path, part: Path, form: CheckpointForm, seconds: int) -> dict[str, Any]:
         """What the program says of its work."""
         limits = ["--room", str(max(0, self._files.free_bytes())), "--seconds", str(seconds)]
         argv = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(part)]

@@ -24,7 +24,7 @@ _LOCKS = 64
 
 
 @dataclass(frozen=True)
-class Adoption:
+class AdoptedFile:
     """How a worker on the same disk hands over a snapshot without sending it."""
 
     directory: str
@@ -51,10 +51,10 @@ class Files:
         self._has_proof = False
         self._prove()
 
-    def adoption(self) -> Adoption:
+    def adoption(self) -> AdoptedFile:
         """What a worker needs to find out that it shares this disk; one that cannot read the proof sends all."""
         self._prove()
-        return Adoption(str(self.incoming), str(self._proof_file), self._proof)
+        return AdoptedFile(str(self.incoming), str(self._proof_file), self._proof)
 
     def _prove(self) -> None:
         """Write the proof, once; on a full disk it is tried again when the next worker asks."""

@@ -25,7 +25,7 @@ class PartLink:
     headers: Mapping[str, str]
 
 
-class Place(Protocol):
+class CheckpointStorage(Protocol):
     """The directory of files, or a bucket. Every method may wait for a disk or a network.
 
     Raises Rejection with a sentence for what will not change by itself, BucketTrouble for what may."""

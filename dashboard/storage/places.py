@@ -19,7 +19,7 @@ from dashboard.object_name import ObjectName
 from dashboard.storage.bucket import Bucket
 from dashboard.storage.disk import Disk
 from dashboard.storage.files import Files
-from dashboard.storage.place import Place, Via
+from dashboard.storage.place import CheckpointStorage, Via
 from dashboard.storage.s3 import S3, BucketTrouble, Gone
 from db.engine import Store
 from db.models import Checkpoint
@@ -62,7 +62,7 @@ class Places:
         """Whether new checkpoints gather on this machine's disk, so that a worker here need not send them."""
         return self._url is None
 
-    def of(self, checkpoint: Checkpoint) -> Place:
+    def of(self, checkpoint: Checkpoint) -> CheckpointStorage:
         """Where it is, or is to be; older ones stay where they were when the settings change."""
         return self.disk if checkpoint.location is None else self.bucket
 

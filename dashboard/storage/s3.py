@@ -34,7 +34,7 @@ class Gone(BucketTrouble):
     """There is no such object or upload (any more)."""
 
 
-class Refused(BucketTrouble):
+class S3Refused(BucketTrouble):
     """It does not take these bytes, because they are not those that were announced."""
 
 
@@ -57,7 +57,7 @@ class Stat:
     modified_at: float
 
 
-class Body(Protocol):
+class S3Body(Protocol):
     """An object's bytes as they come."""
 
     def read(self, amount: int) -> bytes: ...
@@ -135,7 +135,7 @@ class S3:
     # -- objects -------------------------------------------------------------------------------
 
     def put(self, at: ObjectName, content: bytes, sha256: str) -> None:
-        """Store a small object. Raises Refused when the bytes are others than announced."""
+        """Store a small object. Raises S3Refused when the bytes are others than announced."""
         with self._told(at):
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ChecksumSHA256=_base64(sha256)
@@ -147,11 +147,11 @@ class S3:
             answer = self._client.head_object(Bucket=at.bucket, Key=at.key)
             return Stat(int(answer["ContentLength"]), answer["LastModified"].timestamp())
 
-    def open(self, at: ObjectName, start: int = 0) -> Body:
+    def open(self, at: ObjectName, start: int = 0) -> S3Body:
         """An object's bytes from `start` on. Raises Gone."""
         with self._told(at):
             options = {"Range": f"bytes={start}-"} if start else {}
-            body: Body = self._client.get_object(Bucket=at.bucket, Key=at.key, **options)["Body"]
+            body: S3Body = self._client.get_object(Bucket=at.bucket, Key=at.key, **options)["Body"]
             return body
 
     def read(self, at: ObjectName, piece_bytes: int) -> Iterator[bytes]:
@@ -262,7 +262,7 @@ def _answered(at: ObjectName, error: Any) -> BucketTrouble:
     if code in ("NoSuchUpload", "NoSuchKey", "404", "InvalidPart"):
         return Gone(f"s3://{at.bucket}/{at.key} is not in the bucket ({code}).")
     if code in ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"):
-        return Refused(f"The bucket {at.bucket} refused bytes whose checksum is another ({code}).")
+        return S3Refused(f"The bucket {at.bucket} refused bytes whose checksum is another ({code}).")
     if status == 403 or code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
         return BucketTrouble(
             f"The bucket {at.bucket} does not let the dashboard in ({code}: {text}); "

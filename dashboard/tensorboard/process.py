@@ -46,7 +46,7 @@ class StillStarting(Exception):
     """It does not answer yet."""
 
 
-class CannotStart(Exception):
+class TensorBoardFailed(Exception):
     """It ended before it answered; the sentence says with which words."""
 
 
@@ -105,7 +105,7 @@ class TensorBoards:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def reach(self, run: RunView, wait_s: float) -> httpx.AsyncClient:
-        """The run's TensorBoard, started where it is not; raises NothingToShow, StillStarting, CannotStart."""
+        """The run's TensorBoard, started where it is not; raises NothingToShow, StillStarting, TensorBoardFailed."""
         async with self._starting:
             board = self._boards.get(run.id)
             if board is not None and board.answers and not board.is_running:
@@ -171,7 +171,7 @@ class TensorBoards:
             elif not board.is_running or self._now() - board.started_at > LONGEST_START_S:
                 words = _words(board)
                 await self._end(board)
-                raise CannotStart(words)
+                raise TensorBoardFailed(words)
             elif self._now() > until:
                 raise StillStarting
             else:

@@ -9,14 +9,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.lifecycle.restarts import carry_on, is_resizing
-from db.models import Attempt, Node, Part
+from db.models import Attempt, Node, Task
 from db.records.history import add_history
 from domain.messages import TERMINAL_STATES, Reason, State
 
 
 def combine(session: Session, attempt: Attempt, now: float) -> None:
     """The attempt's state follows from its parts' states, and from nothing else."""
-    parts = list(session.scalars(select(Part).where(Part.fence == attempt.fence).order_by(Part.node_rank)))
+    parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence).order_by(Task.node_rank)))
     before, attempt.state = attempt.state, _state_of(attempt, parts)
     if attempt.state == State.RUNNING and attempt.started_at is None:
         attempt.started_at = now
@@ -31,7 +31,7 @@ def combine(session: Session, attempt: Attempt, now: float) -> None:
         carry_on(session, attempt, now)
 
 
-def _state_of(attempt: Attempt, parts: Sequence[Part]) -> State:
+def _state_of(attempt: Attempt, parts: Sequence[Task]) -> State:
     states = {State(part.state) for part in parts}
     if states <= TERMINAL_STATES:
         order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
@@ -47,7 +47,7 @@ def _was_ended_by_policy(attempt: Attempt) -> bool:
     return attempt.end_requested_at is not None and attempt.stop_requested_at is None
 
 
-def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
+def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
     if attempt.state == State.FAILED and _was_ended_by_policy(attempt):
         attempt.reason, attempt.message = attempt.end_reason, attempt.end_message
         attempt.next_step = next((part.next_step for part in parts if part.lost_at is not None), None)
@@ -63,7 +63,7 @@ def _explain(attempt: Attempt, parts: Sequence[Part]) -> None:
     attempt.next_step = first.next_step
 
 
-def _who_speaks_first(part: Part) -> tuple[bool, bool, float, int]:
+def _who_speaks_first(part: Task) -> tuple[bool, bool, float, int]:
     """Of a stop, who could not be asked. Of failures, who failed first by the time of the failing rank itself;
     ranks that only noticed another one's end, or wait for it, come last."""
     error = part.error or {}

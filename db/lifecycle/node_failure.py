@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.lifecycle.attempt_state import combine
-from db.models import Attempt, File, FindingRow, Node, Part, Run, Series
+from db.models import Attempt, File, FindingRow, Node, Run, Series, Task
 from db.records.history import add_history
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import LIVE_STATES, TERMINAL_STATES, Reason, State
@@ -41,7 +41,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Situation:
+class SilentAttempt:
     """All that decides what becomes of an attempt with silent nodes."""
 
     shares: Sequence[Share]
@@ -62,7 +62,7 @@ class Situation:
         return [share for share in self.shares if not share.has_ended and share.silent_s >= lost_after_s]
 
 
-def verdict(now: Situation, lost_after_s: float, silent_after_s: float) -> Verdict:
+def verdict(now: SilentAttempt, lost_after_s: float, silent_after_s: float) -> Verdict:
     """Pure. A silent node alone never ends what still trains, or may do so unheard."""
     gone = now.lost(lost_after_s)
     rest = [share for share in now.shares if share not in gone]
@@ -109,12 +109,12 @@ class LostNodes:
 
     def _look(
         self, session: Session, attempt: Attempt, shares: Sequence[Share], now: float, silent_after_s: float
-    ) -> Situation:
+    ) -> SilentAttempt:
         heard = [share.node_rank for share in shares if share.silent_s < silent_after_s]
         moved, step_s = _movement(session, attempt.fence, heard) if heard else (None, 0.0)
         before, since = self._still.get(attempt.fence, (None, now))
         self._still[attempt.fence] = (moved, since if moved == before else now)
-        return Situation(
+        return SilentAttempt(
             shares=shares,
             is_ending=attempt.end_wished_at is not None or any(share.has_failed for share in shares),
             has_started=len(shares) == 1 or attempt.preflighted_at is not None,
@@ -128,9 +128,9 @@ def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Atte
     """Live attempts of which a live part is on a node not heard of since then, and whether their run is to be
     ended with a lost node at once."""
     silent = (
-        select(Part.fence)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.state.in_(LIVE_STATES), Node.last_seen <= silent_since)
+        select(Task.fence)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.state.in_(LIVE_STATES), Node.last_seen <= silent_since)
     )
     live = (
         select(Attempt, Run.spec["on_lost_node"].as_string())
@@ -143,10 +143,10 @@ def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Atte
 
 def _shares(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Share]]:
     query = (
-        select(Part.fence, Part.node_rank, Part.state, Node.name, Node.last_seen)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence.in_(fences))
-        .order_by(Part.fence, Part.node_rank)
+        select(Task.fence, Task.node_rank, Task.state, Node.name, Node.last_seen)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence.in_(fences))
+        .order_by(Task.fence, Task.node_rank)
     )
     found: dict[int, list[Share]] = {}
     for fence, node_rank, state, name, last_seen in session.execute(query):
@@ -185,7 +185,7 @@ def _is_hung(session: Session, fence: int, node_ranks: Sequence[int]) -> bool:
 
 
 def _carry_out(
-    store: Store, fence: int, decided: Verdict, seen: Situation, now: float, lost_after_s: float
+    store: Store, fence: int, decided: Verdict, seen: SilentAttempt, now: float, lost_after_s: float
 ) -> bool:
     """False when it is no longer as it was seen."""
     with store.write() as session:
@@ -198,14 +198,14 @@ def _carry_out(
             _request_end(session, attempt, seen, gone, now)
         else:
             for share in gone:
-                _write_off(session.get_one(Part, (fence, share.node_rank)), attempt, share, seen, now)
+                _write_off(session.get_one(Task, (fence, share.node_rank)), attempt, share, seen, now)
             session.flush()
             combine(session, attempt, now)
         return True
 
 
 def _request_end(
-    session: Session, attempt: Attempt, seen: Situation, gone: Sequence[Share], now: float
+    session: Session, attempt: Attempt, seen: SilentAttempt, gone: Sequence[Share], now: float
 ) -> None:
     who = _lost_words(gone)
     rest = [share.node for share in seen.shares if share not in gone and not share.has_ended]
@@ -215,7 +215,7 @@ def _request_end(
     add_history(session, attempt.run_id, attempt.number, now, f"it is ended: {who}, and {why}")
 
 
-def _still_words(seen: Situation, rest: Sequence[str]) -> str:
+def _still_words(seen: SilentAttempt, rest: Sequence[str]) -> str:
     if not rest:
         return "all the others have ended"
     if seen.is_hung:
@@ -229,7 +229,7 @@ def _lost_words(gone: Sequence[Share]) -> str:
     return f"{subject} {names([share.node for share in gone])} {verb} lost (no word for {silent_s:.0f} s)"
 
 
-def _write_off(part: Part, attempt: Attempt, share: Share, seen: Situation, now: float) -> None:
+def _write_off(part: Task, attempt: Attempt, share: Share, seen: SilentAttempt, now: float) -> None:
     """What is left of it there is ended when the node is back; until then its devices are not given out."""
     is_stop = attempt.stop_requested_at is not None
     part.state, part.reported_at = State.STOPPED if is_stop else State.FAILED, now
@@ -239,7 +239,7 @@ def _write_off(part: Part, attempt: Attempt, share: Share, seen: Situation, now:
     part.message = _write_off_words(share, seen, is_stop)
 
 
-def _write_off_words(share: Share, seen: Situation, is_stop: bool) -> str:
+def _write_off_words(share: Share, seen: SilentAttempt, is_stop: bool) -> str:
     silent = f"no word from it for {share.silent_s:.0f} s"
     if is_stop:
         return (

@@ -11,7 +11,7 @@ from db.lifecycle.new_attempt import open_next_attempt
 from db.models import Attempt, Checkpoint, Run, Series
 from db.records.history import add_history
 from domain.messages import State
-from domain.recovery.restart_policy import Failure, Leave, what_follows
+from domain.recovery.restart_policy import FailedAttempt, Leave, what_follows
 from domain.spec import RunSpec
 
 
@@ -43,7 +43,7 @@ def is_resizing(attempt: Attempt) -> bool:
     return attempt.resize_requested_at is not None and attempt.stop_requested_at is None
 
 
-def _failures(session: Session, run_id: str) -> list[Failure]:
+def _failures(session: Session, run_id: str) -> list[FailedAttempt]:
     """Of the newest attempts, as many as failed one after the other."""
     found = []
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc())
@@ -54,8 +54,8 @@ def _failures(session: Session, run_id: str) -> list[Failure]:
     return found
 
 
-def _failure(session: Session, attempt: Attempt) -> Failure:
-    return Failure(
+def _failure(session: Session, attempt: Attempt) -> FailedAttempt:
+    return FailedAttempt(
         reason=attempt.reason,
         sentence=_in_a_line(attempt.message or attempt.reason or "it failed"),
         key=_key(attempt.reason, attempt.error or {}),

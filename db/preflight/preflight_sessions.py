@@ -10,7 +10,7 @@ from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Attempt, Check, CheckPart, Node, PairPass, Part, Run
+from db.models import Attempt, Check, CheckPart, Node, PairPass, Run, Task
 from db.records.exceptions import NoSuchNode
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S
@@ -19,7 +19,7 @@ from domain.preflight.judgement import Asked, Link, judge, judge_links, red
 from domain.preflight.pairs import Pair, pairs, rounds
 from domain.preflight.version_match import versions
 from domain.spec import CheckPair, CheckPeer, CheckWish
-from domain.views import Cell, CheckView
+from domain.views import CheckView, PreflightCell
 
 KEPT = 20
 """Preflights on demand that are remembered."""
@@ -54,10 +54,10 @@ def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
     """Wish for the bandwidth between an attempt's nodes, which it waits for, in the Python that trains."""
     python = session.get_one(Run, attempt.run_id).spec.get("python")
     query = (
-        select(Part, Node)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence == attempt.fence)
-        .order_by(Part.node_rank)
+        select(Task, Node)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence == attempt.fence)
+        .order_by(Task.node_rank)
     )
     found = [
         (node, part.devices if part.device_kind == "cuda" else []) for part, node in session.execute(query)
@@ -135,7 +135,7 @@ def views(store: Store, check_id: int | None = None) -> list[CheckView]:
         return [_view(session, check) for check in session.scalars(query)]
 
 
-def red_cells(session: Session, check: Check) -> list[Cell]:
+def red_cells(session: Session, check: Check) -> list[PreflightCell]:
     """What is wrong with the nodes of a preflight, but for the bandwidth between them."""
     return red(judge(_asked(_parts(session, check)), for_run=False))
 
@@ -320,7 +320,7 @@ def _busy(session: Session, check: Check, parts: Sequence[CheckPart]) -> set[int
     foreign = {part.node_rank for part in parts if part.facts and part.facts.get("foreign_devices")}
     if check.fence is not None:
         return foreign
-    query = select(Part.node_id).where(Part.state.in_(LIVE_STATES), Part.device_kind == "cuda")
+    query = select(Task.node_id).where(Task.state.in_(LIVE_STATES), Task.device_kind == "cuda")
     training = set(session.scalars(query))
     return foreign | {part.node_rank for part in parts if part.node_id in training}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Check, Checkpoint, Node, Part, Run
+from db.models import Attempt, Check, Checkpoint, Node, Run, Task
 from db.preflight import preflight_sessions
 from db.records.history import add_history
 from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
@@ -24,12 +24,12 @@ from domain.preflight.judgement import (
 )
 from domain.preflight.pairs import pairs
 from domain.preflight.version_match import Told, names, remark
-from domain.views import Cell
+from domain.views import PreflightCell
 
 
 def may_start(session: Session, fence: int) -> bool:
     """True once all nodes were found fit to start, for good. A node alone need not wait."""
-    query = select(func.count(), func.max(Attempt.preflighted_at)).join(Part, Part.fence == Attempt.fence)
+    query = select(func.count(), func.max(Attempt.preflighted_at)).join(Task, Task.fence == Attempt.fence)
     parts, passed_at = session.execute(query.where(Attempt.fence == fence)).one()
     return bool(parts <= 1 or passed_at is not None)
 
@@ -63,7 +63,7 @@ def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> N
         _tell(session, attempt, asked, check, now)
 
 
-def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str]]) -> list[Asked]:
+def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Task, str]]) -> list[Asked]:
     """What the nodes of an attempt have said so far, and what is needed of each."""
     resumed = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
     return [
@@ -78,7 +78,7 @@ def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str
     ]
 
 
-def measured_cells(session: Session, check: Check | None) -> list[Cell]:
+def measured_cells(session: Session, check: Check | None) -> list[PreflightCell]:
     """What an attempt's measurement found, and what was red before it came to that."""
     if check is None:
         return []
@@ -87,18 +87,18 @@ def measured_cells(session: Session, check: Check | None) -> list[Cell]:
     )
 
 
-def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Part, str]]:
+def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Task, str]]:
     """An attempt's parts by node rank, with the nodes' names."""
     query = (
-        select(Part, Node.name)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence == fence)
-        .order_by(Part.node_rank)
+        select(Task, Node.name)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence == fence)
+        .order_by(Task.node_rank)
     )
     return [(part, name) for part, name in session.execute(query)]
 
 
-def _end(found: Sequence[tuple[Part, str]], message: str, mend: str) -> None:
+def _end(found: Sequence[tuple[Task, str]], message: str, mend: str) -> None:
     """Where a node has said already why it cannot start, that is the reason for all."""
     said = next((part for part, _ in found if part.state == State.FAILED), None)
     for part, _ in found:
@@ -108,7 +108,7 @@ def _end(found: Sequence[tuple[Part, str]], message: str, mend: str) -> None:
             part.next_step = said.next_step if said else mend
 
 
-def _facts(part: Part, attempt: Attempt) -> NodeCheck | None:
+def _facts(part: Task, attempt: Attempt) -> NodeCheck | None:
     """A way to where the nodes do not meet any more says nothing."""
     if part.preflight is None:
         return None
@@ -117,13 +117,13 @@ def _facts(part: Part, attempt: Attempt) -> NodeCheck | None:
     return facts
 
 
-def _silent_s(part: Part, attempt: Attempt) -> float | None:
+def _silent_s(part: Task, attempt: Attempt) -> float | None:
     if part.reason != Reason.NODE_LOST or part.reported_at is None:
         return None
     return part.reported_at - (attempt.placed_at or attempt.created_at)
 
 
-def _needed_bytes(session: Session, attempt: Attempt, part: Part, resumed: Checkpoint | None) -> int:
+def _needed_bytes(session: Session, attempt: Attempt, part: Task, resumed: Checkpoint | None) -> int:
     """Room for some checkpoints as large as the largest that this node's ranks have saved before in this run."""
     earlier = select(Attempt.fence).where(Attempt.run_id == attempt.run_id)
     known = select(func.max(Checkpoint.size_bytes)).where(
@@ -137,7 +137,7 @@ def _needed_bytes(session: Session, attempt: Attempt, part: Part, resumed: Check
     return RESERVE_BYTES + CHECKPOINTS_WITH_ROOM * largest + to_fetch
 
 
-def _has_new_pairs(session: Session, attempt: Attempt, found: Sequence[tuple[Part, str]]) -> bool:
+def _has_new_pairs(session: Session, attempt: Attempt, found: Sequence[tuple[Task, str]]) -> bool:
     """Nodes that a Slurm cluster gives join anew for every attempt: each time would be the first."""
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False

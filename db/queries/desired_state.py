@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from db import identity
 from db.engine import Store
-from db.models import Attempt, Checkpoint, Part, Run
+from db.models import Attempt, Checkpoint, Run, Task
 from db.preflight import start_gate
 from db.records.lookups import part_is_live
 from db.records.stop_grace import part_grace_s
@@ -21,19 +21,19 @@ def assignments(store: Store, node_id: str) -> list[Assignment]:
 
     What was written off while it was lost stays in it until the node has proven its end."""
     query = (
-        select(Part, Attempt)
-        .join(Attempt, Attempt.fence == Part.fence)
-        .where(Part.node_id == node_id)
-        .where(or_(Part.lost_at.is_not(None), part_is_live()))
-        .order_by(Part.fence)
+        select(Task, Attempt)
+        .join(Attempt, Attempt.fence == Task.fence)
+        .where(Task.node_id == node_id)
+        .where(or_(Task.lost_at.is_not(None), part_is_live()))
+        .order_by(Task.fence)
     )
     with store.read() as session:
         return [_assignment(session, part, attempt) for part, attempt in session.execute(query)]
 
 
-def _assignment(session: Session, part: Part, attempt: Attempt) -> Assignment:
+def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
     """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
-    others = session.scalars(select(Part.state).where(Part.fence == part.fence)).all()
+    others = session.scalars(select(Task.state).where(Task.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
     spec = resizing.effective(_spec(session, attempt), attempt.changes)
     return Assignment(

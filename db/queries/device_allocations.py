@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from db.engine import Store
-from db.models import Attempt, Part, Run
+from db.models import Attempt, Run, Task
 from db.scheduling.node_state import has_devices
 
 
@@ -27,7 +27,7 @@ def occupants(store: Store) -> list[Occupant]:
     first = (
         select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
     )
-    held = select(Part.fence).where(has_devices())
+    held = select(Task.fence).where(has_devices())
     query = (
         select(Run.id, Run.name, Attempt.state, first.c.ordinal)
         .join(Attempt, Attempt.run_id == Run.id)

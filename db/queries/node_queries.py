@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from db.engine import Store
-from db.models import Attempt, Node, Part, Run
+from db.models import Attempt, Node, Run, Task
 from db.records.liveness import last_heard
 from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
@@ -25,8 +25,8 @@ SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
 def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
     """Every node ever seen, by name, with what runs on each device."""
     taken = (
-        select(Part, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
-        .join(Attempt, Attempt.fence == Part.fence)
+        select(Task, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
+        .join(Attempt, Attempt.fence == Task.fence)
         .join(Run, Run.id == Attempt.run_id)
         .where(has_devices())
     )

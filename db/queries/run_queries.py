@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.metrics import points
 from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
-from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Part, Run, Series
+from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
 from db.queries.attempt_changes import takeovers
 from db.queries.desired_state import _spec, assignments
 from db.queries.node_queries import nodes
@@ -24,7 +24,7 @@ from domain.attention import with_attention
 from domain.masking import masked_args, masked_env
 from domain.messages import LIVE_STATES, TERMINAL_STATES, State
 from domain.scheduling import resizing
-from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, PartView, RunView
+from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
 __all__ = [
     "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
@@ -72,9 +72,9 @@ def live_attempts(store: Store) -> list[LiveAttempt]:
     """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
     query = (
         select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
-        .join(Part, Part.fence == Attempt.fence)
-        .join(Node, Node.id == Part.node_id)
-        .where(Attempt.state.in_(LIVE_STATES), Part.state.not_in(TERMINAL_STATES))
+        .join(Task, Task.fence == Attempt.fence)
+        .join(Node, Node.id == Task.node_id)
+        .where(Attempt.state.in_(LIVE_STATES), Task.state.not_in(TERMINAL_STATES))
     )
     heard: dict[tuple[str, int, int], float] = {}
     with store.read() as session:
@@ -194,10 +194,10 @@ def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
 
 def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
     parts = session.execute(
-        select(Part, Node.name)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence == attempt.fence)
-        .order_by(Part.node_rank)
+        select(Task, Node.name)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence == attempt.fence)
+        .order_by(Task.node_rank)
     )
     origin = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
     return AttemptView(
@@ -218,8 +218,8 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
     )
 
 
-def _part_view(part: Part, node: str) -> PartView:
-    return PartView(
+def _part_view(part: Task, node: str) -> TaskView:
+    return TaskView(
         node_rank=part.node_rank,
         node=node,
         devices=list(part.devices),

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Node, Part
+from db.models import Node, Task
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import TERMINAL_STATES
 from domain.preflight.version_match import names
@@ -25,10 +25,10 @@ class Awaited(NamedTuple):
 def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Awaited]]:
     """By attempt, in the order of their ranks."""
     query = (
-        select(Part.fence, Node.id, Node.name, Node.last_seen)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.fence.in_(fences), Part.state.not_in(TERMINAL_STATES))
-        .order_by(Part.fence, Part.node_rank)
+        select(Task.fence, Node.id, Node.name, Node.last_seen)
+        .join(Node, Node.id == Task.node_id)
+        .where(Task.fence.in_(fences), Task.state.not_in(TERMINAL_STATES))
+        .order_by(Task.fence, Task.node_rank)
     )
     found: dict[int, list[Awaited]] = {}
     for fence, node_id, name, written in session.execute(query):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Node, Part
+from db.models import Attempt, Node, Task
 from db.records.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from domain.messages import TERMINAL_STATES
 
@@ -33,9 +33,9 @@ def attempt_scope(fence: int) -> str:
     return f"attempt {fence}"
 
 
-def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Part, Attempt]:
+def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Task, Attempt]:
     """A part and its attempt. Raises NotOwner, Superseded."""
-    part, attempt = session.get(Part, (fence, node_rank)), session.get(Attempt, fence)
+    part, attempt = session.get(Task, (fence, node_rank)), session.get(Attempt, fence)
     if part is None or attempt is None:
         raise Superseded(f"Attempt {fence} does not exist any more.")
     if part.node_id != node_id:
@@ -44,4 +44,4 @@ def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
 
 
 def part_is_live() -> ColumnElement[bool]:
-    return and_(Part.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
+    return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))

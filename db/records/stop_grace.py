@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.models import Attempt, Part
+from db.models import Attempt, Task
 from domain.messages import Reason
 from domain.spec import RunSpec
 
@@ -16,6 +16,6 @@ def end_grace_s(attempt: Attempt, spec: RunSpec) -> float:
     return min(GIVEN_UP_S, spec.stop_grace_s) if is_given_up else spec.stop_grace_s
 
 
-def part_grace_s(attempt: Attempt, part: Part, spec: RunSpec) -> float:
+def part_grace_s(attempt: Attempt, part: Task, spec: RunSpec) -> float:
     """The same for one node's part, which may have been written off while its node was lost."""
     return min(GIVEN_UP_S, spec.stop_grace_s) if part.lost_at is not None else end_grace_s(attempt, spec)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Node, Part
+from db.models import Attempt, Node, Task
 from db.records.history import add_history
 from domain.messages import CheckpointFetch
 from domain.text.sizes import in_words
 
 
-def told(session: Session, attempt: Attempt, part: Part, fetch: CheckpointFetch, now: float) -> None:
+def told(session: Session, attempt: Attempt, part: Task, fetch: CheckpointFetch, now: float) -> None:
     """While it is on its way, how far it has come is what the attempt waits for; its arrival is history."""
     node = session.get_one(Node, part.node_id).name
     doing = f"{node} fetches the checkpoint {fetch.name}"

@@ -12,7 +12,7 @@ from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Attempt, Job, Node, Part
+from db.models import Attempt, Job, Node, Task
 from db.records.exceptions import NoSuchRun, WrongState
 from db.records.lookups import node_named
 from db.records.node_tokens import TurnedAway, hash_token
@@ -52,7 +52,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Registration:
+class RegisteredNode:
     """A node's identity: what it must show from now on."""
 
     node_id: str
@@ -65,7 +65,7 @@ def register_node(
     claim: Claim | str | None,
     now: float,
     lost_after_s: float = LOST_AFTER_S,
-) -> Registration:
+) -> RegisteredNode:
     """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
 
     `facts.held`: only what the store does not know of it."""
@@ -83,7 +83,7 @@ def register_node(
         node.unknown_attempts = [one.model_dump() for one in facts.held] or None
         node.token_hash, node.last_seen = hash_token(token), now
         session.flush()
-        return Registration(node.id, token)
+        return RegisteredNode(node.id, token)
 
 
 def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
@@ -102,8 +102,8 @@ def remove_node(store: Store, node: str, now: float) -> tuple[str, str]:
     What ran there stays in the history; its worker's token ends. Raises NoSuchNode, WrongState."""
     with store.write() as session:
         found = node_named(session, node)
-        live = select(Attempt.run_id).join(Part, Part.fence == Attempt.fence)
-        live = live.where(Part.node_id == found.id, Part.state.in_(LIVE_STATES)).order_by(Part.fence)
+        live = select(Attempt.run_id).join(Task, Task.fence == Attempt.fence)
+        live = live.where(Task.node_id == found.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
         if runs := list(dict.fromkeys(session.scalars(live))):
             raise WrongState(
                 f"Node {found.name} still has {' '.join(runs)}; stop {'it' if len(runs) == 1 else 'them'} first, "
@@ -138,7 +138,7 @@ def ends_wished(session: Session, node_id: str) -> list[str]:
 def nodes_of_runs(store: Store, run_ids: Iterable[str]) -> set[str]:
     """Every node that had a part of one of these runs, and gateways that submitted a job for one."""
     wanted = list(run_ids)
-    parts = select(Part.node_id).join(Attempt, Attempt.fence == Part.fence)
+    parts = select(Task.node_id).join(Attempt, Attempt.fence == Task.fence)
     gateways = select(Job.gateway_id).join(Attempt, Attempt.fence == Job.fence)
     with store.read() as session:
         return {
@@ -234,7 +234,7 @@ def _may_replace(session: Session, node: Node, now: float, lost_after_s: float) 
     silent_s = now - node.last_seen
     if silent_s < NAME_HELD_S:
         raise NameTaken(_name_taken(node))
-    live = session.scalars(select(Part.fence).where(Part.node_id == node.id, Part.state.in_(LIVE_STATES)))
+    live = session.scalars(select(Task.fence).where(Task.node_id == node.id, Task.state.in_(LIVE_STATES)))
     if silent_s < lost_after_s and live.first() is not None:
         raise NameTaken(
             f"A node named {node.name!r}, not heard of for {silent_s:.0f} s, has a run. If this worker replaces it, "

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.lifecycle.attempt_state import combine
 from db.metrics import points
-from db.models import Attempt, File, Node, Part, Series
+from db.models import Attempt, File, Node, Series, Task
 from db.postgres import NUL, NUL_SHOWN
 from db.preflight import start_gate
 from db.records.exceptions import Superseded
@@ -20,7 +20,7 @@ from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
 from db.reports import checkpoint_fetches
 from domain import not_finite
-from domain.messages import TERMINAL_STATES, PartReport, Point, PointBatch, State
+from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
 
 MAX_SERIES = 10_000
 """Names of series one attempt may have; more are dropped with a line in the history."""
@@ -46,7 +46,7 @@ def part_reported(
     node_id: str,
     fence: int,
     node_rank: int,
-    report: PartReport,
+    report: TaskReport,
     now: float,
     *,
     measure: bool = False,
@@ -126,7 +126,7 @@ def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: s
         add_history(session, run_id, attempt, now, text)
 
 
-def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: PartReport, now: float) -> None:
+def _end_of_lost_part(session: Session, part: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
     """A node that had been given up is back and has proven its part's end; how the attempt ends is decided."""
     part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
     node = session.get_one(Node, part.node_id).name
@@ -134,14 +134,14 @@ def _end_of_lost_part(session: Session, part: Part, attempt: Attempt, report: Pa
     add_history(session, attempt.run_id, attempt.number, now, text)
 
 
-def _copy_report(part: Part, report: PartReport, now: float) -> None:
+def _copy_report(part: Task, report: TaskReport, now: float) -> None:
     part.state, part.reported_at = report.state, now
     said = report.model_dump(exclude_none=True, mode="json", exclude=TOLD_APART)
     for name, value in said.items():
         setattr(part, name, value)
 
 
-def _keep_endpoint(session: Session, attempt: Attempt, part: Part, report: PartReport, now: float) -> None:
+def _keep_endpoint(session: Session, attempt: Attempt, part: Task, report: TaskReport, now: float) -> None:
     if part.node_rank != 0 or not (report.master_addr and report.master_port):
         return
     if attempt.master_port not in (None, report.master_port):

@@ -7,7 +7,7 @@ import re
 from sqlalchemy import select
 
 from db.engine import Store
-from db.models import Attempt, Node, Part, Series
+from db.models import Attempt, Node, Series, Task
 from db.records.exceptions import WrongState
 from db.records.lookups import attempt_scope, latest_attempt, part_of_node
 from domain.messages import LIVE_STATES, Stacks
@@ -22,8 +22,8 @@ def ranks(store: Store, run_id: str) -> list[RankView]:
         attempt = latest_attempt(session, run_id)
         rows = session.execute(
             select(Series, Node.name)
-            .join(Part, (Part.fence == Series.fence) & (Part.node_rank == Series.node_rank))
-            .join(Node, Node.id == Part.node_id)
+            .join(Task, (Task.fence == Series.fence) & (Task.node_rank == Series.node_rank))
+            .join(Node, Node.id == Task.node_id)
             .where(Series.fence == attempt.fence, Series.source == "probe")
         )
         found: dict[int, dict[str, Series]] = {}
@@ -59,21 +59,21 @@ def stacks(store: Store, run_id: str) -> StacksView:
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
         rows = session.execute(
-            select(Part, Node.name)
-            .join(Node, Node.id == Part.node_id)
-            .where(Part.fence == attempt.fence)
-            .order_by(Part.node_rank)
+            select(Task, Node.name)
+            .join(Node, Node.id == Task.node_id)
+            .where(Task.fence == attempt.fence)
+            .order_by(Task.node_rank)
         ).all()
         answers = [_answer(part, node) for part, node in rows if _is_of_newest(part, attempt)]
         asked = attempt.stacks_requested_at
         return StacksView(asked, len(answers) == len(rows) and asked is not None, answers)
 
 
-def _is_of_newest(part: Part, attempt: Attempt) -> bool:
+def _is_of_newest(part: Task, attempt: Attempt) -> bool:
     return bool(part.stacks) and part.stacks["requested_at"] == attempt.stacks_requested_at  # type: ignore[index]
 
 
-def _answer(part: Part, node: str) -> NodeStacks:
+def _answer(part: Task, node: str) -> NodeStacks:
     said = Stacks.model_validate(part.stacks)
     return NodeStacks(part.node_rank, node, said.at, said.ranks)
 

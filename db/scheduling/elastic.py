@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Attempt, Checkpoint, Node, Part, Run, Series
+from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from db.records.history import add_history
 from db.scheduling import queue_placement
 from db.scheduling.completion_estimate import expected_ends
@@ -18,7 +18,7 @@ from db.scheduling.node_state import hosts
 from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
 from domain.messages import State
 from domain.scheduling.eligibility import want_of
-from domain.scheduling.models import Host, Want
+from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
 from domain.text.lists import counted, listed
@@ -67,10 +67,10 @@ def resize_at_checkpoint(
 
 
 def other_nodes(
-    want: Want,
+    want: ResourceRequest,
     here: Collection[str],
-    known: Sequence[Host],
-    queue: Sequence[Want],
+    known: Sequence[NodeState],
+    queue: Sequence[ResourceRequest],
     now: float,
     *,
     may_grow: bool,
@@ -95,7 +95,11 @@ def other_nodes(
 
 
 def _extra(
-    want: Want, here: Collection[str], known: Sequence[Host], queue: Sequence[Want], now: float
+    want: ResourceRequest,
+    here: Collection[str],
+    known: Sequence[NodeState],
+    queue: Sequence[ResourceRequest],
+    now: float,
 ) -> set[str]:
     """Nodes beside its own that are free and nobody who waits needs: asked as the last of its priority. While
     somebody else could start, who does so next, there are none."""
@@ -106,7 +110,7 @@ def _extra(
     return {placement.node_id for placement in placed[last.fence]} - set(here)
 
 
-def _without(host: Host, run_id: str) -> Host:
+def _without(host: NodeState, run_id: str) -> NodeState:
     """As it will be when the run has given its devices back."""
     mine = [hold for hold in host.holds if hold.run_id == run_id]
     devices = tuple(device for hold in mine for device in hold.devices)
@@ -114,7 +118,7 @@ def _without(host: Host, run_id: str) -> Host:
     return replace(host, free=(*devices, *host.free), holds=rest) if mine else host
 
 
-def _words(nodes: Sequence[str], here: Collection[str], known: Sequence[Host]) -> str:
+def _words(nodes: Sequence[str], here: Collection[str], known: Sequence[NodeState]) -> str:
     """to go on with 3 nodes: gpu-3 is free; to go on with 2 nodes: gpu-1 drains"""
     new = sorted(host.name for host in known if host.node_id in nodes and host.node_id not in here)
     left = sorted(host.name for host in known if host.node_id in here and host.draining)
@@ -142,8 +146,8 @@ def _elastic_attempt(session: Session, checkpoint_id: int) -> tuple[Attempt, Run
 
 def _nodes(session: Session, fence: int) -> dict[str, bool]:
     """The ids of an attempt's nodes, and whether each drains."""
-    query = select(Node.id, Node.drain_requested_at).join(Part, Part.node_id == Node.id)
-    return {node_id: at is not None for node_id, at in session.execute(query.where(Part.fence == fence))}
+    query = select(Node.id, Node.drain_requested_at).join(Task, Task.node_id == Node.id)
+    return {node_id: at is not None for node_id, at in session.execute(query.where(Task.fence == fence))}
 
 
 def _pause_s(session: Session, attempt: Attempt, grows_after_s: float) -> float:

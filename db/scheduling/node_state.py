@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Node, Part
+from db.models import Attempt, Node, Task
 from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
 from domain.messages import LIVE_STATES
 from domain.protocol import FIRST
-from domain.scheduling.models import Contact, Hold, Host
+from domain.scheduling.models import Allocation, Contact, NodeState
 
 
 def hosts(
@@ -22,17 +22,17 @@ def hosts(
     ends: Mapping[int, float],
     alive_within_s: float = ALIVE_WITHIN_S,
     lost_after_s: float = LOST_AFTER_S,
-) -> list[Host]:
+) -> list[NodeState]:
     """All known nodes; `ends`: when attempts are expected to end, by fence."""
     taken = (
-        select(Part.node_id, Part.devices, Part.fence, Attempt.run_id)
-        .join(Attempt, Attempt.fence == Part.fence)
+        select(Task.node_id, Task.devices, Task.fence, Attempt.run_id)
+        .join(Attempt, Attempt.fence == Task.fence)
         .where(has_devices())
-        .order_by(Part.fence, Part.node_rank)
+        .order_by(Task.fence, Task.node_rank)
     )
-    holds: dict[str, list[Hold]] = {}
+    holds: dict[str, list[Allocation]] = {}
     for node_id, devices, fence, run_id in session.execute(taken):
-        holds.setdefault(node_id, []).append(Hold(run_id, tuple(devices), ends.get(fence)))
+        holds.setdefault(node_id, []).append(Allocation(run_id, tuple(devices), ends.get(fence)))
     known = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
         Node.foreign_devices, Node.pool, Node.protocol,
@@ -49,7 +49,7 @@ def hosts(
         others = ({*(foreign or ())} | unknown_devices(unknown)) - used
         ids = [device["id"] for device in devices if device["id"] not in used]
         found.append(
-            Host(
+            NodeState(
                 node_id=node_id,
                 name=name,
                 free=tuple(device for device in ids if device not in others),
@@ -77,9 +77,9 @@ def has_devices() -> ColumnElement[bool]:
     ending = select(Attempt.fence).where(
         Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
     )
-    return or_(Part.state.in_(LIVE_STATES), Part.lost_at.is_not(None), Part.fence.in_(ending))
+    return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
 
 
-def known_hosts(session: Session, now: float) -> list[Host]:
+def known_hosts(session: Session, now: float) -> list[NodeState]:
     """All nodes, and what of them is in use; not until when."""
     return hosts(session, now, {}, ALIVE_WITHIN_S, math.inf)

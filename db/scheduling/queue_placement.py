@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Attempt, Node, Part, Run
+from db.models import Attempt, Node, Run, Task
 from db.records.history import add_history
 from db.scheduling.completion_estimate import expected_durations, expected_ends
 from db.scheduling.node_state import has_devices, hosts
@@ -18,7 +18,7 @@ from domain.messages import State
 from domain.preflight.version_match import names as named
 from domain.scheduling import resizing
 from domain.scheduling.eligibility import want_of
-from domain.scheduling.models import Decision, Placement, Waits, Want
+from domain.scheduling.models import Decision, Placement, ResourceRequest, Waits
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
 
@@ -50,7 +50,7 @@ def place_queue(
         return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
 
 
-def queue(session: Session, now: float) -> list[Want]:
+def queue(session: Session, now: float) -> list[ResourceRequest]:
     """Who waits now, and for what."""
     since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
@@ -99,7 +99,7 @@ def _decided(session: Session, attempt: Attempt, decision: Decision, now: float)
 
 def _are_free(session: Session, placements: Sequence[Placement]) -> bool:
     wanted = {placement.node_id: placement.devices for placement in placements}
-    taken = select(Part.node_id, Part.devices).where(Part.node_id.in_(wanted), has_devices())
+    taken = select(Task.node_id, Task.devices).where(Task.node_id.in_(wanted), has_devices())
     return all(set(devices).isdisjoint(wanted[node_id]) for node_id, devices in session.execute(taken))
 
 
@@ -111,7 +111,7 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
         node = session.get_one(Node, placement.node_id)
         kinds = {device["id"]: device["kind"] for device in node.devices}
         session.add(
-            Part(
+            Task(
                 fence=attempt.fence,
                 node_rank=node_rank,
                 node_id=node.id,

@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.lifecycle.attempt_state import combine
 from db.lifecycle.restarts import carry_on
-from db.models import Attempt, Job, Node, Part, Run
+from db.models import Attempt, Job, Node, Run, Task
 from db.records.exceptions import Superseded
 from db.records.history import add_history
 from domain import slurm
 from domain.messages import TERMINAL_STATES, JobReport, State
 from domain.protocol import is_spoken
-from domain.scheduling.models import Waits, Want
+from domain.scheduling.models import ResourceRequest, Waits
 from domain.scheduling.pools import matches
 from domain.spec import JobWish, RunSpec
 from domain.text.lists import listed
@@ -84,7 +84,7 @@ def reported(store: Store, gateway_id: str, fence: int, said: JobReport, now: fl
             add_history(session, attempt.run_id, attempt.number, now, line)
         if said.has_ended and job.ended_at is None:
             job.ended_at = now
-            session.execute(update(Part).where(Part.fence == fence).values(lost_at=None))  # proven by Slurm
+            session.execute(update(Task).where(Task.fence == fence).values(lost_at=None))  # proven by Slurm
             _end(session, attempt, said, now)
         return attempt.run_id
 
@@ -102,7 +102,9 @@ def pool_of_node(store: Store, node_id: str) -> str:
         return session.scalar(select(Node.pool).where(Node.id == node_id)) or ""
 
 
-def waits(session: Session, queue: list[Want], now: float, alive_within_s: float) -> Mapping[int, Waits]:
+def waits(
+    session: Session, queue: list[ResourceRequest], now: float, alive_within_s: float
+) -> Mapping[int, Waits]:
     """Why attempts wait whose devices Slurm gives out, in its own words."""
     fences = [want.fence for want in queue if want.pool]
     query = select(Job, Node).join(Node, Node.id == Job.gateway_id).where(Job.fence.in_(fences))
@@ -175,7 +177,7 @@ def _end(session: Session, attempt: Attempt, said: JobReport, now: float) -> Non
     why, stopped = slurm.end(said), attempt.stop_requested_at is not None
     ended = State.STOPPED if stopped else State.FAILED
     reason, message, step = (None, None, None) if stopped else why
-    parts = list(session.scalars(select(Part).where(Part.fence == attempt.fence)))
+    parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence)))
     for part in parts:
         if part.state not in TERMINAL_STATES:
             part.state, part.reported_at = ended, now

@@ -28,7 +28,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskContext:
     """Where one node's share runs; the defaults stand for what is not known before it starts."""
 
     run_id: str = "<run>"
@@ -86,7 +86,7 @@ def plan(
 
     `local_rank_option`: how a script for `launch` wants to be told its rank, where not as torch 2 does.
     """
-    place = Place(
+    place = TaskContext(
         run_id, attempt, node_rank, tuple(devices), device_kind,
         "<node0-address>" if master_addr is None else master_addr,
         "<port>" if master_port is None else str(master_port),
@@ -113,7 +113,7 @@ def short_float(value: float) -> str:
     return f"{value:.12g}"
 
 
-def _launcher(spec: RunSpec, place: Place) -> list[str]:
+def _launcher(spec: RunSpec, place: TaskContext) -> list[str]:
     kind = spec.effective_launcher
     if kind == "python":
         return [place.python, "-u"]
@@ -134,7 +134,7 @@ def _launcher(spec: RunSpec, place: Place) -> list[str]:
     ]
 
 
-def _rendezvous(spec: RunSpec, place: Place) -> list[str]:
+def _rendezvous(spec: RunSpec, place: TaskContext) -> list[str]:
     if spec.nodes == 1:
         return ["--standalone"]
     # Static, because c10d ranks nodes by their address and moves rank 0 and its port.
@@ -148,7 +148,7 @@ def _rendezvous(spec: RunSpec, place: Place) -> list[str]:
     return options + ([f"--local-addr={place.local_addr}"] if place.local_addr else [])
 
 
-def _program(spec: RunSpec, place: Place) -> list[str]:
+def _program(spec: RunSpec, place: TaskContext) -> list[str]:
     if spec.target in RECIPES:
         return [str(recipe_path(spec.target))]
     if spec.module:
@@ -158,7 +158,7 @@ def _program(spec: RunSpec, place: Place) -> list[str]:
     return [spec.target]
 
 
-def _recipe_flags(spec: RunSpec, place: Place) -> list[str]:
+def _recipe_flags(spec: RunSpec, place: TaskContext) -> list[str]:
     """Only what was chosen: the rest is as the recipe has it."""
     chosen: list[tuple[str, object]] = [
         ("--epochs", spec.epochs),
@@ -175,7 +175,7 @@ def _recipe_flags(spec: RunSpec, place: Place) -> list[str]:
     return [f"{flag}={value}" for flag, value in chosen if value is not None]
 
 
-def _filled_in(spec: RunSpec, place: Place) -> dict[str, str]:
+def _filled_in(spec: RunSpec, place: TaskContext) -> dict[str, str]:
     """The values arguments may name in braces; the environment carries those that are set."""
     return {
         "batch_size": _text(spec.batch_size),
@@ -190,7 +190,7 @@ def _filled_in(spec: RunSpec, place: Place) -> dict[str, str]:
     }
 
 
-def _environment(spec: RunSpec, place: Place, filled: dict[str, str]) -> dict[str, str]:
+def _environment(spec: RunSpec, place: TaskContext, filled: dict[str, str]) -> dict[str, str]:
     env = {"RANKZERO_RUN_ID": place.run_id, "RANKZERO_ATTEMPT": str(place.attempt)}
     env |= {f"RANKZERO_{name.upper()}": value for name, value in filled.items() if value}
     env["RANKZERO_STRATEGY"] = spec.strategy

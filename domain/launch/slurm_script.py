@@ -18,7 +18,7 @@ CPU_OPTION = re.compile(r"--cpus-per-.*")
 
 
 @dataclass(frozen=True)
-class Place:
+class GatewayPaths:
     """Where the nodes of a job find the server, the worker and their disk."""
 
     server: str
@@ -46,7 +46,7 @@ def job_name(run_id: str, attempt: int) -> str:
 
 
 def submission(
-    spec: RunSpec, run_id: str, attempt: int, fence: int, place: Place, has_gpus: bool
+    spec: RunSpec, run_id: str, attempt: int, fence: int, place: GatewayPaths, has_gpus: bool
 ) -> Submission:
     """The job of one attempt. What a run adds comes first: where both say something, ours holds."""
     name = job_name(run_id, attempt)
@@ -95,7 +95,7 @@ def _devices(spec: RunSpec, has_gpus: bool) -> list[str]:
     return [] if own else [f"--cpus-per-task={count}"]
 
 
-def _script(spec: RunSpec, name: str, fence: int, place: Place) -> str:
+def _script(spec: RunSpec, name: str, fence: int, place: GatewayPaths) -> str:
     worker = [place.python, "-P", "-m", "worker", "--only-attempt", str(fence), "--server", place.server]
     worker += [
         "--data",

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from domain.messages import NodeCheck, Reached
 from domain.preflight.version_match import Told, disagreement, versions
 from domain.text.sizes import in_words
-from domain.views import Cell
+from domain.views import PreflightCell
 
 CLOCK_LIMIT_S = 1.0
 """Clocks further apart than this confuse curves, logs and whoever compares them."""
@@ -57,30 +57,30 @@ Found = tuple[str, str, str]
 """state, value, mend"""
 
 
-def judge(asked: Sequence[Asked], *, for_run: bool) -> list[Cell]:
+def judge(asked: Sequence[Asked], *, for_run: bool) -> list[PreflightCell]:
     """Every check on every node, row by row; rows that mean nothing here are left out."""
     rows = _OF_ALL | (_OF_RUNS if for_run else {})
-    cells: list[Cell] = []
+    cells: list[PreflightCell] = []
     for row, look in rows.items():
-        found = [Cell(row, one.node, None, *_seen(one, asked, look)) for one in asked]
+        found = [PreflightCell(row, one.node, None, *_seen(one, asked, look)) for one in asked]
         if row == "alive" or any(cell.state not in ("skipped", "waiting") for cell in found):
             cells += found
     return cells + [cell for one in asked for cell in _reach(one, asked)]
 
 
-def red(cells: Sequence[Cell]) -> list[Cell]:
+def red(cells: Sequence[PreflightCell]) -> list[PreflightCell]:
     """Those that stop a run."""
     return [cell for cell in cells if cell.state == "failed"]
 
 
-def unanswered(asked: Sequence[Asked], cells: Sequence[Cell]) -> list[str]:
+def unanswered(asked: Sequence[Asked], cells: Sequence[PreflightCell]) -> list[str]:
     """Nodes that have still something to say."""
     waiting = {cell.node for cell in cells if cell.state == "waiting"}
     unprepared = {one.node for one in asked if one.facts is None or not one.facts.is_prepared}
     return [one.node for one in asked if one.node in waiting | unprepared]
 
 
-def sentence(asked: Sequence[Asked], cells: Sequence[Cell]) -> tuple[str, str]:
+def sentence(asked: Sequence[Asked], cells: Sequence[PreflightCell]) -> tuple[str, str]:
     """What the red cells say, and how to mend it: both for people."""
     found = red(cells)
     first = found[0]
@@ -92,11 +92,11 @@ def sentence(asked: Sequence[Asked], cells: Sequence[Cell]) -> tuple[str, str]:
     return f"Preflight: {first.row}, {place}: {first.value}.{more}", first.mend
 
 
-def judge_links(links: Sequence[Link]) -> list[Cell]:
+def judge_links(links: Sequence[Link]) -> list[PreflightCell]:
     """A cell for each pair: red where no all-reduce went through, a warning where it is slow for these nodes."""
     speeds = sorted(link.bytes_per_s for link in links if link.bytes_per_s is not None)
     median = speeds[len(speeds) // 2] if len(speeds) > 2 else 0.0
-    return [Cell("bandwidth", link.node, link.peer, *_speed(link, median)) for link in links]
+    return [PreflightCell("bandwidth", link.node, link.peer, *_speed(link, median)) for link in links]
 
 
 def rate(bytes_per_s: float) -> str:
@@ -236,7 +236,7 @@ def _code(one: Asked, asked: Sequence[Asked]) -> Found:
     return "failed", f"{own[:12]}, others have {usual[:12]}", mend
 
 
-def _reach(one: Asked, asked: Sequence[Asked]) -> Iterator[Cell]:
+def _reach(one: Asked, asked: Sequence[Asked]) -> Iterator[PreflightCell]:
     """Each way that does not work by itself; those that do, in one cell."""
     if not one.needs_reach:
         return
@@ -246,15 +246,17 @@ def _reach(one: Asked, asked: Sequence[Asked]) -> Iterator[Cell]:
     for peer in one.needs_reach:
         if (found := tried.get(peer)) is not None and found.problem is not None:
             value = f"{found.problem} at {_endpoint(found)}"
-            yield Cell("reach", one.node, asked[peer].node, "failed", value, _way(found, one, asked[peer]))
+            yield PreflightCell(
+                "reach", one.node, asked[peer].node, "failed", value, _way(found, one, asked[peer])
+            )
     only = asked[one.needs_reach[0]].node if len(one.needs_reach) == 1 else None
     if missing:
         state = "waiting" if one.silent_s is None else "skipped"
-        yield Cell("reach", one.node, only, state, "", "")
+        yield PreflightCell("reach", one.node, only, state, "", "")
     elif good:
         slowest_s = max(found.took_s or 0.0 for found in good)
         whom = _endpoint(good[0]) if only else f"{len(good)} of {len(one.needs_reach)} nodes"
-        yield Cell("reach", one.node, only, "ok", f"{whom}, {slowest_s * 1000:.1f} ms", "")
+        yield PreflightCell("reach", one.node, only, "ok", f"{whom}, {slowest_s * 1000:.1f} ms", "")
 
 
 def _way(found: Reached, one: Asked, peer: Asked) -> str:

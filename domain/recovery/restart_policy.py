@@ -23,7 +23,7 @@ LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedAttempt:
     """A failed attempt, as far as it matters for whether another one may do better."""
 
     reason: str | None
@@ -51,7 +51,7 @@ class Leave:
     why: str | None = None
 
 
-def what_follows(spec: RunSpec, failures: Sequence[Failure]) -> Restart | Leave:
+def what_follows(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart | Leave:
     """Pure. `failures`: the newest first, back to what did not fail."""
     newest = failures[0]
     if newest.reason == Reason.HUNG and spec.on_hang == "resume":
@@ -71,14 +71,14 @@ def what_follows(spec: RunSpec, failures: Sequence[Failure]) -> Restart | Leave:
     return Restart(why, count, _pause_s(failures))
 
 
-def _after_hang(failures: Sequence[Failure]) -> Restart | Leave:
+def _after_hang(failures: Sequence[FailedAttempt]) -> Restart | Leave:
     in_a_row = failures[:HANGS_IN_A_ROW]
     if len(in_a_row) == HANGS_IN_A_ROW and all(each.reason == Reason.HUNG for each in in_a_row):
         return Leave(f"not resumed: it hung {HANGS_IN_A_ROW} times in a row")
     return Restart("resumed after a hang", failures[0].restarts)
 
 
-def _is_the_same_again(failures: Sequence[Failure]) -> bool:
+def _is_the_same_again(failures: Sequence[FailedAttempt]) -> bool:
     """A node that is lost is no fault of the run: it may happen again and again."""
     newest, *before = failures
     if newest.reason == Reason.NODE_LOST or newest.has_stepped or not before:
@@ -86,7 +86,7 @@ def _is_the_same_again(failures: Sequence[Failure]) -> bool:
     return newest.key == before[0].key
 
 
-def _pause_s(failures: Sequence[Failure]) -> float:
+def _pause_s(failures: Sequence[FailedAttempt]) -> float:
     """Nothing after an attempt that got somewhere or lost a node, else longer each time."""
     futile = 0
     for each in failures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.scheduling.models import Host, Want
+from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement_words import where
 from domain.scheduling.pools import Pools, matches
 from domain.spec import RunSpec
@@ -18,10 +18,10 @@ def want_of(
     created_at: float = 0.0,
     duration_s: float | None = None,
     attempt: int = 1,
-) -> Want:
+) -> ResourceRequest:
     """What a run's so-manieth attempt asks of placement: later ones, and elastic runs, may make do with fewer nodes."""
     is_slurm = spec.pool == "slurm"  # labels choose its gateway there, and a job has all its nodes
-    return Want(
+    return ResourceRequest(
         fence=fence,
         run_id=run_id,
         nodes=spec.nodes,
@@ -37,7 +37,7 @@ def want_of(
     )
 
 
-def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
+def devices_per_node(spec: RunSpec, hosts: Sequence[NodeState]) -> int:
     """Where it is not said: what so many nodes have free now, the emptiest first, or have at all; at least 1."""
     if spec.gpus_per_node is not None:
         return spec.gpus_per_node
@@ -52,7 +52,7 @@ def devices_per_node(spec: RunSpec, hosts: Sequence[Host]) -> int:
     return 1
 
 
-def refusal(spec: RunSpec, hosts: Sequence[Host], attempt: int = 1) -> tuple[str, str] | None:
+def refusal(spec: RunSpec, hosts: Sequence[NodeState], attempt: int = 1) -> tuple[str, str] | None:
     """The field and the sentence why an attempt could never start on these nodes, were nothing in use."""
     if spec.pool == "slurm":
         return _without_gateway(spec, hosts)
@@ -79,7 +79,7 @@ def refusal(spec: RunSpec, hosts: Sequence[Host], attempt: int = 1) -> tuple[str
     )
 
 
-def _without_gateway(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | None:
+def _without_gateway(spec: RunSpec, hosts: Sequence[NodeState]) -> tuple[str, str] | None:
     gateways = [host for host in hosts if host.pool == "slurm"]
     if spec.wait_for_nodes or any(matches(host.name, host.labels, (), spec.labels) for host in gateways):
         return None
@@ -95,7 +95,7 @@ def _without_gateway(spec: RunSpec, hosts: Sequence[Host]) -> tuple[str, str] | 
     )
 
 
-def _field(want: Want, hosts: Sequence[Host], asked: Sequence[Host]) -> str:
+def _field(want: ResourceRequest, hosts: Sequence[NodeState], asked: Sequence[NodeState]) -> str:
     """The field to change first."""
     if want.fewest > len(hosts):
         return "nodes"
@@ -104,7 +104,7 @@ def _field(want: Want, hosts: Sequence[Host], asked: Sequence[Host]) -> str:
     return "gpus_per_node"
 
 
-def _nodes(want: Want) -> str:
+def _nodes(want: ResourceRequest) -> str:
     """4 nodes; 2 to 4 nodes; 2 of gpu-1, gpu-2 and gpu-3; 2 nodes labelled rack=7"""
     if not want.labels and not want.on_nodes and want.fewest == want.nodes:
         return counted(want.nodes, "node")

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.scheduling.models import Host, Want
+from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.pools import Pool
 
 NOBODY = ""
@@ -33,12 +33,12 @@ class Start:
 class Forecast:
     """For each node when its devices come free, and after whom; only ever later, as runs are added."""
 
-    def __init__(self, hosts: Sequence[Host], now: float) -> None:
+    def __init__(self, hosts: Sequence[NodeState], now: float) -> None:
         self._now = now
         self._rows = [_row(host, now) for host in hosts]
         self._turns: dict[tuple[Pool, int], list[Turn]] = {}
 
-    def earliest(self, want: Want, pool: Pool) -> Start | None:
+    def earliest(self, want: ResourceRequest, pool: Pool) -> Start | None:
         """When and where a run can start on the fewest nodes it needs; None when it never can on the usable
         nodes of its pool."""
         turns = self._soonest(want, pool)
@@ -53,14 +53,14 @@ class Forecast:
         """How many devices of a node will be free by then beyond those that are needed."""
         return max(0, bisect_right(self._rows[index], at, key=lambda entry: entry[0]) - devices)
 
-    def occupy(self, want: Want, hosts: Sequence[int], at: float) -> None:
+    def occupy(self, want: ResourceRequest, hosts: Sequence[int], at: float) -> None:
         """The run will have these nodes' first devices from then on, for as long as it takes."""
         ends_at = math.inf if want.duration_s is None else at + want.duration_s
         for index in hosts:
             rest = self._rows[index][want.devices_per_node :]
             self._rows[index] = sorted(rest + [(ends_at, want.run_id)] * want.devices_per_node)
 
-    def _soonest(self, want: Want, pool: Pool) -> list[Turn]:
+    def _soonest(self, want: ResourceRequest, pool: Pool) -> list[Turn]:
         """The nodes that have enough devices first. Turns are put right only when they come up: since
         devices are only ever taken, no node can come up too late."""
         heap, fewest = self._heap(pool, want.devices_per_node), want.fewest
@@ -90,7 +90,7 @@ class Forecast:
         return at, unknown, index
 
 
-def _row(host: Host, now: float) -> list[tuple[float, str]]:
+def _row(host: NodeState, now: float) -> list[tuple[float, str]]:
     row = [(now, NOBODY)] * len(host.free)
     for hold in host.holds:
         # A run that takes longer than foretold may end at any moment.

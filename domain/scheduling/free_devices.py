@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domain.scheduling.forecast import Forecast, Start
-from domain.scheduling.models import Host, Placement, Want
+from domain.scheduling.models import NodeState, Placement, ResourceRequest
 from domain.scheduling.pools import Pool
 
 
 @dataclass
-class Kept:
+class Reservation:
     """A node that a waiting run will get: who may use its free devices meanwhile."""
 
     run_id: str
@@ -23,17 +23,17 @@ class Kept:
     """Others so many: those that the waiting run will not need."""
 
 
-class Room:
+class FreeDevices:
     """The free devices of all usable nodes, the fullest node first."""
 
-    def __init__(self, hosts: Sequence[Host], now: float) -> None:
+    def __init__(self, hosts: Sequence[NodeState], now: float) -> None:
         self._hosts = hosts
         self._now = now
         self._free = {index: list(host.free) for index, host in enumerate(hosts) if host.is_usable}
         self._order = sorted((len(free), index) for index, free in self._free.items())
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, Reservation] = {}
 
-    def choose(self, want: Want, pool: Pool) -> list[int] | None:
+    def choose(self, want: ResourceRequest, pool: Pool) -> list[int] | None:
         """The fullest nodes that have room, so that large free nodes stay whole: as many as it
         wants, or as there are; None if they are too few."""
         ends_at = self._end_of(want)
@@ -46,15 +46,15 @@ class Room:
                     break
         return sorted(chosen) if len(chosen) >= want.fewest else None
 
-    def take(self, want: Want, chosen: Sequence[int]) -> list[Placement]:
+    def take(self, want: ResourceRequest, chosen: Sequence[int]) -> list[Placement]:
         """Give the run its devices on these nodes."""
         return [self._take(want, index) for index in chosen]
 
-    def keep(self, want: Want, start: Start, forecast: Forecast) -> None:
+    def keep(self, want: ResourceRequest, start: Start, forecast: Forecast) -> None:
         """Let nobody delay this run: from now on its nodes are given to others only as far as it allows."""
         for index in start.hosts:
             spare = forecast.to_spare(index, want.devices_per_node, start.not_before)
-            self._kept[index] = Kept(want.run_id, start.not_before, spare)
+            self._kept[index] = Reservation(want.run_id, start.not_before, spare)
 
     def with_free(self, devices: int, pool: Pool) -> list[int]:
         """Nodes of a pool with so many free devices, kept or not, the fullest first."""
@@ -69,7 +69,7 @@ class Room:
         """The run for which any of these nodes is kept."""
         return next((self._kept[index].run_id for index in hosts if index in self._kept), None)
 
-    def _take(self, want: Want, index: int) -> Placement:
+    def _take(self, want: ResourceRequest, index: int) -> Placement:
         free, count = self._free[index], want.devices_per_node
         del self._order[bisect_left(self._order, (len(free), index))]
         taken, self._free[index] = free[:count], free[count:]
@@ -79,5 +79,5 @@ class Room:
             kept.spare -= count
         return Placement(self._hosts[index].node_id, tuple(taken))
 
-    def _end_of(self, want: Want) -> float:
+    def _end_of(self, want: ResourceRequest) -> float:
         return math.inf if want.duration_s is None else self._now + want.duration_s

@@ -13,7 +13,7 @@ Contact = Literal["alive", "no contact", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class ResourceRequest:
     """A queued attempt and what it needs."""
 
     fence: int
@@ -42,7 +42,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Allocation:
     """Devices of one node that a run has."""
 
     run_id: str
@@ -52,13 +52,13 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class NodeState:
     """A node: its devices that nobody uses, those our runs have, and how many belong to others."""
 
     node_id: str
     name: str
     free: tuple[str, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Allocation, ...] = ()
     foreign: int = 0
     """Devices that processes which are not ours occupy."""
     kind: Kind = "cuda"

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from domain.scheduling.forecast import Forecast, Start
-from domain.scheduling.free_devices import Room
-from domain.scheduling.models import Decision, Host, Waits, Want
-from domain.scheduling.placement_words import Blocker, Situation, reason
+from domain.scheduling.free_devices import FreeDevices
+from domain.scheduling.models import Decision, NodeState, ResourceRequest, Waits
+from domain.scheduling.placement_words import Blocker, PlacementContext, reason
 from domain.scheduling.pools import Pool, Pools
 
 
-def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
+def place(queue: Iterable[ResourceRequest], hosts: Iterable[NodeState], now: float) -> Decision:
     """Give each run all its devices at once or none: by priority, then first come.
 
     One that says how few nodes it makes do with gets as many as are free for it, up to those it names; while it
@@ -22,7 +22,7 @@ def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
     A run passes one that has to wait only if it does not delay it: it takes what that one will not need, or is
     expected to end before that one can start (EASY backfill). Runs whose nodes differ do not wait for each other."""
     pools = Pools(hosts)
-    room, forecast = Room(pools.hosts, now), Forecast(pools.hosts, now)
+    room, forecast = FreeDevices(pools.hosts, now), Forecast(pools.hosts, now)
     decision, waiting, first = Decision(), [], _First()
     for want in sorted(queue, key=turn):
         pool = pools.of(want)
@@ -50,7 +50,7 @@ def place(queue: Iterable[Want], hosts: Iterable[Host], now: float) -> Decision:
     return decision
 
 
-def turn(want: Want) -> tuple[int, float, int]:
+def turn(want: ResourceRequest) -> tuple[int, float, int]:
     """The order of the queue."""
     return -want.priority, want.created_at, want.fence
 
@@ -68,15 +68,17 @@ class _First:
         self._taken.append(pool.usable)
 
 
-def _there_is(pool: Pool, hosts: Sequence[Host], room: Room) -> Situation:
-    return Situation(pool.kind, [hosts[index] for index in pool.known], room.free_in(pool))
+def _there_is(pool: Pool, hosts: Sequence[NodeState], room: FreeDevices) -> PlacementContext:
+    return PlacementContext(pool.kind, [hosts[index] for index in pool.known], room.free_in(pool))
 
 
-def _kept_for(want: Want, pool: Pool, room: Room, queued: Mapping[str, Want]) -> Want | None:
+def _kept_for(
+    want: ResourceRequest, pool: Pool, room: FreeDevices, queued: Mapping[str, ResourceRequest]
+) -> ResourceRequest | None:
     with_room = room.with_free(want.devices_per_node, pool)
     return queued.get(room.kept_for(with_room) or "") if len(with_room) >= want.fewest else None
 
 
-def _blocker(start: Start, hosts: Sequence[Host], queued: Mapping[str, Want]) -> Blocker:
+def _blocker(start: Start, hosts: Sequence[NodeState], queued: Mapping[str, ResourceRequest]) -> Blocker:
     ends_at = start.at if start.at < math.inf else None
     return Blocker(start.blocker, hosts[start.blocker_host].name, ends_at, queued.get(start.blocker))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from domain.protocol import is_older, is_spoken
-from domain.scheduling.models import Host, Kind, Want
+from domain.scheduling.models import Kind, NodeState, ResourceRequest
 from domain.text.lists import counted, listed
 
 
@@ -19,25 +19,25 @@ class Blocker:
     node: str
     ends_at: float | None
     """None where it does not say."""
-    waiting: Want | None = None
+    waiting: ResourceRequest | None = None
     """Itself, where it waits too."""
 
 
 @dataclass(frozen=True)
-class Situation:
+class PlacementContext:
     """What there is for a run that waits."""
 
     kind: Kind
-    hosts: Sequence[Host]
+    hosts: Sequence[NodeState]
     """All known nodes that it may get."""
     free: Sequence[int]
     """Devices that are free on each of those that can be given work."""
-    kept_for: Want | None = None
+    kept_for: ResourceRequest | None = None
     """The run for which the free ones are kept, where they would be enough."""
     blocker: Blocker | None = None
 
 
-def reason(want: Want, there: Situation, now: float) -> str:
+def reason(want: ResourceRequest, there: PlacementContext, now: float) -> str:
     """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"""
     unit = "GPU" if there.kind == "cuda" else "slot"
     need, total = _need(want, unit), sum(there.free)
@@ -81,7 +81,7 @@ def where(
     return f"{place} labelled {asked}" if asked else place
 
 
-def _need(want: Want, unit: str) -> str:
+def _need(want: ResourceRequest, unit: str) -> str:
     at_least = "at least " if want.fewest < want.nodes else ""
     said = f"needs {at_least}{counted(want.fewest * want.devices_per_node, unit)}"
     is_plain = want.nodes * want.devices_per_node == 1 and not want.on_nodes and not want.labels
@@ -89,7 +89,7 @@ def _need(want: Want, unit: str) -> str:
     return said if is_plain else f"{said} {place}"
 
 
-def _but(want: Want, free: Sequence[int]) -> str:
+def _but(want: ResourceRequest, free: Sequence[int]) -> str:
     """Enough in all may be too few on each node."""
     if sum(free) < want.fewest * want.devices_per_node:
         return ""
@@ -100,11 +100,11 @@ def _but(want: Want, free: Sequence[int]) -> str:
     return f", but {having} {want.devices_per_node} of them"
 
 
-def _comes_first(one: Want, other: Want) -> str:
+def _comes_first(one: ResourceRequest, other: ResourceRequest) -> str:
     return f"has priority {one.priority}" if one.priority > other.priority else "came first"
 
 
-def _until(blocker: Blocker, want: Want, now: float) -> str:
+def _until(blocker: Blocker, want: ResourceRequest, now: float) -> str:
     if blocker.waiting is not None:
         return f"{blocker.run_id} waits too and {_comes_first(blocker.waiting, want)}"
     if blocker.ends_at is None:
@@ -112,7 +112,7 @@ def _until(blocker: Blocker, want: Want, now: float) -> str:
     return f"{blocker.run_id} on {blocker.node} ends {about(blocker.ends_at - now)}"
 
 
-def _missing(want: Want, hosts: Sequence[Host], unit: str) -> str:
+def _missing(want: ResourceRequest, hosts: Sequence[NodeState], unit: str) -> str:
     """Why all ends of all runs would not be enough."""
     large = [host for host in hosts if host.size >= want.devices_per_node]
     if not hosts:
@@ -125,7 +125,7 @@ def _missing(want: Want, hosts: Sequence[Host], unit: str) -> str:
     return ", ".join(_out_of_reach(hosts, unit))
 
 
-def _out_of_reach(hosts: Sequence[Host], unit: str) -> list[str]:
+def _out_of_reach(hosts: Sequence[NodeState], unit: str) -> list[str]:
     silent = [host.name for host in hosts if host.contact == "no contact"]
     lost = [host.name for host in hosts if host.contact == "lost"]
     draining = [host.name for host in hosts if host.draining and host.contact == "alive"]

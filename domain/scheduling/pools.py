@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.scheduling.models import Host, Kind, Want
+from domain.scheduling.models import Kind, NodeState, ResourceRequest
 
 KINDS: tuple[Kind, ...] = ("cuda", "cpu")
 
@@ -22,7 +22,7 @@ class Pool:
     sizes: tuple[int, ...]
     """Devices of the known ones, the largest first."""
 
-    def fits(self, want: Want) -> bool:
+    def fits(self, want: ResourceRequest) -> bool:
         """Has it what the run needs, were nothing in use?"""
         return len(self.sizes) >= want.fewest and self.sizes[want.fewest - 1] >= want.devices_per_node
 
@@ -30,13 +30,13 @@ class Pool:
 class Pools:
     """All nodes in the order of their names, and for each way to ask for nodes those that match."""
 
-    def __init__(self, hosts: Iterable[Host]) -> None:
+    def __init__(self, hosts: Iterable[NodeState]) -> None:
         self.hosts = sorted(hosts, key=lambda host: (natural_order(host.name), host.node_id))
         self._usual: Kind = "cpu" if {host.kind for host in self.hosts} == {"cpu"} else "cuda"
         self._sizes = [host.size for host in self.hosts]
         self._pools: dict[object, dict[Kind, Pool]] = {}
 
-    def of(self, want: Want) -> Pool:
+    def of(self, want: ResourceRequest) -> Pool:
         """GPUs, if the run fits on GPUs that are known; else CPU slots. A run never gets both."""
         found = self._matching(want)
         for kind in KINDS:
@@ -44,7 +44,7 @@ class Pools:
                 return found[kind]
         return next((found[kind] for kind in KINDS if found[kind].known), found[self._usual])
 
-    def _matching(self, want: Want) -> dict[Kind, Pool]:
+    def _matching(self, want: ResourceRequest) -> dict[Kind, Pool]:
         asked = (want.pool, want.on_nodes, *sorted(want.labels.items()))
         if asked not in self._pools:
             matching = [

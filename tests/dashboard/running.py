@@ -17,9 +17,9 @@ from websockets.sync.client import ClientConnection, connect
 from dashboard.app.server import Server, create_app, uvicorn_config
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from domain.messages import CheckpointOffer, Device, NodeFacts, PartReport, PointBatch
+from domain.messages import CheckpointOffer, Device, NodeFacts, PointBatch, TaskReport
 from domain.spec import Assignment
-from worker.session.client import Client, Part
+from worker.session.client import Client, TaskRef
 
 LIMIT_S = 20.0
 ANSWER_LIMIT_S = 120.0
@@ -119,29 +119,33 @@ class FakeNode:
         (assignment,) = self.client.wishes(None, 0).assignments
         return assignment
 
-    def part(self) -> Part:
+    def part(self) -> TaskRef:
         """The node's part of the only attempt it has."""
         wanted = self.assignment()
-        return Part(wanted.fence, wanted.node_rank)
+        return TaskRef(wanted.fence, wanted.node_rank)
 
-    def report(self, part: Part, state: str, **more: Any) -> str:
+    def report(self, part: TaskRef, state: str, **more: Any) -> str:
         """Say what became of a part."""
-        return self.client.report(part, PartReport.model_validate({"state": state, **more}))
+        return self.client.report(part, TaskReport.model_validate({"state": state, **more}))
 
-    def log_points(self, part: Part, start: int, **series: list[tuple[int, float, float]]) -> int:
+    def log_points(self, part: TaskRef, start: int, **series: list[tuple[int, float, float]]) -> int:
         """Send points; every call takes ten bytes of the event file."""
         named = {name.replace("__", "/"): points for name, points in series.items()}
         batch = PointBatch(path="work/events", generation=0, start=start, end=start + 10, series=named)
         return self.client.points(part, batch)
 
-    def offer(self, part: Part, content: bytes, path: str = "work/last.pt", step: int = 1) -> CheckpointOffer:
+    def offer(
+        self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
+    ) -> CheckpointOffer:
         """The offer of a checkpoint with that content."""
         sha256 = hashlib.sha256(content).hexdigest()
         return CheckpointOffer(
             path=path, step=step, size_bytes=len(content), sha256=sha256, written_at=time.time()
         )
 
-    def store_checkpoint(self, part: Part, content: bytes, path: str = "work/last.pt", step: int = 1) -> int:
+    def store_checkpoint(
+        self, part: TaskRef, content: bytes, path: str = "work/last.pt", step: int = 1
+    ) -> int:
         """Bring a checkpoint to the server; returns its id."""
         place = self.client.offer_checkpoint(part, self.offer(part, content, path, step))
         self.client.send_checkpoint(place.checkpoint_id, 0, content)

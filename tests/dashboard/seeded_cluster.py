@@ -13,12 +13,12 @@ from pathlib import Path
 from sqlalchemy import insert
 
 from db.engine import Store
-from db.models import Attempt, Node, Part, Run
+from db.models import Attempt, Node, Run, Task
 from db.records.node_tokens import hash_token
 from domain.messages import NodeLoad, State
 from domain.protocol import PROTOCOL
 from domain.spec import RunSpec
-from domain.views import Cell, CheckView
+from domain.views import CheckView, PreflightCell
 
 GIB = 2**30
 GPUS = 8
@@ -154,7 +154,7 @@ def write(store: Store, made: Machines, runs: list[tuple[str, int, int]]) -> Non
                     for fence, row in enumerate(rows, start=1)
                 ],
             )  # fmt: skip
-            session.execute(insert(Part), made.parts)
+            session.execute(insert(Task), made.parts)
 
 
 def a_preflight() -> list[CheckView]:
@@ -178,7 +178,7 @@ def a_preflight() -> list[CheckView]:
     for row, value in seen.items():
         for name in names:
             found = ("failed", *red[row, name]) if (row, name) in red else ("ok", value, "")
-            cells.append(Cell(row, name, None, *found))
+            cells.append(PreflightCell(row, name, None, *found))
     speeds = [
         [None, 11.8e9, 11.6e9, 2.4e9],
         [None, None, 11.7e9, 11.9e9],

@@ -22,11 +22,11 @@ from domain.messages import (
     Device,
     NodeFacts,
     NodeLoad,
-    PartReport,
     Point,
     PointBatch,
     RankError,
     Reason,
+    TaskReport,
 )
 from domain.spec import RunSpec
 
@@ -96,7 +96,7 @@ class Seed:
         names = {queried.id: queried.name for queried in run_queries.nodes(self.store, self.now)}
         for part in attempt.parts:
             node_id = next(i for i, name in names.items() if name == part.node)
-            told = PartReport.model_validate({"state": state, **more})
+            told = TaskReport.model_validate({"state": state, **more})
             progress.part_reported(self.store, node_id, attempt.fence, part.node_rank, told, self.now - age_s)
 
     def start(self, label: str, age_s: float) -> None:

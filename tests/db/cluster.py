@@ -9,7 +9,7 @@ from db.queries.desired_state import assignments
 from db.reports import nodes, progress
 from db.requests import run_requests
 from db.scheduling import queue_placement
-from domain.messages import Device, NodeFacts, PartReport, PointBatch, State
+from domain.messages import Device, NodeFacts, PointBatch, State, TaskReport
 from domain.spec import Assignment, RunSpec
 
 
@@ -43,7 +43,7 @@ class Cluster:
         return assignments(self.store, self.node_id)
 
     def report(self, fence: int, state: str, node_rank: int = 0, **more) -> State:
-        report = PartReport(state=state, **more)
+        report = TaskReport(state=state, **more)
         return progress.part_reported(self.store, self.node_id, fence, node_rank, report, self.now)
 
     def points(self, fence: int, start: int, end: int, series, **more) -> progress.Arrival:

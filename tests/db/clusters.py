@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from domain.scheduling.models import Hold, Host, Want
+from domain.scheduling.models import Allocation, NodeState, ResourceRequest
 from domain.scheduling.placement import place, turn
 
 
-def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]] = (), **more) -> Host:
+def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]] = (), **more) -> NodeState:
     """A node with so many free devices, and runs that have (id, devices, end)."""
     ids = iter(f"{name}/{number}" for number in range(10_000))
-    holds = tuple(Hold(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used)
-    return Host(
+    holds = tuple(Allocation(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used)
+    return NodeState(
         **{"node_id": f"id-{name}", "name": name, "free": tuple(next(ids) for _ in range(free))}
         | {"holds": holds}
         | more
     )
 
 
-def want(number: int, nodes: int = 1, devices: int = 1, **more) -> Want:
+def want(number: int, nodes: int = 1, devices: int = 1, **more) -> ResourceRequest:
     """The so-manieth run of a queue."""
     given = {"fence": number, "run_id": f"run{number}", "created_at": float(number)} | more
-    return Want(nodes=nodes, devices_per_node=devices, **given)
+    return ResourceRequest(nodes=nodes, devices_per_node=devices, **given)
 
 
 RACKS = ("a", "b")
@@ -107,17 +107,17 @@ def crowds(draw, known: bool = False):
 class Simulation:
     """Runs arrive, are placed, and end exactly when it was said, or when a secret says so."""
 
-    nodes: list[Host]
+    nodes: list[NodeState]
     secret_s: float = 7.0
     """How long those take that do not say it."""
     now: float = 0.0
     started: dict[int, float] = field(default_factory=dict)
     promised: dict[int, tuple[float, float]] = field(default_factory=dict)
     """For runs that were first in line: when that was said, and the start that was foretold."""
-    _events: list[tuple[float, int, Want | str]] = field(default_factory=list)
-    _queue: list[Want] = field(default_factory=list)
+    _events: list[tuple[float, int, ResourceRequest | str]] = field(default_factory=list)
+    _queue: list[ResourceRequest] = field(default_factory=list)
 
-    def run(self, wants: Sequence[Want]) -> None:
+    def run(self, wants: Sequence[ResourceRequest]) -> None:
         """Until nothing happens any more; runs arrive when they were created."""
         for node in self.nodes:
             for hold in node.holds:
@@ -130,11 +130,11 @@ class Simulation:
                 self._happens(heapq.heappop(self._events)[2])
             self._place()
 
-    def _at(self, when: float, what: Want | str) -> None:
+    def _at(self, when: float, what: ResourceRequest | str) -> None:
         heapq.heappush(self._events, (when, len(self._events) + len(self.started) * 1000, what))
 
-    def _happens(self, what: Want | str) -> None:
-        if isinstance(what, Want):
+    def _happens(self, what: ResourceRequest | str) -> None:
+        if isinstance(what, ResourceRequest):
             self._queue.append(what)
             return
         for index, node in enumerate(self.nodes):
@@ -158,10 +158,12 @@ class Simulation:
             said = self.promised.get(first.fence, (self.now, decision.waiting[first.fence].starts_at))
             self.promised[first.fence] = min(said, (self.now, decision.waiting[first.fence].starts_at))
 
-    def _hold(self, node_id: str, one: Want, devices: tuple[str, ...]) -> None:
+    def _hold(self, node_id: str, one: ResourceRequest, devices: tuple[str, ...]) -> None:
         index = next(i for i, node in enumerate(self.nodes) if node.node_id == node_id)
         node = self.nodes[index]
         assert set(devices) <= set(node.free)
         end = None if one.duration_s is None else self.now + one.duration_s
         free = tuple(device for device in node.free if device not in devices)
-        self.nodes[index] = replace(node, free=free, holds=(*node.holds, Hold(one.run_id, devices, end)))
+        self.nodes[index] = replace(
+            node, free=free, holds=(*node.holds, Allocation(one.run_id, devices, end))
+        )

@@ -17,14 +17,14 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from cli.main import run
 from db.engine import Store, StoreUnusable
-from db.models import File, Node, Part, Series
+from db.models import File, Node, Series, Task
 from db.queries import run_queries
 from db.records.exceptions import WrongState
 from db.records.lookups import attempt_scope
 from db.reports import checkpoints, nodes, progress
 from db.requests import run_requests
 from db.scheduling import queue_placement
-from domain.messages import CheckpointOffer, PartReport, PointBatch, State
+from domain.messages import CheckpointOffer, PointBatch, State, TaskReport
 from domain.spec import RunSpec
 from tests.db.cluster import Cluster, facts
 from tests.postgresql import GUARDED, PASSWORD
@@ -305,7 +305,7 @@ def test_no_device_is_given_out_twice(pair: list[Cluster]):
         run_requests.submit(pair[0].store, RunSpec(target="image_classifier", gpus_per_node=1), 100.0)
     at_once(*[c.place for c in pair] * 4)
     with pair[0].store.read() as session:
-        given = [device for part in session.query(Part) for device in part.devices]
+        given = [device for part in session.query(Task) for device in part.devices]
     assert len(given) == len(set(given)) == 8
 
 
@@ -317,11 +317,11 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
         queue_placement.place_queue(stores[0], 100.0, alive_within_s=30)
         with stores[0].read() as session:
             parts = [
-                (p.fence, p.node_rank, p.node_id) for p in session.query(Part).filter_by(state="starting")
+                (p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")
             ]
         assert {part[2] for part in parts} == set(ids)
         for state in ("running", "succeeded"):
-            report = PartReport(state=state, interpreter={"torch": "2.13.0"})
+            report = TaskReport(state=state, interpreter={"torch": "2.13.0"})
             at_once(
                 *[
                     lambda s=s, p=p, r=report: progress.part_reported(s, p[2], p[0], p[1], r, 101.0)

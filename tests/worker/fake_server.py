@@ -8,14 +8,8 @@ from pathlib import Path
 
 from domain.messages import TERMINAL_STATES
 from worker.session.body_limit import BodyLimit
-from worker.session.client import (
-    CheckpointPlace,
-    ChecksumMismatch,
-    FileOffsets,
-    Refused,
-    ServerAway,
-    Superseded,
-)
+from worker.session.client import CheckpointPlace, FileOffsets
+from worker.session.failures import AttemptSuperseded, ChecksumMismatch, RequestRefused, ServerAway
 from worker.streams.mirror import OffsetMismatch
 
 
@@ -72,10 +66,10 @@ class FakeServer:
         self._arrive()
         size_bytes = len(report.model_dump_json(exclude_none=True))
         if self.longest_report_bytes is not None and size_bytes > self.longest_report_bytes:
-            raise Refused(f"The body must be at most {self.longest_report_bytes} bytes here.")
+            raise RequestRefused(f"The body must be at most {self.longest_report_bytes} bytes here.")
         is_end = report.state in TERMINAL_STATES
         if part.fence in self.superseded or (part.fence in self.given_up and not is_end):
-            raise Superseded(f"attempt {part.fence} was replaced")
+            raise AttemptSuperseded(f"attempt {part.fence} was replaced")
         self.reports.append((part.fence, report))
         self._answer()
         return report.state
@@ -158,7 +152,7 @@ class FakeServer:
         self._arrive()
         data = self.downloads.get(source.checkpoint_id)
         if data is None:
-            raise Refused("there is no such checkpoint")
+            raise RequestRefused("there is no such checkpoint")
         for done in range(len(data) + 1):
             reached(done)
         target.write_bytes(data)
@@ -166,7 +160,7 @@ class FakeServer:
     def download_snapshot(self, sha256, target) -> None:
         self._arrive()
         if sha256 not in self.snapshots:
-            raise Refused("there is no such snapshot")
+            raise RequestRefused("there is no such snapshot")
         target.write_bytes(self.snapshots[sha256])
 
     def _arrive(self) -> None:

@@ -10,10 +10,11 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from domain.messages import CheckpointOffer, Findings, PartReport, PointBatch
+from domain.messages import CheckpointOffer, Findings, PointBatch, TaskReport
 from domain.protocol import PROTOCOL
 from tests.worker.fake_server import FakeServer
-from worker.session.client import ChecksumMismatch, Ended, Part, ServerAway, Superseded, Unauthorized
+from worker.session.client import TaskRef
+from worker.session.failures import AttemptSuperseded, ChecksumMismatch, Ended, ServerAway, Unauthorized
 from worker.streams.mirror import OffsetMismatch
 
 
@@ -84,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 200, self._answer(url.path, query, body)
         except OffsetMismatch as mismatch:
             status, answer = 416, {"offset": mismatch.have}
-        except Superseded as error:
+        except AttemptSuperseded as error:
             status, answer = 409, {"detail": {"field": None, "message": str(error)}}
         except ChecksumMismatch as error:
             status, answer = 422, {"detail": {"field": None, "message": str(error)}}
@@ -114,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             if path == "/api/worker/register":
                 if server.refuses_nodes:
-                    raise Superseded("the name is taken")
+                    raise AttemptSuperseded("the name is taken")
                 if bearer != "join-token" and not (bearer == "node-token" and server.knows_nodes):
                     raise Unauthorized("This join token expired.")
                 server.registered.append(json.loads(body) | {"bearer": bearer})
@@ -136,9 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
             store.complete_checkpoint(int(match[1]), json.loads(body)["adopted"])
             return {"complete": True}
         fence, rank, what = re.fullmatch(r"/api/worker/attempts/(\d+)/parts/(\d+)/(\w+)", path).groups()  # type: ignore[union-attr]
-        part = Part(int(fence), int(rank))
+        part = TaskRef(int(fence), int(rank))
         if what == "report":
-            return {"state": store.report(part, PartReport.model_validate_json(body))}
+            return {"state": store.report(part, TaskReport.model_validate_json(body))}
         if what == "points":
             batch = PointBatch.model_validate_json(body)
             self.server_of.point_batches += [

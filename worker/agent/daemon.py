@@ -13,23 +13,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from domain.messages import HeldAttempt, PartReport, Reason
+from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.spec import RUN_ID, Assignment
-from worker.attempt.attempt import Attempt, Background, Spawn
+from worker.attempt.attempt import Background, LocalAttempt, Spawn
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.node.state_files import END_FILE, is_settled, write_whole
-from worker.session.client import (
-    Adoption,
-    Client,
-    Part,
-    Refused,
-    RequestFailed,
-    ServerAway,
-    Superseded,
-    Wishes,
-)
+from worker.session.answers import Adoption, Wishes
+from worker.session.client import Client, TaskRef
+from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 ASSIGNMENT_FILE = "assignment.json"
@@ -66,10 +59,10 @@ class Backoff:
 class Daemon:
     """All attempts of one node. `step` is called again and again; nothing else touches processes."""
 
-    def __init__(self, client: Client, node: Node, spawn: Spawn, background: Background) -> None:
+    def __init__(self, client: Client, node: LocalNode, spawn: Spawn, background: Background) -> None:
         self._client, self._node = client, node
         self._spawn, self._background = spawn, background
-        self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._attempts: dict[tuple[int, int], LocalAttempt] = {}
         self._strays: dict[tuple[int, int], tuple[Assignment, Orphans]] = {}
         self._wishes: Wishes | None = None
         self._unwanted: list[str] = []
@@ -104,7 +97,7 @@ class Daemon:
         self._shutdown_grace_s, self._shutdown_why = grace_s, why
 
     @property
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[LocalAttempt]:
         """What this node has, the oldest first."""
         return sorted(self._attempts.values(), key=lambda attempt: attempt.key)
 
@@ -166,7 +159,7 @@ class Daemon:
             if key not in wished:
                 attempt.doubt()
 
-    def _open(self, assignment: Assignment) -> Attempt | None:
+    def _open(self, assignment: Assignment) -> LocalAttempt | None:
         try:
             folder = self._folder(assignment)
             earlier = _read_assignment(folder)
@@ -189,7 +182,7 @@ class Daemon:
                 assignment, f"The run's directory could not be made on node {self._node.name}: {error}", error
             )
             return None
-        attempt = Attempt(assignment, folder, self._node, self._client, self._spawn, self._background)
+        attempt = LocalAttempt(assignment, folder, self._node, self._client, self._spawn, self._background)
         self._attempts[attempt.key] = attempt
         return attempt
 
@@ -211,7 +204,7 @@ class Daemon:
         if not orphans.end(time.monotonic()):
             return False
         text = f"Node {self._node.name} came back without the run: its worker has another data directory now."
-        end = PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+        end = TaskReport(state="failed", reason=Reason.NODE_LOST, message=text)
         write_whole(folder / END_FILE, end.model_dump_json())
         del self._strays[key]
         return True
@@ -220,9 +213,9 @@ class Daemon:
         """Where not even its directory is made, nobody else will report the attempt's end."""
         is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         reason = Reason.DISK_FULL if is_full else Reason.LAUNCH_FAILED
-        end = PartReport(state="failed", reason=reason, message=text)
-        with suppress(ServerAway, Superseded, Refused):  # the next list brings it here again
-            self._client.report(Part(assignment.fence, assignment.node_rank, assignment.label), end)
+        end = TaskReport(state="failed", reason=reason, message=text)
+        with suppress(ServerAway, AttemptSuperseded, RequestRefused):  # the next list brings it here again
+            self._client.report(TaskRef(assignment.fence, assignment.node_rank, assignment.label), end)
 
     def _folder(self, assignment: Assignment) -> Path:
         run_id = assignment.run_id
@@ -247,13 +240,13 @@ class Daemon:
             log.info("the server answers again")
         return more
 
-    def _in_turn(self, task: str, now: float) -> list[Attempt]:
+    def _in_turn(self, task: str, now: float) -> list[LocalAttempt]:
         """Those that are not held back, what failed last time behind all others."""
         tries = [(attempt, self._backoffs.get((task, attempt.key))) for attempt in self.attempts]
         due = [(attempt, backoff) for attempt, backoff in tries if backoff is None or backoff.is_due(now)]
         return [attempt for attempt, _ in sorted(due, key=lambda each: each[1] is not None)]
 
-    def _guard(self, task: str, attempt: Attempt, work: Callable[[], bool | None]) -> bool:
+    def _guard(self, task: str, attempt: LocalAttempt, work: Callable[[], bool | None]) -> bool:
         """One attempt's trouble (a full disk, a request that the server fails at) must not stop the others."""
         subject, began = f"attempt {attempt.label}, {task}", time.monotonic()
         try:
@@ -262,7 +255,7 @@ class Daemon:
             self._hold_back(task, attempt, began)
             self._tell(subject, f"{subject}: the server failed at it, what is new is kept here: {error}")
             return False
-        except (OSError, Refused) as error:
+        except (OSError, RequestRefused) as error:
             self._hold_back(task, attempt, began)
             self._tell(subject, f"{subject}: {error}")
             return False
@@ -277,12 +270,12 @@ class Daemon:
             log.info("%s: it works again", subject)
         return more
 
-    def _hold_back(self, task: str, attempt: Attempt, began: float) -> None:
+    def _hold_back(self, task: str, attempt: LocalAttempt, began: float) -> None:
         backoff = self._backoffs.setdefault((task, attempt.key), Backoff())
         now = time.monotonic()
         backoff.failed(now, now - began)
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _forget(self, attempt: LocalAttempt) -> None:
         del self._attempts[attempt.key]
         for task, key in list(self._backoffs):
             if key == attempt.key:
@@ -295,7 +288,7 @@ class Daemon:
             log.warning("%s", trouble, exc_info=is_mistake)
 
 
-def _held(attempt: Attempt) -> HeldAttempt:
+def _held(attempt: LocalAttempt) -> HeldAttempt:
     """What this node has of it, in words that another store understands."""
     one = attempt.assignment
     return HeldAttempt(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from domain.messages import NodeLoad
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.node.clock import Offset, offset
-from worker.session.client import Client, Refused, ServerAway
+from worker.session.client import Client
+from worker.session.failures import RequestRefused, ServerAway
 
 FIRST_LOOKS_S = 1.0
 """While a cluster starts much changes; then twice as long each time."""
@@ -18,7 +19,7 @@ LOOK_EVERY_S = 30.0
 class Whereabouts:
     """Looked up now and then in a thread of its own, and sent with every sample of the load."""
 
-    def __init__(self, node: Node, client: Client) -> None:
+    def __init__(self, node: LocalNode, client: Client) -> None:
         self._node, self._client = node, client
         self._now = node
         self._clock: Offset | None = None
@@ -26,7 +27,7 @@ class Whereabouts:
     def look(self) -> None:
         """May take as long as the server does."""
         self._now = self._node.among_others()
-        with contextlib.suppress(ServerAway, Refused):
+        with contextlib.suppress(ServerAway, RequestRefused):
             self._clock = offset(self._client.time)
 
     def add_to(self, load: NodeLoad) -> NodeLoad:

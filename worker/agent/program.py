@@ -29,11 +29,13 @@ from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
 from worker.checkpoints.upload import sees_server_disk
 from worker.launch.interpreter import describe
-from worker.launch.preparation import Node, training_environment
+from worker.launch.preparation import LocalNode, training_environment
 from worker.node import hardware, processes
 from worker.node.state_files import read_object
 from worker.preflight.checks import Checks
-from worker.session.client import Adoption, Client, Ended, Refused, Registration, ServerAway, Unauthorized
+from worker.session.answers import Adoption, Registration
+from worker.session.client import Client
+from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
 
 log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
@@ -248,7 +250,7 @@ class Worker:
         )
         try:
             answer = self._enter(facts)
-        except (Unauthorized, Refused) as error:
+        except (Unauthorized, RequestRefused) as error:
             if not self._daemon.attempts:
                 self._fatal = f"{self._options.server} refuses this node: {error}"
             raise ServerAway(str(error)) from error
@@ -308,7 +310,7 @@ class Worker:
                 except Ended as error:
                     self._registered.clear()
                     self._hear_of_end(str(error))
-                except (ServerAway, Refused) as error:
+                except (ServerAway, RequestRefused) as error:
                     log.debug("the load was not taken: %s", error)
                 time.sleep(self._heartbeat_s)
 
@@ -355,12 +357,12 @@ def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
 
 def _node(
     name: str, data: Path, client: Client, devices: Sequence[Device], options: argparse.Namespace
-) -> Node:
+) -> LocalNode:
     address, is_chosen = (
         options.address or hardware.address_towards(options.server),
         options.address is not None,
     )
-    return Node(
+    return LocalNode(
         name=name,
         data_dir=data,
         python=options.python,

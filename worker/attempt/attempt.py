@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from domain.messages import CheckpointFetch, PartReport, Reason
+from domain.messages import CheckpointFetch, Reason, TaskReport
 from domain.spec import Assignment
 from worker.attempt import supervision
 from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
@@ -20,7 +20,7 @@ from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.uploader import Courier
 from worker.launch.fetching import Fetching
-from worker.launch.preparation import CannotStart, Node, prepare
+from worker.launch.preparation import CannotStart, LocalNode, prepare
 from worker.monitor.watch import HUNG_FILE, as_hung
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
@@ -35,7 +35,9 @@ from worker.node.state_files import (
     write_whole,
 )
 from worker.preflight.rendezvous import Meeting, may_prepare
-from worker.session.client import Adoption, Client, Part, Refused, RequestFailed, ServerAway, Superseded
+from worker.session.answers import Adoption
+from worker.session.client import Client, TaskRef
+from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 15.0
@@ -44,7 +46,7 @@ STARTS = 3
 LIFE = ("", "starting", "running", "stopping")
 
 
-class Child(Protocol):
+class SupervisorProcess(Protocol):
     """A supervisor just started, as far as it matters here."""
 
     @property
@@ -53,32 +55,32 @@ class Child(Protocol):
     def poll(self) -> int | None: ...
 
 
-Spawn = Callable[[Path, str, int], Child]
+Spawn = Callable[[Path, str, int], SupervisorProcess]
 """(attempt directory, run id, attempt number) -> the supervisor's process."""
 Background = Callable[[Callable[[], None]], object]
 
 
-class Attempt:
+class LocalAttempt:
     """What is on this node's disk and in its processes for one assignment."""
 
     def __init__(
         self,
         assignment: Assignment,
         folder: Path,
-        node: Node,
+        node: LocalNode,
         client: Client,
         spawn: Spawn,
         background: Background,
     ) -> None:
         self.assignment, self.folder = assignment, folder
-        self.part = Part(assignment.fence, assignment.node_rank, assignment.label)
+        self.part = TaskRef(assignment.fence, assignment.node_rank, assignment.label)
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
         self._node, self._client, self._spawn, self._background = node, client, spawn, background
         self._meeting = Meeting(folder, node, client, self.part)
         self._state: dict[str, Any] = {}
         self._state_key: tuple[int, int] | None = None
-        self._child: Child | None = None
+        self._child: SupervisorProcess | None = None
         self._starts, self._started_at = 0, 0.0
         self._orphans = Orphans(assignment.run_id, assignment.attempt)
         self._stop_grace_s: float | None = None
@@ -172,7 +174,7 @@ class Attempt:
             self._take_up(now)
         elif self._stop_grace_s is not None:
             if not self._preparing:
-                self._conclude(PartReport(state="stopped", message=self._stop_message("before it started")))
+                self._conclude(TaskReport(state="stopped", message=self._stop_message("before it started")))
         elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
         elif not (self.folder / LAUNCH_FILE).exists() or self._meeting.must_look(self.assignment):
@@ -182,7 +184,7 @@ class Attempt:
             return
         elif self._starts == STARTS:
             text = "The program that looks after a run's processes could not be started on this node."
-            self._conclude(PartReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
+            self._conclude(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
             self._meeting.leave()
             self._starts, self._started_at = self._starts + 1, now
@@ -236,8 +238,10 @@ class Attempt:
         return self._stop_grace_s is not None
 
     def _tell_of_fetch(self, fetch: CheckpointFetch) -> None:
-        with suppress(ServerAway, Refused, Superseded):  # the next one says more, and others draw conclusions
-            self._client.report(self.part, PartReport(state="starting", fetching=fetch))
+        with suppress(
+            ServerAway, RequestRefused, AttemptSuperseded
+        ):  # the next one says more, and others draw conclusions
+            self._client.report(self.part, TaskReport(state="starting", fetching=fetch))
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -264,7 +268,7 @@ class Attempt:
             self._conclude(supervision.end_by_restart())
         elif self._orphans.end(now):
             if self._state["stop_requested_at"] is not None:
-                self._conclude(PartReport(state="stopped", message=self._stop_message("")))
+                self._conclude(TaskReport(state="stopped", message=self._stop_message("")))
             else:
                 self._conclude(supervision.end_without_supervisor(self.folder))
 
@@ -272,7 +276,7 @@ class Attempt:
         text = SHUTDOWN_MESSAGE if self._shutdown else ("it was stopped" if when else "")
         return f"{text} {when}".strip() or None
 
-    def _conclude(self, end: PartReport) -> None:
+    def _conclude(self, end: TaskReport) -> None:
         """An end without a supervisor's word on it; remembered, because it may take long to be heard."""
         self._meeting.leave()
         with suppress(OSError):
@@ -296,7 +300,7 @@ class Attempt:
             if self.is_over and not more and not (self._has_data() and not self._courier().is_done):
                 self._report_end()
             return more
-        except Superseded as error:
+        except AttemptSuperseded as error:
             self._give_way(str(error))
             return False
 
@@ -308,7 +312,7 @@ class Attempt:
     def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
         """Hand finished checkpoints over; runs in a thread of its own."""
         if self._has_data():
-            with suppress(Superseded):  # the main loop meets the same answer, and draws the conclusion
+            with suppress(AttemptSuperseded):  # the main loop meets the same answer, and draws the conclusion
                 self._courier().send_checkpoints(adoption, may_go_on)
 
     def _carry(self, now: float, watched: bool) -> bool:
@@ -365,7 +369,7 @@ class Attempt:
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, bool(self._shutdown))
             end = as_hung(end, self.folder)
         if self.is_superseded:
-            with suppress(Superseded):  # a server that had given this node up waits for the proof
+            with suppress(AttemptSuperseded):  # a server that had given this node up waits for the proof
                 send_report(self._client, self.part, end)
             self._remember(SUPERSEDED)
             return
@@ -387,7 +391,7 @@ class Attempt:
             return
         try:
             self._report(self._reported_life() or "starting")
-        except Superseded:
+        except AttemptSuperseded:
             log.info("attempt %s is superseded: %s", self.label, why)
             self.is_superseded = True
             self.stop(self.assignment.spec.stop_grace_s)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from domain.messages import PartReport
+from domain.messages import TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.diagnose import EndFacts, explain_end
@@ -19,7 +19,7 @@ Shutdown = Literal["worker", "time limit", "slurm"]
 
 def end_of(
     folder: Path, state: dict[str, Any], order: dict[str, Any], node: str, node_rank: int, shut_down: bool
-) -> PartReport:
+) -> TaskReport:
     """The terminal report: `state` is the supervisor's last word, `order` what it was told to start."""
     facts = EndFacts(
         exit_code=state["exit_code"],
@@ -41,7 +41,7 @@ def end_of(
     )
     verdict = explain_end(facts)
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
-    return PartReport(
+    return TaskReport(
         state=verdict.state,
         pid=state["pid"],
         exit_code=state["exit_code"],

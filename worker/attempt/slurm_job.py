@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.messages import PartReport, Reason
+from domain.messages import Reason, TaskReport
 from worker.node.state_files import SETTLED, read_object
 
 WARNING_SIGNAL = signal.SIGURG
@@ -42,7 +42,7 @@ class InJob:
         return bool(found) and set(found) <= SETTLED and set(found) == {"succeeded"}
 
 
-def at_time_limit(end: PartReport) -> PartReport:
+def at_time_limit(end: TaskReport) -> TaskReport:
     """The end of a part that was told to stop because its job's time was nearly over."""
     job = os.environ.get("SLURM_JOB_ID", "")
     return end.model_copy(

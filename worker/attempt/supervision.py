@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from domain.messages import PartReport, Reason
+from domain.messages import Reason, TaskReport
 from worker.attempt.orphans import Orphans
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULES
@@ -63,7 +63,7 @@ def is_supervised(state: Mapping[str, Any]) -> bool:
     )
 
 
-def end_of_unwritten(orphans: Orphans, now: float) -> PartReport | None:
+def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
     """The end of an attempt without supervisor and file, once no process of it is left; None until then."""
     if not orphans.end(now):
         return None
@@ -71,21 +71,21 @@ def end_of_unwritten(orphans: Orphans, now: float) -> PartReport | None:
         "Its supervisor is gone, and so is what it had written down (supervisor.json in the attempt's directory). "
         "No process of the run is left on this node; how far it came stands in its logs."
     )
-    return PartReport(state="failed", reason=Reason.KILLED, message=text)
+    return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
 
-def end_by_restart() -> PartReport:
+def end_by_restart() -> TaskReport:
     """The end of an attempt whose machine restarted."""
     text = f"The machine {socket.gethostname()} restarted while the run was training on it."
-    return PartReport(state="failed", reason=Reason.NODE_LOST, message=text)
+    return TaskReport(state="failed", reason=Reason.NODE_LOST, message=text)
 
 
-def end_without_supervisor(folder: Path) -> PartReport:
+def end_without_supervisor(folder: Path) -> TaskReport:
     """The end of an attempt whose supervisor died before its launcher."""
     text = "The supervisor of the attempt was killed, and its processes were ended with it."
     if not (folder / LOCK_FILE).exists():
         text = f"The attempt's directory was deleted on this node while it ran ({folder}); its processes were ended."
-    return PartReport(state="failed", reason=Reason.KILLED, message=text)
+    return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
 
 def _supervisor(folder: Path, label: str) -> Process | None:

@@ -19,7 +19,9 @@ from worker.monitor.reporter import Teller
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import Listing
-from worker.session.client import Adoption, Client, Part, ServerMistake
+from worker.session.answers import Adoption
+from worker.session.client import Client, TaskRef
+from worker.session.failures import ServerMistake
 from worker.streams.delivery import Delivery
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
@@ -40,7 +42,7 @@ MIRROR_STEP_BYTES = 2 * 1024 * 1024
 class Courier:
     """One attempt's way to the server. `carry` runs in one thread, the checkpoints' two methods in others."""
 
-    def __init__(self, folder: Path, spec: RunSpec, client: Client, part: Part, label: str) -> None:
+    def __init__(self, folder: Path, spec: RunSpec, client: Client, part: TaskRef, label: str) -> None:
         self._client, self._part, self._label = client, part, label
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = _existing(folder / EXISTING_FILE)

@@ -12,19 +12,11 @@ from pathlib import Path
 
 import httpx
 
-from worker.checkpoints.watching import Snapshot
+from worker.checkpoints.watching import CheckpointCopy
 from worker.session import other_servers
 from worker.session.body_limit import LEAST_BYTES
-from worker.session.client import (
-    CheckpointPlace,
-    ChecksumMismatch,
-    Client,
-    OffsetMismatch,
-    PartLink,
-    RequestFailed,
-    ServerAway,
-    TooLarge,
-)
+from worker.session.client import CheckpointPlace, Client, PresignedPart
+from worker.session.failures import ChecksumMismatch, OffsetMismatch, RequestFailed, ServerAway, TooLarge
 
 log = logging.getLogger(__name__)
 READ_BYTES = 1024 * 1024
@@ -77,7 +69,7 @@ class BucketWay:
 
     def bring(
         self,
-        snapshot: Snapshot,
+        snapshot: CheckpointCopy,
         place: CheckpointPlace,
         part_bytes: int,
         sums: Sequence[str],
@@ -98,7 +90,7 @@ class BucketWay:
 
     def _directly(
         self,
-        snapshot: Snapshot,
+        snapshot: CheckpointCopy,
         place: CheckpointPlace,
         part_bytes: int,
         sums: Sequence[str],
@@ -122,7 +114,12 @@ class BucketWay:
         return True
 
     def _put(
-        self, link: PartLink, snapshot: Snapshot, offset: int, part_bytes: int, may_go_on: Callable[[], bool]
+        self,
+        link: PresignedPart,
+        snapshot: CheckpointCopy,
+        offset: int,
+        part_bytes: int,
+        may_go_on: Callable[[], bool],
     ) -> None:
         size_bytes = min(part_bytes, snapshot.size_bytes - offset)
         content = _read(snapshot.path, offset, size_bytes, may_go_on)
@@ -143,7 +140,7 @@ class BucketWay:
 
 
 def through_server(
-    client: Client, snapshot: Snapshot, place: CheckpointPlace, may_go_on: Callable[[], bool]
+    client: Client, snapshot: CheckpointCopy, place: CheckpointPlace, may_go_on: Callable[[], bool]
 ) -> bool:
     """Send what the server lacks; False when it was broken off."""
     offset = place.offset

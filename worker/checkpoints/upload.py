@@ -10,8 +10,10 @@ from pathlib import Path
 from domain.messages import CheckpointOffer
 from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.multipart import BucketWay, part_sums, through_server
-from worker.checkpoints.watching import CheckpointWatch, Snapshot
-from worker.session.client import Adoption, CheckpointPlace, ChecksumMismatch, Client, Part, Refused
+from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
+from worker.session.answers import Adoption
+from worker.session.client import CheckpointPlace, Client, TaskRef
+from worker.session.failures import ChecksumMismatch, RequestRefused
 
 log = logging.getLogger(__name__)
 FULL_DISK_PATIENCE_S = 60.0
@@ -21,7 +23,7 @@ FULL_DISK_PATIENCE_S = 60.0
 class Handover:
     """The checkpoints of one attempt: `take` and `send` may run in different threads."""
 
-    def __init__(self, watch: CheckpointWatch, client: Client, part: Part, label: str) -> None:
+    def __init__(self, watch: CheckpointWatch, client: Client, part: TaskRef, label: str) -> None:
         self._watch, self._client, self._part, self._label = watch, client, part, label
         self._bucket_way = BucketWay(client, label)
         self._sums: tuple[Path, int, list[str]] | None = None
@@ -53,7 +55,7 @@ class Handover:
             except (ChecksumMismatch, FileNotFoundError):
                 log.warning("attempt %s: %s did not arrive as it was; again", self._label, snapshot.name)
                 self._watch.forget(snapshot)
-            except Refused as refusal:
+            except RequestRefused as refusal:
                 log.error("attempt %s: checkpoint %s was refused: %s", self._label, snapshot.name, refusal)
                 self.refusals.append(f"checkpoint {snapshot.name} was refused: {refusal}")
                 self._watch.done(snapshot)
@@ -73,7 +75,7 @@ class Handover:
         return self._all_taken and not self._watch.pending()
 
     def _hand_over(
-        self, snapshot: Snapshot, adoption: Adoption | None, may_go_on: Callable[[], bool]
+        self, snapshot: CheckpointCopy, adoption: Adoption | None, may_go_on: Callable[[], bool]
     ) -> None:
         snapshot.path.stat()  # a newer one may have taken its place: then it is not even offered
         offer = CheckpointOffer(
@@ -92,7 +94,7 @@ class Handover:
 
     def _bring(
         self,
-        snapshot: Snapshot,
+        snapshot: CheckpointCopy,
         place: CheckpointPlace,
         adoption: Adoption | None,
         may_go_on: Callable[[], bool],
@@ -106,7 +108,7 @@ class Handover:
         return True
 
     def _bring_in_parts(
-        self, snapshot: Snapshot, place: CheckpointPlace, part_bytes: int, may_go_on: Callable[[], bool]
+        self, snapshot: CheckpointCopy, place: CheckpointPlace, part_bytes: int, may_go_on: Callable[[], bool]
     ) -> bool:
         sums = self._sums_of(snapshot, part_bytes, may_go_on)
         if sums is None or not self._bucket_way.bring(snapshot, place, part_bytes, sums, may_go_on):
@@ -115,7 +117,7 @@ class Handover:
         return True
 
     def _sums_of(
-        self, snapshot: Snapshot, part_bytes: int, may_go_on: Callable[[], bool]
+        self, snapshot: CheckpointCopy, part_bytes: int, may_go_on: Callable[[], bool]
     ) -> list[str] | None:
         if self._sums is None or self._sums[:2] != (snapshot.path, part_bytes):
             sums = part_sums(snapshot.path, part_bytes, snapshot.sha256, may_go_on)

@@ -37,7 +37,7 @@ SCAN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class CheckpointCopy:
     """A complete copy of a checkpoint, waiting in the outbox until the server has it."""
 
     name: str
@@ -122,7 +122,7 @@ class CheckpointWatch:
         self._taken, self._pending = self._read_notes()
         self._sweep()
 
-    def step(self, now: float, *, final: bool = False) -> list[Snapshot]:
+    def step(self, now: float, *, final: bool = False) -> list[CheckpointCopy]:
         """Takes what is complete; returns what is new. `now` is monotonic; copying may take seconds.
 
         `final`: nothing writes any more, so nothing is waited for.
@@ -138,18 +138,18 @@ class CheckpointWatch:
         self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began)) if not taken else now
         return taken
 
-    def pending(self) -> list[Snapshot]:
+    def pending(self) -> list[CheckpointCopy]:
         """Everything taken and not acknowledged, the oldest first; survives a restart of the worker."""
         return sorted(self._pending, key=lambda snapshot: snapshot.written_at)
 
-    def done(self, snapshot: Snapshot) -> None:
+    def done(self, snapshot: CheckpointCopy) -> None:
         """The server has it (or has renamed the copy away): the copy goes."""
         with self._lock:
             self._pending = [kept for kept in self._pending if kept.path != snapshot.path]
             self._write_notes()
         snapshot.path.unlink(missing_ok=True)
 
-    def forget(self, snapshot: Snapshot) -> None:
+    def forget(self, snapshot: CheckpointCopy) -> None:
         """The copy turned out bad: it goes, and the file is taken again if it is still there."""
         if self._taken.get(snapshot.name) == snapshot.key:
             del self._taken[snapshot.name]
@@ -196,7 +196,7 @@ class CheckpointWatch:
             return None
         return _Candidate(path, name, key)
 
-    def _take(self, found: _Candidate, now: float, final: bool) -> Snapshot | None:
+    def _take(self, found: _Candidate, now: float, final: bool) -> CheckpointCopy | None:
         if not final and not self._has_settled(found, now):
             return None
         if not self._is_whole(found, now, final) or found.leads_outside(self._roots):
@@ -229,7 +229,7 @@ class CheckpointWatch:
 
     # -- taking --------------------------------------------------------------------------------
 
-    def _snapshot(self, found: _Candidate) -> Snapshot | None:
+    def _snapshot(self, found: _Candidate) -> CheckpointCopy | None:
         """A copy of exactly what was looked at, or nothing."""
         part = self._outbox / f"{secrets.token_hex(8)}.part"
         try:
@@ -248,7 +248,9 @@ class CheckpointWatch:
                 )
             return None
         name, key = found.name, found.key
-        snapshot = Snapshot(name, copy, step_of(name), size_bytes, sha256, key[2] / 1e9, key, prefix_of(copy))
+        snapshot = CheckpointCopy(
+            name, copy, step_of(name), size_bytes, sha256, key[2] / 1e9, key, prefix_of(copy)
+        )
         with self._lock:
             self._taken[name] = key
             outdated = self._outdated(name)
@@ -267,7 +269,7 @@ class CheckpointWatch:
         self._differing[found.name] = found.key
         return False
 
-    def _outdated(self, name: str) -> list[Snapshot]:
+    def _outdated(self, name: str) -> list[CheckpointCopy]:
         """Earlier copies that a new one makes needless, so that a script that overwrites one file all the time
         does not fill the disk while the server is away. The first may be on its way already."""
         return [waiting for waiting in self._pending if waiting.name == name][1:]
@@ -285,12 +287,14 @@ class CheckpointWatch:
     def _notes(self) -> Path:
         return self._outbox / "taken.json"
 
-    def _read_notes(self) -> tuple[dict[str, FileKey], list[Snapshot]]:
+    def _read_notes(self) -> tuple[dict[str, FileKey], list[CheckpointCopy]]:
         try:
             notes = json.loads(self._notes.read_text())
             taken = {name: _key(key) for name, key in notes["taken"].items()}
             pending = [
-                Snapshot(**{**fields, "path": self._outbox / fields["path"], "key": _key(fields["key"])})
+                CheckpointCopy(
+                    **{**fields, "path": self._outbox / fields["path"], "key": _key(fields["key"])}
+                )
                 for fields in notes["pending"]
             ]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -15,7 +15,7 @@ from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_its_
 from worker.diagnosis.causes.exits import signal_name
 from worker.diagnosis.causes.pytorch import NCCL
 from worker.diagnosis.end_facts import EndFacts
-from worker.diagnosis.tracebacks.exceptions import Failure, by_rank, find_failure
+from worker.diagnosis.tracebacks.exceptions import PythonFailure, by_rank, find_failure
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
 
@@ -38,7 +38,7 @@ class RankEnd:
     rank: int
     exit_code: int | None = None
     at: float | None = None
-    failure: Failure | None = None
+    failure: PythonFailure | None = None
     text: str = ""
     """The end of its stderr; of its stdout where the traceback stands there."""
 
@@ -48,7 +48,7 @@ class RankEnd:
         return signal_name(-self.exit_code) if self.exit_code is not None and self.exit_code < 0 else None
 
     @property
-    def raised(self) -> Failure | None:
+    def raised(self) -> PythonFailure | None:
         """The exception that ended it. A signal speaks before an older traceback; but an uncaught exception
         can end in SIGABRT, and in the SIGTERM that torchrun sends to all."""
         return self.failure if self.signal in (None, "SIGABRT", "SIGTERM") else None

@@ -10,7 +10,8 @@ from pathlib import Path
 from domain.messages import CheckpointFetch, Reason
 from domain.spec import ResumeFrom
 from worker.launch.preparation import CannotStart
-from worker.session.client import Client, Refused, ServerAway
+from worker.session.client import Client
+from worker.session.failures import RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
@@ -60,7 +61,7 @@ class Fetching:
                 return
             except ServerAway as error:
                 log.info("attempt %s: %s is still on its way: %s", self._label, what, error)
-            except Refused as error:
+            except RequestRefused as error:
                 text = f"{what[0].upper()}{what[1:]} could not be fetched: {error}"
                 raise CannotStart(reason, text) from error
             time.sleep(pause_s)

@@ -41,7 +41,7 @@ class CannotStart(Exception):
 
 
 @dataclass(frozen=True)
-class Node:
+class LocalNode:
     """What an attempt must know of the machine it runs on."""
 
     name: str
@@ -56,7 +56,7 @@ class Node:
     talks_from: Callable[[], str | None] | None = field(default=None, compare=False)
     """The address at which it last spoke with the server; None where somebody chose the address."""
 
-    def among_others(self) -> Node:
+    def among_others(self) -> LocalNode:
         """As nodes on other machines know it: as the server does now (a network may come up late, or change), or where
         that is on this machine, by the address at which they reach the server here."""
         address = (self.talks_from() if self.talks_from else None) or self.address
@@ -69,7 +69,7 @@ class Node:
         )
 
 
-def prepare(assignment: Assignment, folder: Path, node: Node, download: Download, fetch: Fetch) -> None:
+def prepare(assignment: Assignment, folder: Path, node: LocalNode, download: Download, fetch: Fetch) -> None:
     """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
     spec = assignment.spec
     python = interpreter_of(spec, folder, node)
@@ -93,7 +93,7 @@ def has_endpoint(assignment: Assignment) -> bool:
 
 
 def launch_order(
-    assignment: Assignment, folder: Path, node: Node, python: str, resume_path: str | None
+    assignment: Assignment, folder: Path, node: LocalNode, python: str, resume_path: str | None
 ) -> dict[str, object]:
     """What the supervisor is told: the plan, and what it must know to watch it."""
     spec = assignment.spec
@@ -137,7 +137,7 @@ def free_port(address: str) -> int:
 
 
 def _plan(
-    assignment: Assignment, folder: Path, node: Node, python: str, resume_path: str | None
+    assignment: Assignment, folder: Path, node: LocalNode, python: str, resume_path: str | None
 ) -> LaunchPlan:
     several = assignment.spec.nodes > 1
     node = node.among_others() if several else node
@@ -172,7 +172,7 @@ def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
     return None
 
 
-def interpreter_of(spec: RunSpec, folder: Path, node: Node) -> Interpreter:
+def interpreter_of(spec: RunSpec, folder: Path, node: LocalNode) -> Interpreter:
     """The Python that trains, the one the spec names or the node's default; noted. Raises CannotStart."""
     own = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
     try:
@@ -186,7 +186,7 @@ def interpreter_of(spec: RunSpec, folder: Path, node: Node) -> Interpreter:
     return found
 
 
-def _check_workdir(spec: RunSpec, node: Node) -> None:
+def _check_workdir(spec: RunSpec, node: LocalNode) -> None:
     if spec.workdir and not os.access(spec.workdir, os.W_OK | os.X_OK):
         raise CannotStart(
             Reason.SCRIPT_MISSING,
@@ -194,7 +194,7 @@ def _check_workdir(spec: RunSpec, node: Node) -> None:
         )
 
 
-def _bring_code(spec: RunSpec, work: Path, node: Node, fetch: Fetch) -> None:
+def _bring_code(spec: RunSpec, work: Path, node: LocalNode, fetch: Fetch) -> None:
     if spec.snapshot:
         _unpack_snapshot(spec.snapshot, work, node, fetch)
         _must_exist(not spec.entry or (work / spec.entry).is_file(), f"{spec.entry} of the snapshot", node)
@@ -218,12 +218,12 @@ def _bring_code(spec: RunSpec, work: Path, node: Node, fetch: Fetch) -> None:
         _must_exist((target / spec.entry).is_file(), f"The script {target / spec.entry}", node)
 
 
-def _must_exist(exists: bool, what: str, node: Node) -> None:
+def _must_exist(exists: bool, what: str, node: LocalNode) -> None:
     if not exists:
         raise CannotStart(Reason.SCRIPT_MISSING, f"{what} does not exist on node {node.name}.")
 
 
-def _unpack_snapshot(sha256: str, work: Path, node: Node, fetch: Fetch) -> None:
+def _unpack_snapshot(sha256: str, work: Path, node: LocalNode, fetch: Fetch) -> None:
     """A run works in a copy of its own of the code it was launched with."""
     try:
         snapshots.bring(sha256, node.data_dir / "node" / "snapshots", work, fetch)

@@ -18,7 +18,7 @@ WAITING = frozenset({"waiting", "backward"})
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/worker/probe/|^<")
 
 
-class Frame(NamedTuple):
+class PythonFrame(NamedTuple):
     """One line of a stack."""
 
     file: str
@@ -46,7 +46,7 @@ class RankStatus:
     stacks: bool = False
     """It answers when it is asked for its stack."""
     ended: bool = False
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[PythonFrame, ...] = ()
     """The user's own lines, the innermost first, when it has not stepped for a while."""
 
     @property
@@ -66,7 +66,7 @@ class HangVerdict:
     sentence: str
 
 
-def users_frame(frames: Iterable[Frame]) -> Frame | None:
+def users_frame(frames: Iterable[PythonFrame]) -> PythonFrame | None:
     """The innermost frame in the user's own code, else the innermost one."""
     known = list(frames)
     return next((frame for frame in known if not _LIBRARY.search(frame.file)), known[0] if known else None)

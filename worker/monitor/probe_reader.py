@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from domain.messages import Point, PointBatch
-from worker.monitor.hangs import Frame, RankStatus
+from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
-from worker.session.client import OffsetMismatch, Refused, RequestFailed, TooLarge
+from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 
 log = logging.getLogger(__name__)
 FOLDER = "probe"
@@ -75,7 +75,7 @@ class ProbePump:
             if mismatch.have > tail.size_bytes:
                 raise RequestFailed(f"{path} ends before byte {mismatch.have}") from mismatch
             tail.offset = mismatch.have
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if isinstance(refusal, TooLarge) and self._most_lines > 1:
                 self._most_lines //= 2
                 tail.offset = self._waiting.pop(name).start
@@ -124,7 +124,7 @@ class ProbeReader:
             for event in process.events.get("error", ())
         ]
 
-    def ask_stacks(self, wanted: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[Frame]]:
+    def ask_stacks(self, wanted: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[PythonFrame]]:
         """Rank -> its Python lines, the innermost first; may be called from another thread. Only processes
         that can answer are asked; for others, and those that do not answer, it is what was recorded last."""
         asked = {each: _ask(self._folder, each.pid) for each in wanted if each.stacks and not each.ended}
@@ -144,10 +144,10 @@ class ProbeReader:
         return dict(sorted(chosen.items()))
 
 
-def parse_stack(text: str) -> list[Frame]:
+def parse_stack(text: str) -> list[PythonFrame]:
     """The last stack that faulthandler wrote, the innermost frame first."""
     last = text.rpartition("(most recent call first):")[2]
-    return [Frame(match[1], int(match[2]), match[3]) for match in _FRAME.finditer(last)]
+    return [PythonFrame(match[1], int(match[2]), match[3]) for match in _FRAME.finditer(last)]
 
 
 @dataclass
@@ -194,7 +194,7 @@ class _RankProcess:
     last: Line = field(default_factory=dict)
     first_seen_at: float = 0.0
     ended: bool = False
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[PythonFrame, ...] = ()
     events: dict[str, deque[Line]] = field(default_factory=dict)
     step_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_TIMES))
 
@@ -214,7 +214,7 @@ class _RankProcess:
         self.last = line
         if "stack" in line:
             self.frames = tuple(
-                Frame(str(file), int(number), str(name)) for file, number, name in line["stack"]
+                PythonFrame(str(file), int(number), str(name)) for file, number, name in line["stack"]
             )
         if "step_time_s" in line:
             self.step_times_s.append(float(line["step_time_s"]))
@@ -337,7 +337,7 @@ def _catches_signal(pid: int) -> bool:
     return False
 
 
-def _answer(folder: Path, pid: int, before: int, deadline: float) -> list[Frame]:
+def _answer(folder: Path, pid: int, before: int, deadline: float) -> list[PythonFrame]:
     """It has no end mark: it is whole when it has not grown for a moment."""
     path, size = folder / f"{pid}.stack", before
     while time.monotonic() < deadline:

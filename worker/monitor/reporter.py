@@ -10,11 +10,12 @@ from pathlib import Path
 
 from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
-from worker.monitor.hangs import Frame
+from worker.monitor.hangs import PythonFrame
 from worker.monitor.probe_reader import FOLDER, ProbeReader
 from worker.monitor.stacks import StackQuestion
 from worker.monitor.watch import Watch
-from worker.session.client import Client, Part, Refused, ServerAway, TooLarge
+from worker.session.client import Client, TaskRef
+from worker.session.failures import RequestRefused, ServerAway, TooLarge
 from worker.streams.omissions import Omissions
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class Teller:
     """Of one attempt's part; its methods are called by one thread."""
 
     def __init__(
-        self, folder: Path, spec: RunSpec, client: Client, part: Part, label: str, omissions: Omissions
+        self, folder: Path, spec: RunSpec, client: Client, part: TaskRef, label: str, omissions: Omissions
     ) -> None:
         self._client, self._part, self._label = client, part, label
         self._omissions = omissions
@@ -78,7 +79,7 @@ class Teller:
         except ServerAway:
             self._told = None
             raise
-        except Refused as refusal:
+        except RequestRefused as refusal:
             log.error("attempt %s: what was found wrong was refused: %s", self._label, refusal)
 
     def _answer_stacks(self) -> None:
@@ -95,7 +96,7 @@ class Teller:
 
         try:
             _say(STACK_FRAMES, answer)
-        except Refused as refusal:  # nothing is asked again and again for it
+        except RequestRefused as refusal:  # nothing is asked again and again for it
             log.error("attempt %s: where its ranks stand was refused: %s", self._label, refusal)
         self._answered_at = self._wanted_at
         self._question.forget()
@@ -115,5 +116,5 @@ def _short(findings: Sequence[Finding], most: int) -> Findings:
     )
 
 
-def _frame(frame: Frame) -> StackFrame:
+def _frame(frame: PythonFrame) -> StackFrame:
     return StackFrame(file=frame.file, line=frame.line, function=frame.function)

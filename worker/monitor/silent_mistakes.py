@@ -39,7 +39,7 @@ class RankRecord:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mistake:
     """One mistake: what was seen in this run, what it means, how to mend it."""
 
     kind: str
@@ -48,21 +48,21 @@ class Finding:
     mend: str
 
 
-def silent_mistakes(records: Mapping[int, RankRecord]) -> list[Finding]:
+def silent_mistakes(records: Mapping[int, RankRecord]) -> list[Mistake]:
     """All that is certain from these records, the gravest first."""
     ranks = [records[rank] for rank in sorted(records)]
     checks = (_differing, _same_samples, _forgotten_epochs, _lonely_batches, _unused, _unequal)
     return [finding for check in checks for finding in check(ranks)]
 
 
-def _differing(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _differing(ranks: list[RankRecord]) -> Iterator[Mistake]:
     replicas = [each for each in ranks if each.is_replica]
     for first, other in combinations(replicas, 2):
         found = sorted(_differences(first, other), key=lambda each: each[1])
         small = [each for each in found if each[0] > SMALL_DIFFERENCE]
         if len(small) > 1 or any(each[0] > LARGE_DIFFERENCE for each in found):
             _, step, mine, others = max(found)
-            yield Finding(
+            yield Mistake(
                 "parameters differ",
                 f"After step {step} the same sample of the parameters adds up to {mine:.6g} on rank "
                 f"{first.rank} and to {others:.6g} on rank {other.rank}.",
@@ -85,12 +85,12 @@ def _differences(first: RankRecord, other: RankRecord) -> Iterator[tuple[float, 
                 yield gap, mine["step"], mine["sum"], match["sum"]
 
 
-def _same_samples(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _same_samples(ranks: list[RankRecord]) -> Iterator[Mistake]:
     replicas = [each for each in ranks if each.is_replica]
     for first, other in combinations(replicas, 2):
         for mine, theirs in zip(first.of("epoch"), other.of("epoch"), strict=False):
             if length := _common_beginning(mine, theirs):
-                yield Finding(
+                yield Mistake(
                     "same samples on several ranks",
                     f"Ranks {first.rank} and {other.rank} began an epoch with the same {length}, and their "
                     "first batches are alike.",
@@ -120,7 +120,7 @@ def _same_batch(mine: Event, theirs: Event, distinct: int) -> bool:
     return any(ours == others and ours[2] >= distinct for ours, others in pairs)
 
 
-def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Mistake]:
     for rank in ranks:
         epochs = [
             event
@@ -131,7 +131,7 @@ def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Finding]:
         orders = {tuple(sorted(event["digests"].items())) for event in epochs if event.get("digests")}
         if len(epochs) > 1 and len(settings) == 1 and len(orders) == 1:
             name, epoch = epochs[0]["sampler"]["type"], settings.pop()
-            yield Finding(
+            yield Mistake(
                 "set_epoch never called",
                 f"Rank {rank.rank} began {len(epochs)} epochs with its {name} at epoch {epoch} each time, and "
                 "read the samples in the same order.",
@@ -141,12 +141,12 @@ def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Finding]:
             return
 
 
-def _lonely_batches(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _lonely_batches(ranks: list[RankRecord]) -> Iterator[Mistake]:
     for rank in ranks:
         layers = sum(event.get("batch_norms", 0) for event in rank.of("ddp"))
         is_one = any(event.get("batch_size") == 1 for event in rank.of("epoch"))
         if layers and is_one:
-            yield Finding(
+            yield Mistake(
                 "batch of 1 with BatchNorm",
                 f"Rank {rank.rank} trains {layers} BatchNorm layers on batches of one sample.",
                 "Each rank's BatchNorm takes mean and variance from its own batch, and one sample has no spread.",
@@ -155,7 +155,7 @@ def _lonely_batches(ranks: list[RankRecord]) -> Iterator[Finding]:
             return
 
 
-def _unused(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _unused(ranks: list[RankRecord]) -> Iterator[Mistake]:
     for rank in ranks:
         for model in sorted({event["model"] for event in rank.of("unused")}):
             checks = [event for event in rank.of("unused") if event["model"] == model]
@@ -163,7 +163,7 @@ def _unused(ranks: list[RankRecord]) -> Iterator[Finding]:
             if len(checks) >= UNUSED_CHECKS and names:
                 count = min(event["count"] for event in checks)
                 listed = ", ".join(sorted(names)[:3]) + (", …" if count > 3 else "")
-                yield Finding(
+                yield Mistake(
                     "unused parameters",
                     f"{count} parameters got no gradient on rank {rank.rank} in the first {len(checks)} steps: "
                     f"{listed}.",
@@ -174,12 +174,12 @@ def _unused(ranks: list[RankRecord]) -> Iterator[Finding]:
                 return
 
 
-def _unequal(ranks: list[RankRecord]) -> Iterator[Finding]:
+def _unequal(ranks: list[RankRecord]) -> Iterator[Mistake]:
     ended = [each for each in ranks if each.ended and each.is_replica]
     if len(ended) < 2 or len({each.step for each in ended}) == 1:
         return
     few, many = min(ended, key=lambda each: each.step), max(ended, key=lambda each: each.step)
-    yield Finding(
+    yield Mistake(
         "unequal steps",
         f"Rank {few.rank} made {few.step} steps, rank {many.rank} made {many.step}.",
         "The last steps of some ranks were not averaged with the others', or were lost.",

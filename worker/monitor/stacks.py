@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from worker.monitor.hangs import Frame, RankStatus
+from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.probe_reader import ProbeReader
 
 ASK_AGAIN_S = 60.0
@@ -17,10 +17,10 @@ class StackQuestion:
     def __init__(self, probe: ProbeReader) -> None:
         self._probe = probe
         self._thread: threading.Thread | None = None
-        self._frames: dict[int, list[Frame]] | None = None
+        self._frames: dict[int, list[PythonFrame]] | None = None
         self._asked_at = 0.0
 
-    def answer(self, now: float, statuses: Sequence[RankStatus]) -> dict[int, list[Frame]] | None:
+    def answer(self, now: float, statuses: Sequence[RankStatus]) -> dict[int, list[PythonFrame]] | None:
         """The newest answer, None while the first one is awaited; asks again every minute."""
         if not self.is_asking and (self._frames is None or now - self._asked_at >= ASK_AGAIN_S):
             self._asked_at = now

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from domain.messages import Finding, PartReport, Point, Reason
+from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.monitor.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
@@ -96,7 +96,7 @@ class Watch:
                 write_whole(self._folder / LOSSES_FILE, text)
 
 
-def as_hung(end: PartReport, folder: Path) -> PartReport:
+def as_hung(end: TaskReport, folder: Path) -> TaskReport:
     """The end of an attempt, which we have stopped ourselves if it hung."""
     with suppress(OSError):
         sentence = (folder / HUNG_FILE).read_text()

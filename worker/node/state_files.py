@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from domain.messages import TERMINAL_STATES, PartReport
+from domain.messages import TERMINAL_STATES, TaskReport
 
 REPORTED_FILE = "worker/reported.json"
 """The last state the server has acknowledged."""
@@ -42,9 +42,9 @@ def read_object(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def read_report(path: Path) -> PartReport | None:
+def read_report(path: Path) -> TaskReport | None:
     """A report that was kept; None when there is none that can be read."""
     try:
-        return PartReport.model_validate_json(path.read_bytes())
+        return TaskReport.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
         return None

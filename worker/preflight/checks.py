@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 
 from domain.messages import CheckAnswer, Measured
 from domain.spec import CheckWish
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.preflight.bandwidth import measure
 from worker.preflight.node_check import look, open_door
 from worker.preflight.port_probe import Door, find_ways
-from worker.session.client import Client, Refused, ServerAway
+from worker.session.client import Client
+from worker.session.failures import RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 REACH_STAGE = 1
@@ -22,7 +23,9 @@ Background = Callable[[Callable[[], None]], object]
 class Checks:
     """The preflights of one node; `take` may be called from any thread."""
 
-    def __init__(self, node: Node, client: Client, background: Background, devices: Sequence[str]) -> None:
+    def __init__(
+        self, node: LocalNode, client: Client, background: Background, devices: Sequence[str]
+    ) -> None:
         self._node, self._client, self._background = node, client, background
         self._devices = list(devices)
         self._doors: dict[int, Door] = {}
@@ -47,7 +50,7 @@ class Checks:
             return
         try:
             self._client.answer_check(wish.check_id, answer)
-        except (ServerAway, Refused) as error:
+        except (ServerAway, RequestRefused) as error:
             log.info("preflight %d: stage %d was not taken: %s", wish.check_id, wish.stage, error)
             with self._lock:  # with the next list it is answered again
                 self._taken_up.discard((wish.check_id, wish.stage))

@@ -15,17 +15,18 @@ from domain.launch.plan import recipe_names
 from domain.messages import NodeCheck
 from domain.spec import Assignment, CheckPeer, RunSpec
 from worker.launch.interpreter import describe
-from worker.launch.preparation import Node, training_environment
+from worker.launch.preparation import LocalNode, training_environment
 from worker.node.attempt_files import INTERPRETER_FILE
 from worker.node.clock import Offset, offset
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.state_files import read_object
 from worker.preflight.port_probe import Door, knock
-from worker.session.client import Client, Refused, ServerAway
+from worker.session.client import Client
+from worker.session.failures import RequestRefused, ServerAway
 
 
 def look(
-    node: Node, client: Client, python: str | None, devices: Sequence[str], gpus: GpuReader = GPUS
+    node: LocalNode, client: Client, python: str | None, devices: Sequence[str], gpus: GpuReader = GPUS
 ) -> NodeCheck:
     """Everything but the ways to other nodes. Raises nothing: what cannot be found out is None."""
     found = _look_around(node.among_others(), client, [node.data_dir])
@@ -36,7 +37,7 @@ def look(
 
 
 def look_for_run(
-    assignment: Assignment, folder: Path, node: Node, client: Client, gpus: GpuReader = GPUS
+    assignment: Assignment, folder: Path, node: LocalNode, client: Client, gpus: GpuReader = GPUS
 ) -> NodeCheck:
     """What its share of a run on several nodes needs here, before its code is brought; the endpoint is known."""
     spec = assignment.spec
@@ -98,7 +99,7 @@ def open_door(found: NodeCheck, words: str, port: int = 0) -> Door | None:
     return door
 
 
-def _look_around(node: Node, client: Client, folders: Sequence[Path]) -> NodeCheck:
+def _look_around(node: LocalNode, client: Client, folders: Sequence[Path]) -> NodeCheck:
     found = NodeCheck(address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface))
     found.disk_path, found.disk_free_bytes = least_free(folders)
     if (known := _clock(client)) is not None:
@@ -119,6 +120,6 @@ def _gpus(devices: Sequence[str], gpus: GpuReader) -> tuple[list[str], list[str]
 
 
 def _clock(client: Client) -> Offset | None:
-    with contextlib.suppress(ServerAway, Refused):
+    with contextlib.suppress(ServerAway, RequestRefused):
         return offset(client.time)
     return None

@@ -14,14 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from domain.messages import NodeCheck, PartReport, Reason
+from domain.messages import NodeCheck, Reason, TaskReport
 from domain.spec import Assignment
-from worker.launch.preparation import CannotStart, Node, free_port, has_endpoint, interpreter_of
+from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.state_files import REPORTED_FILE, read_object, write_whole
 from worker.preflight.node_check import code_of, look_for_run, words_of
 from worker.preflight.port_probe import Door
-from worker.session.client import Client, Part, Refused, ServerAway, Superseded
+from worker.session.client import Client, TaskRef
+from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAway
 
 PORT_FILE = "worker/port"
 TAKEN_FILE = "worker/taken-ports.json"
@@ -41,7 +42,7 @@ def may_prepare(assignment: Assignment, folder: Path) -> bool:
 class Meeting:
     """One node's side of it; runs on one node need none."""
 
-    def __init__(self, folder: Path, node: Node, client: Client, part: Part) -> None:
+    def __init__(self, folder: Path, node: LocalNode, client: Client, part: TaskRef) -> None:
         self._folder, self._node, self._client, self._part = folder, node, client, part
         self._facts: NodeCheck | None = None
         self._told: NodeCheck | None = None
@@ -95,12 +96,12 @@ class Meeting:
             self._facts = self._facts.model_copy(update={"is_prepared": True, "code": code})
             self._tell_in_passing()
 
-    def cannot_start(self, reason: Reason, message: str) -> PartReport:
+    def cannot_start(self, reason: Reason, message: str) -> TaskReport:
         """Why nothing can be started here, for a run on several nodes with what was found until then."""
         found = self._facts
         if found is not None and not found.interpreter.get("problem"):
             found = found.model_copy(update={"problem": message})
-        return PartReport(state="failed", reason=reason, message=message, preflight=found)
+        return TaskReport(state="failed", reason=reason, message=message, preflight=found)
 
     def leave(self) -> None:
         """The port is the launcher's from now on; also when nothing will be started."""
@@ -134,13 +135,13 @@ class Meeting:
             if facts is None or facts is self._told:
                 return
             found = facts.interpreter if "problem" not in facts.interpreter else None
-            report = PartReport(state="starting", interpreter=found, preflight=facts)
+            report = TaskReport(state="starting", interpreter=found, preflight=facts)
             self._client.report(self._part, report)
             self._told = facts
 
     def _tell_in_passing(self) -> None:
         """At once: the others wait. What does not get through now is said again at the next turn."""
-        with suppress(ServerAway, Superseded, Refused):
+        with suppress(ServerAway, AttemptSuperseded, RequestRefused):
             self._tell()
 
     def _must_hold(self, assignment: Assignment) -> bool:
@@ -163,7 +164,7 @@ class Meeting:
         write_whole(note, str(port))
         endpoint = {"master_addr": address, "master_port": port}
         if (assignment.master_addr, assignment.master_port) != (address, port):
-            self._client.report(self._part, PartReport.model_validate({"state": "starting", **endpoint}))
+            self._client.report(self._part, TaskReport.model_validate({"state": "starting", **endpoint}))
         return assignment.model_copy(update=endpoint)
 
     def _chosen_port(self) -> int:

@@ -22,30 +22,26 @@ from domain.messages import (
     JobReport,
     NodeFacts,
     NodeLoad,
-    PartReport,
     PointBatch,
     Stacks,
+    TaskReport,
 )
 from domain.spec import ResumeFrom
 from worker.session import other_servers
-from worker.session.answers import Adoption as Adoption
-from worker.session.answers import Registration as Registration
-from worker.session.answers import Wishes as Wishes
-from worker.session.answers import read_wishes
+from worker.session.answers import Registration, Wishes, read_wishes
 from worker.session.body_limit import BodyLimit
-from worker.session.failures import ChecksumMismatch as ChecksumMismatch
-from worker.session.failures import Ended as Ended
-from worker.session.failures import OffsetMismatch as OffsetMismatch
-from worker.session.failures import Refused as Refused
-from worker.session.failures import RequestFailed as RequestFailed
-from worker.session.failures import ServerAway as ServerAway
-from worker.session.failures import ServerFull as ServerFull
-from worker.session.failures import ServerMistake as ServerMistake
-from worker.session.failures import Superseded as Superseded
-from worker.session.failures import TooLarge as TooLarge
-from worker.session.failures import Unauthorized as Unauthorized
-from worker.session.failures import UnknownAttempt as UnknownAttempt
-from worker.session.failures import broken_off, json_of, offset_in, raise_for, raise_unless_ours
+from worker.session.failures import (
+    AttemptSuperseded,
+    ChecksumMismatch,
+    RequestFailed,
+    RequestRefused,
+    TooLarge,
+    broken_off,
+    json_of,
+    offset_in,
+    raise_for,
+    raise_unless_ours,
+)
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
@@ -89,7 +85,7 @@ class _Time(BaseModel):
     now: float
 
 
-class PartLink(BaseModel):
+class PresignedPart(BaseModel):
     """Where one part may be PUT, and the headers that belong to it."""
 
     url: str
@@ -99,11 +95,11 @@ class PartLink(BaseModel):
 class PartLinks(BaseModel):
     """For as many parts as were asked for."""
 
-    links: list[PartLink]
+    links: list[PresignedPart]
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskRef:
     """One node's part of one attempt, as the server addresses it."""
 
     fence: int
@@ -151,7 +147,7 @@ class Client:
         body = facts.model_dump(mode="json") | {"node_id": node_id, "again": again}
         # 409 is another worker under this name here, not an attempt that was superseded.
         answer = self._json(
-            "POST", "/api/worker/register", content=json.dumps(body), bearer=bearer, gone=Refused
+            "POST", "/api/worker/register", content=json.dumps(body), bearer=bearer, gone=RequestRefused
         )
         registration = _read(Registration, answer)
         self.token, self.store = registration.token, registration.store
@@ -181,9 +177,9 @@ class Client:
     def answer_check(self, check_id: int, said: CheckAnswer) -> None:
         """What the node found out for one stage of a preflight."""
         path = f"/api/worker/checks/{check_id}"
-        self._request("POST", path, content=said.model_dump_json(), gone=Refused)
+        self._request("POST", path, content=said.model_dump_json(), gone=RequestRefused)
 
-    def report(self, part: Part, report: PartReport) -> str:
+    def report(self, part: TaskRef, report: TaskReport) -> str:
         """What became of this node's part; returns the attempt's state on the server."""
         content = report.model_dump_json(exclude_none=True)
         return _read(_Heard, self._json("POST", f"{part.path}/report", part=part, content=content)).state
@@ -192,32 +188,32 @@ class Client:
         """What Slurm says of an attempt's job."""
         self._request("POST", f"/api/worker/jobs/{fence}", content=report.model_dump_json())
 
-    def file_offsets(self, part: Part, path: str, generation: int) -> FileOffsets:
+    def file_offsets(self, part: TaskRef, path: str, generation: int) -> FileOffsets:
         """How much of a file the server has."""
         params = {"path": path, "generation": generation}
         return _read(FileOffsets, self._json("GET", f"{part.path}/files", part=part, params=params))
 
-    def append(self, part: Part, path: str, generation: int, offset: int, data: bytes) -> int:
+    def append(self, part: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
         """Append to a mirrored file; returns the offset behind the data."""
         params = {"path": path, "generation": generation, "offset": offset}
         answer = self._json("PUT", f"{part.path}/files", part=part, params=params, content=data, is_bulk=True)
         return offset_in(answer, offset + len(data), offset + len(data))
 
-    def points(self, part: Part, batch: PointBatch) -> int:
+    def points(self, part: TaskRef, batch: PointBatch) -> int:
         """Points of one byte range of an event file; returns the offset up to which they are stored."""
         content = batch.model_dump_json()
         answer = self._json("POST", f"{part.path}/points", part=part, content=content, is_bulk=True)
         return offset_in(answer, batch.end, batch.end)
 
-    def findings(self, part: Part, findings: Findings) -> None:
+    def findings(self, part: TaskRef, findings: Findings) -> None:
         """All that is wrong with the part now."""
         self._request("POST", f"{part.path}/findings", part=part, content=findings.model_dump_json())
 
-    def stacks(self, part: Part, stacks: Stacks) -> None:
+    def stacks(self, part: TaskRef, stacks: Stacks) -> None:
         """Where the part's ranks stand, for somebody who asked."""
         self._request("POST", f"{part.path}/stacks", part=part, content=stacks.model_dump_json())
 
-    def offer_checkpoint(self, part: Part, offer: CheckpointOffer) -> CheckpointPlace:
+    def offer_checkpoint(self, part: TaskRef, offer: CheckpointOffer) -> CheckpointPlace:
         """Announce a snapshot; the same one again gets the same answer."""
         answer = self._json("POST", f"{part.path}/checkpoints", part=part, content=offer.model_dump_json())
         return _read(CheckpointPlace, answer)
@@ -230,7 +226,7 @@ class Client:
         answer = self._json("PUT", path, params=params, content=data, gone=RequestFailed, is_bulk=True)
         return offset_in(answer, 0, offset + len(data))
 
-    def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PartLink]:
+    def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PresignedPart]:
         """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256."""
         content = json.dumps({"first": first, "sha256": list(sha256s)})
         path = f"/api/worker/checkpoints/{checkpoint_id}/parts"
@@ -250,7 +246,7 @@ class Client:
         )
 
     def download(self, source: ResumeFrom, target: Path, reached: Reached = lambda _: None) -> None:
-        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or Refused.
+        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or RequestRefused.
 
         `reached` hears again and again how many bytes there are; what it raises ends the try."""
         partial = target.with_name(f"{target.name}.part")
@@ -277,7 +273,7 @@ class Client:
             self._stream_into(partial, path, have, reached, via="server")
 
     def download_snapshot(self, sha256: str, target: Path) -> None:
-        """Fetch the code of a run into `target`; verified, or Refused. It is small: a broken try begins anew."""
+        """Fetch the code of a run into `target`; verified, or RequestRefused. It is small: a broken try begins anew."""
         target.unlink(missing_ok=True)
         self._stream_into(target, f"/api/worker/snapshots/{sha256}", 0)
         with target.open("rb") as file:
@@ -293,7 +289,7 @@ class Client:
                 if response.status_code != 307:
                     if not response.is_success:
                         response.read()
-                        raise_for(response, gone=Refused, wrong=Refused)
+                        raise_for(response, gone=RequestRefused, wrong=RequestRefused)
                     if response.headers.get("content-type", "").startswith("text/html"):
                         raise RequestFailed(f"{path}: the answer is a page, so it is not the server's")
                     other_servers.write_down(response, partial, reached)
@@ -320,9 +316,9 @@ class Client:
         path: str,
         *,
         bearer: str | None = None,
-        part: Part | None = None,
-        gone: type[Exception] = Superseded,
-        wrong: type[Exception] = Refused,
+        part: TaskRef | None = None,
+        gone: type[Exception] = AttemptSuperseded,
+        wrong: type[Exception] = RequestRefused,
         is_bulk: bool = False,
         **options: Any,
     ) -> httpx.Response:

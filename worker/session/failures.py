@@ -19,7 +19,7 @@ class RequestFailed(ServerAway):
     """The server was reached, and failed at this request: others may pass meanwhile."""
 
 
-class UnknownAttempt(RequestFailed):
+class AttemptUnknown(RequestFailed):
     """The server's store does not know the attempt, and has not deleted it: it is older, or another one. What trains
     goes on, and what is new is kept here."""
 
@@ -40,19 +40,19 @@ class Ended(ServerAway):
     """The node that this worker was was removed, or another worker goes on as it."""
 
 
-class Superseded(Exception):
+class AttemptSuperseded(Exception):
     """The server has moved on from this attempt; its processes here must end."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The server will never take this request as it is."""
 
 
-class TooLarge(Refused):
+class TooLarge(RequestRefused):
     """The server, or a proxy on the way to it, takes no body of this size: a smaller one may pass."""
 
 
-class ChecksumMismatch(Refused):
+class ChecksumMismatch(RequestRefused):
     """What arrived is not what was offered: the transfer starts again."""
 
 
@@ -80,7 +80,7 @@ def raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Excep
     if code == 410 and response.json()["detail"].get("field") == "node":
         raise Ended(message)
     if code == 404 and response.json()["detail"].get("field") == "store":
-        raise UnknownAttempt(message)
+        raise AttemptUnknown(message)
     if code in (403, 404, 409, 410):
         raise gone(message)
     if code == 507:
@@ -89,7 +89,7 @@ def raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Excep
         raise ServerMistake(message)
     if code in (408, 425, 429) or code >= 500:
         raise RequestFailed(message)
-    raise wrong(message) if code == 422 else Refused(message)
+    raise wrong(message) if code == 422 else RequestRefused(message)
 
 
 def raise_unless_ours(response: httpx.Response) -> None:

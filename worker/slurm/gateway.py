@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from domain.launch.slurm_script import Place, Submission, job_name, submission
+from domain.launch.slurm_script import GatewayPaths, Submission, job_name, submission
 from domain.messages import JobReport
 from domain.spec import JobWish
 from worker.node.state_files import read_object, write_whole
-from worker.session.client import Client, Refused, Superseded
+from worker.session.client import Client
+from worker.session.failures import AttemptSuperseded, RequestRefused
 from worker.slurm.commands import JobRefused, SlurmAway
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,12 @@ class Gateway:
     """All jobs of one gateway. `step` is called again and again by one thread."""
 
     def __init__(
-        self, client: Client, cluster: Cluster, folder: Path, place: Place, gpu_partitions: frozenset[str]
+        self,
+        client: Client,
+        cluster: Cluster,
+        folder: Path,
+        place: GatewayPaths,
+        gpu_partitions: frozenset[str],
     ) -> None:
         self._client, self._cluster, self._folder, self._place = client, cluster, folder, place
         self._gpu_partitions = gpu_partitions
@@ -125,7 +131,7 @@ class Gateway:
             return False
         try:
             self._client.report_job(kept.fence, kept.told or JobReport(job_id=kept.job_id, state="PENDING"))
-        except (Superseded, Refused):
+        except (AttemptSuperseded, RequestRefused):
             return True
         return False
 
@@ -183,7 +189,7 @@ class Gateway:
     def _report(self, fence: int, said: JobReport) -> None:
         try:
             self._client.report_job(fence, said)
-        except (Superseded, Refused) as error:
+        except (AttemptSuperseded, RequestRefused) as error:
             log.info("the server does not want attempt %d any more: %s", fence, error)
         if said.has_ended:
             self._over.add(fence)

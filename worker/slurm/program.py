@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from domain import protocol
-from domain.launch.slurm_script import Place
+from domain.launch.slurm_script import GatewayPaths
 from domain.messages import NodeFacts
 from domain.text.log_lines import log_to_stderr
 from worker.agent.daemon import Backoff
@@ -26,7 +26,9 @@ from worker.agent.options import CannotRun, join_token, parser_with
 from worker.agent.program import lock_data, start_thread
 from worker.node import hardware, processes
 from worker.node.state_files import read_object, write_whole
-from worker.session.client import Client, Ended, Refused, Registration, ServerAway, Unauthorized
+from worker.session.answers import Registration
+from worker.session.client import Client
+from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway
 
@@ -139,7 +141,7 @@ class GatewayProgram:
         )
         try:
             answer = self._enter(facts)
-        except (Unauthorized, Refused, Ended) as error:
+        except (Unauthorized, RequestRefused, Ended) as error:
             self._fatal = f"{self._options.server} refuses this gateway: {error}"
             raise ServerAway(str(error)) from error
         self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
@@ -171,7 +173,7 @@ class GatewayProgram:
             if self._registered.is_set():
                 try:
                     self._client.load(self._notices.add_to(hardware.sample_load(self._data)))
-                except (ServerAway, Refused) as error:
+                except (ServerAway, RequestRefused) as error:
                     log.debug("the load was not taken: %s", error)
                 time.sleep(self._heartbeat_s)
 
@@ -187,9 +189,9 @@ class GatewayProgram:
             self._wake.clear()
 
 
-def _place(options: argparse.Namespace, data: Path) -> Place:
+def _place(options: argparse.Namespace, data: Path) -> GatewayPaths:
     own = str(data / "slurm")
-    return Place(
+    return GatewayPaths(
         options.server.rstrip("/"), str(options.job_data or own), own, sys.executable, options.python
     )
 

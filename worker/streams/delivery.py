@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from domain.messages import PointBatch
-from worker.session.client import Refused, ServerMistake, TooLarge
+from worker.session.failures import RequestRefused, ServerMistake, TooLarge
 from worker.streams.omissions import Omissions
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Delivery:
             offset = self._send(batch)
         except TooLarge:
             raise  # a smaller one may pass
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return self._set_aside(batch, refusal)
         except ServerMistake as mistake:
             if not self._is_to_blame(batch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from worker.node.run_files import Listing, data_directory, name_on_server
 from worker.session.body_limit import LEAST_BYTES
-from worker.session.failures import OffsetMismatch, Refused, RequestFailed, TooLarge
+from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.events import find_event_files
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ SCAN_EVERY_S = 1.0
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> how many bytes of it the server has."""
 Send = Callable[[str, int, int, bytes], int]
-"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, Refused."""
+"""(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
 
 
 @dataclass
@@ -196,14 +196,14 @@ class FileMirror:
             except OffsetMismatch as mismatch:
                 self._accept(file, mismatch.have)
                 return 0
-            except Refused as refusal:
+            except RequestRefused as refusal:
                 most = len(data) // 2
                 if not isinstance(refusal, TooLarge) or most < LEAST_BYTES:
                     self._set_aside(file, offset, refusal)
                     return 0
         return 0
 
-    def _set_aside(self, file: MirroredFile, offset: int, refusal: Refused) -> None:
+    def _set_aside(self, file: MirroredFile, offset: int, refusal: RequestRefused) -> None:
         """An attempt's end must not wait for what will never be taken."""
         file.refusal = f"{file.path} was refused at byte {offset}: {refusal}"
         log.error("%s; the rest of it is not copied, it stays at %s", file.refusal, file.source)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from domain.messages import PointBatch
-from worker.session.client import FileOffsets, OffsetMismatch, Refused, TooLarge
+from worker.session.client import FileOffsets
+from worker.session.failures import OffsetMismatch, RequestRefused, TooLarge
 from worker.streams.events import EventTail, main_writer_dir, series_name
 from worker.streams.mirror import MirroredFile
 from worker.streams.omissions import Omissions
@@ -107,7 +108,7 @@ class PointPump:
                 )
                 return False
             reader.tail.offset = mismatch.have
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if isinstance(refusal, TooLarge) and reader.read_less(batch):
                 return True
             log.warning("%s: points at byte %d were refused: %s", file.path, batch.start, refusal)

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from domain.messages import Point
 from worker.streams.events import EventBytes
-from worker.streams.printed_line import MAX_STEP, Position, Reading, clean, header_epoch, read_line
+from worker.streams.printed_line import (
+    MAX_STEP,
+    PrintedLine,
+    TrainingPosition,
+    clean,
+    header_epoch,
+    read_line,
+)
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is stepped over: no script tells its loss in one."""
@@ -68,7 +75,7 @@ class PrintedLines:
 
     # -- lines ---------------------------------------------------------------------------------
 
-    def _readings(self, whole: bytes) -> Iterator[Reading]:
+    def _readings(self, whole: bytes) -> Iterator[PrintedLine]:
         if not self._in_traceback and not _HINT.search(whole):
             return
         for line in _ENDS.split(whole):
@@ -77,7 +84,7 @@ class PrintedLines:
             if reading is not None:
                 yield reading
 
-    def _read(self, line: str) -> Reading | None:
+    def _read(self, line: str) -> PrintedLine | None:
         text = clean(line)
         if text is None:
             return None
@@ -95,7 +102,7 @@ class PrintedLines:
 
     # -- points --------------------------------------------------------------------------------
 
-    def _keep(self, reading: Reading, wall: float, series: dict[str, list[Point]]) -> None:
+    def _keep(self, reading: PrintedLine, wall: float, series: dict[str, list[Point]]) -> None:
         step = self._step_of(reading)
         if not 0 <= step < MAX_STEP:
             return
@@ -111,7 +118,7 @@ class PrintedLines:
                 self._shown[tag] = value
             series.setdefault(tag, []).append((step, value, wall))
 
-    def _new_epoch(self, reading: Reading) -> dict[str, float]:
+    def _new_epoch(self, reading: PrintedLine) -> dict[str, float]:
         """The epoch as it was printed, once for each; a validation may count its own."""
         epoch = reading.position.epoch
         if epoch is None or epoch == self._epoch or reading.phase not in (None, "train"):
@@ -119,7 +126,7 @@ class PrintedLines:
         self._epoch = epoch
         return {EPOCH_TAG: float(epoch)}
 
-    def _step_of(self, reading: Reading) -> int:
+    def _step_of(self, reading: PrintedLine) -> int:
         at = reading.position
         if at.step is not None:
             step = self._axes.setdefault(reading.counter, _Axis()).step(at, reading.is_bar)
@@ -190,12 +197,12 @@ class PrintedTail:
 class _Axis:
     """One counter of a script: makes a rising step of what begins anew with each epoch."""
 
-    last: Position | None = None
+    last: TrainingPosition | None = None
     base: int = 0
     gap: int = 0
     restarts: bool = False
 
-    def step(self, at: Position, is_bar: bool) -> int:
+    def step(self, at: TrainingPosition, is_bar: bool) -> int:
         """The step in the whole training."""
         raw, last = at.step or 0, self.last
         if last is None or last.step is None or (at.epoch or 0) < (last.epoch or 0):
@@ -211,27 +218,29 @@ class _Axis:
         return self.base + raw
 
     @staticmethod
-    def _epochs_before(at: Position) -> int:
+    def _epochs_before(at: TrainingPosition) -> int:
         epoch = int(at.epoch or 0)
         return epoch if at.from_zero and epoch > 1 else max(0, epoch - 1)
 
     @staticmethod
-    def _epochs_passed(at: Position, last: Position, is_bar: bool) -> int:
+    def _epochs_passed(at: TrainingPosition, last: TrainingPosition, is_bar: bool) -> int:
         if at.epoch is None or last.epoch is None:
             return int(is_bar and (at.step or 0) < (last.step or 0))
         return int(at.epoch) - int(last.epoch)
 
 
-def _looks_in_epoch(at: Position) -> bool:
+def _looks_in_epoch(at: TrainingPosition) -> bool:
     """`epoch 5/10 step 100/600`: a step of all would be further by then."""
     if not at.of or not at.epochs or at.epoch is None or at.epoch_is_fraction:
         return False
     return (at.step or 0) < 0.9 * at.of * (int(at.epoch) - 1) / at.epochs
 
 
-def _without_stale_bars(readings: Iterator[Reading], unfinished: Reading | None) -> Iterator[Reading]:
+def _without_stale_bars(
+    readings: Iterator[PrintedLine], unfinished: PrintedLine | None
+) -> Iterator[PrintedLine]:
     """A bar is drawn when its count moves, and again when its values do: the last picture counts."""
-    before: Reading | None = None
+    before: PrintedLine | None = None
     for reading in readings:
         if before is not None and not _is_redrawn(before, reading):
             yield before
@@ -240,11 +249,11 @@ def _without_stale_bars(readings: Iterator[Reading], unfinished: Reading | None)
         yield before
 
 
-def _is_redrawn(one: Reading, other: Reading) -> bool:
+def _is_redrawn(one: PrintedLine, other: PrintedLine) -> bool:
     return one.is_bar and other.is_bar and (one.counter, one.position) == (other.counter, other.position)
 
 
-def _unfinished(rest: bytes) -> Reading | None:
+def _unfinished(rest: bytes) -> PrintedLine | None:
     if not rest or len(rest) > MAX_READ_BYTES:
         return None
     text = clean(rest.decode(errors="replace"))

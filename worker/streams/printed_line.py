@@ -23,7 +23,7 @@ MAX_STEP = 10**12
 
 
 @dataclass(frozen=True)
-class Position:
+class TrainingPosition:
     """Where in its training a script says it is."""
 
     step: int | None = None
@@ -40,10 +40,10 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PrintedLine:
     """One line understood: `values` at `position`."""
 
-    position: Position
+    position: TrainingPosition
     values: Mapping[str, float]
     counter: str
     """Which one this is: a bar's title, or the word the step was named by, with the phase."""
@@ -68,7 +68,7 @@ def header_epoch(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def read_line(text: str, epoch: int | None = None) -> Reading | None:
+def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
     """What a cleaned line says, None when it tells no values at a known step or epoch.
 
     `epoch`: what a header line above announced; it counts where the line itself names none.
@@ -163,14 +163,14 @@ _FIRST_WORDS = re.compile(r"[^\w\s\[(:|-]|[:|\])]\s|\d|\s(?=\w+\s*[:=\d])")
 class _Found:
     """A position in a text, and the text without it."""
 
-    position: Position
+    position: TrainingPosition
     rest: str
     """With a mark where the position stood."""
     counter: str
     phase: str | None = None
 
 
-def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> Reading | None:
+def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> PrintedLine | None:
     title, postfix, phase = bar["title"], bar["postfix"] or "", phase_of(bar["title"])
     values = {pair.tag: pair.value for pair in pairs(postfix, phase)}
     if not values:
@@ -182,14 +182,14 @@ def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> Reading | Non
     step = round(scaled(bar["step"]))
     of = round(scaled(bar["of"])) if "of" in bar.re.groupindex else None
     if re.fullmatch(r"\W*epochs?\W*", title, re.IGNORECASE):
-        return Reading(Position(epoch=step, epochs=of), values, counter, phase, is_bar=True)
+        return PrintedLine(TrainingPosition(epoch=step, epochs=of), values, counter, phase, is_bar=True)
     named = re.search(_EPOCH, title)
     at_epoch = int(float(named["epoch"])) if named else epoch
-    position = Position(step, of, at_epoch, in_epoch=True, from_zero="v_num" in postfix)
-    return Reading(position, values, counter, phase, is_bar=True)
+    position = TrainingPosition(step, of, at_epoch, in_epoch=True, from_zero="v_num" in postfix)
+    return PrintedLine(position, values, counter, phase, is_bar=True)
 
 
-def _read_dict(outside: str, told: Mapping[str, str]) -> Reading | None:
+def _read_dict(outside: str, told: Mapping[str, str]) -> PrintedLine | None:
     """A dictionary or a JSON object; its step may stand in front of it."""
     by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in told.items()}
     step = next((by_name[word] for word in _STEP_WORDS if word in by_name), None)
@@ -199,22 +199,22 @@ def _read_dict(outside: str, told: Mapping[str, str]) -> Reading | None:
         return None
     if step is None and epoch is None:
         found = _find_position(outside, None)
-        return Reading(found.position, values, found.counter) if found else None
+        return PrintedLine(found.position, values, found.counter) if found else None
     position = _position_of(step, epoch)
-    return Reading(position, values, "dict") if position else None
+    return PrintedLine(position, values, "dict") if position else None
 
 
-def _position_of(step: str | None, epoch: str | None) -> Position | None:
+def _position_of(step: str | None, epoch: str | None) -> TrainingPosition | None:
     at, place = (None if text is None else number(text) for text in (step, epoch))
     if not all(0 <= (value or 0) < MAX_STEP for value in (at, place)):
         return None
     if at is not None and not at.is_integer():
         return None
     is_place = epoch is not None and is_fraction(epoch)
-    return Position(None if at is None else int(at), epoch=place, epoch_is_fraction=is_place)
+    return TrainingPosition(None if at is None else int(at), epoch=place, epoch_is_fraction=is_place)
 
 
-def _read_plain(text: str, epoch: int | None) -> Reading | None:
+def _read_plain(text: str, epoch: int | None) -> PrintedLine | None:
     found = _find_position(text, epoch)
     if found is None:
         return None
@@ -230,7 +230,7 @@ def _read_plain(text: str, epoch: int | None) -> Reading | None:
     for pair in told:
         values.setdefault(pair.tag, pair.value)
     counter = f"{found.counter}:{phase or ''}"
-    return Reading(found.position, values, counter, phase, is_bar=found.counter == "blocks")
+    return PrintedLine(found.position, values, counter, phase, is_bar=found.counter == "blocks")
 
 
 def _find_position(text: str, epoch: int | None) -> _Found | None:
@@ -245,7 +245,7 @@ def _find_in_epoch(text: str) -> _Found | None:
     named = match.groupdict()
     of, epochs = named.get("of"), named.get("epochs")
     in_brackets = re.match(r"(?i:epoch)\S*\s*\[", match[0]) is not None
-    position = Position(
+    position = TrainingPosition(
         int(match["step"]),
         int(of) if of else None,
         int(float(match["epoch"])),
@@ -263,7 +263,7 @@ def _find_blocks(text: str, epoch: int | None) -> _Found | None:
         return None
     title = re.search(_EPOCH, text[: match.start()])
     at_epoch = int(float(title["epoch"])) if title else epoch
-    position = Position(
+    position = TrainingPosition(
         int(match["step"]), int(match["of"]), at_epoch, in_epoch=True, from_zero="v_num" in text
     )
     rest = _MARK + text[title.end() if title else 0 :].replace(match[0], " ")
@@ -277,7 +277,7 @@ def _find_words(text: str, epoch: int | None) -> _Found | None:
     if not steps and named is None:
         return _find_brackets(text, epoch)
     best = min(steps, key=lambda one: _STEP_WORDS.index(_word_of(one)), default=None)
-    position = Position(
+    position = TrainingPosition(
         int(number(best["step"])) if best else None,
         int(number(best["of"])) if best and best["of"] else None,
         float(named["epoch"]) if named else epoch,
@@ -297,7 +297,7 @@ def _find_brackets(text: str, epoch: int | None) -> _Found | None:
     match = _BRACKETED.search(text) if epoch is not None and not phase_of(text) else None
     if match is None:
         return None
-    position = Position(int(match["step"]), int(match["of"]), epoch, in_epoch=True)
+    position = TrainingPosition(int(match["step"]), int(match["of"]), epoch, in_epoch=True)
     return _Found(position, _MARK + text.replace(match[0], " ; "), "brackets")
 
 

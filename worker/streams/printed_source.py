@@ -11,7 +11,8 @@ from pathlib import Path
 
 from domain.messages import Point, PointBatch
 from worker.node.state_files import write_whole
-from worker.session.client import FileOffsets, OffsetMismatch, Refused, RequestFailed, TooLarge
+from worker.session.client import FileOffsets
+from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.mirror import MirroredFile
 from worker.streams.points import size_if_same
 from worker.streams.printed import PrintedTail
@@ -115,7 +116,7 @@ class PrintedPump:
                 raise RequestFailed(f"{file.path} ends before byte {mismatch.have}") from mismatch
             known.stored = known.tail.offset = mismatch.have
             known.read_up_to = -1
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if isinstance(refusal, TooLarge) and known.read_less():
                 known.waiting = None
                 return

@@ -12,7 +12,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection, describe
 from dashboard.json_responses import answer
 from dashboard.script_reader import targets
-from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.source import UnreadableScript
 from domain.spec import RunSpec
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
@@ -34,7 +34,7 @@ def script(
     except ValidationError as error:
         field, sentence = describe(error.errors())
         raise Rejection(422, sentence, field) from error
-    except Unreadable as unreadable:
+    except UnreadableScript as unreadable:
         raise Rejection(422, str(unreadable), "target") from unreadable
     about = {name: getattr(found, name) for name in ("name", "parsers", "options", "proposals")}
     return answer(about | {"launcher": found.guess})

@@ -16,7 +16,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
-from dashboard.storage.checkpoint_form import Form
+from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.conversion import Rewritten
 from dashboard.storage.downloads import CheckpointResponse
 from dashboard.storage.place import Via
@@ -57,7 +57,7 @@ async def download(
     found = await run_in_threadpool(run_queries.checkpoint_file, service.store, checkpoint_id)
     if found is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
-    form = Form(strip=prefix == "strip", safetensors=format == "safetensors")
+    form = CheckpointForm(strip=prefix == "strip", safetensors=format == "safetensors")
     way: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
     if form.is_as_saved:
         return await run_in_threadpool(service.places.response, request, found[0], way)
@@ -65,7 +65,7 @@ async def download(
     return await run_in_threadpool(_response, service, request, found[0], form, rewritten)
 
 
-async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Rewritten:
+async def _rewritten(service: Service, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
     future: Future[Rewritten] = await run_in_threadpool(service.rewrites.wish, checkpoint, form)
     until = asyncio.get_running_loop().time() + WAIT_S
     while not future.done():
@@ -78,7 +78,7 @@ async def _rewritten(service: Service, checkpoint: Checkpoint, form: Form) -> Re
 
 
 def _response(
-    service: Service, request: Request, checkpoint: Checkpoint, form: Form, rewritten: Rewritten
+    service: Service, request: Request, checkpoint: Checkpoint, form: CheckpointForm, rewritten: Rewritten
 ) -> Response:
     shown = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
     headers = {"X-Rankzero-Note": shown.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}

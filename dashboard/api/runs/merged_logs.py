@@ -14,7 +14,7 @@ from dashboard.api.context import TheService, Threads
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
-from dashboard.logs.merge import Position, Source, lines_before, lines_from, offsets_at
+from dashboard.logs.merge import LogSource, MergePosition, lines_before, lines_from, offsets_at
 from dashboard.logs.search import ERROR_OVERLAP, find_error, find_text
 from dashboard.logs.sources import MergedFound, merged_sources, page, search_all
 from dashboard.logs.stored_logs import ALL, SomeStream, check_rank
@@ -81,17 +81,17 @@ def _threads(request: Request) -> Threads:
     return threads
 
 
-def _position(text: str) -> Position | None:
+def _position(text: str) -> MergePosition | None:
     if not text:
         return None
     if (match := _POSITION.fullmatch(text)) is None:
         raise Rejection(422, f"A position is three numbers that an answer gave, not {text!r}.", "before")
-    return Position(*map(int, match.groups()))
+    return MergePosition(*map(int, match.groups()))
 
 
 def _sources(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream
-) -> tuple[int, list[Source]]:
+) -> tuple[int, list[LogSource]]:
     run = service.run(run_id)
     if rank != ALL:
         check_rank(run, rank)
@@ -101,7 +101,7 @@ def _sources(
 
 def _lines(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream,
-    before: Position | None, start: Position | None, limit: int,
+    before: MergePosition | None, start: MergePosition | None, limit: int,
 ) -> dict[str, Any]:  # fmt: skip
     number, sources = _sources(service, run_id, attempt, rank, stream)
     offsets = offsets_at(sources, start or before)

@@ -17,7 +17,7 @@ from dashboard.errors import Rejection
 from dashboard.security.tensorboard_pass import METHODS, PREFIX, Passes
 from dashboard.tensorboard import page as tensorboard_page
 from dashboard.tensorboard.page import CORS, PART_HEADERS
-from dashboard.tensorboard.process import CannotStart, NothingToShow, StillStarting, TensorBoards
+from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
 from db.records.exceptions import NoSuchRun
 
 router = APIRouter(include_in_schema=False)
@@ -63,7 +63,7 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
         return tensorboard_page.nothing(run.id, run.name, has_ended=run.state.is_terminal)
     except StillStarting:
         return tensorboard_page.starting(run.id, run.name)
-    except CannotStart as error:
+    except TensorBoardFailed as error:
         return tensorboard_page.not_started(run.id, str(error))
     except httpx.HTTPError as error:
         return tensorboard_page.not_started(run.id, str(error) or type(error).__name__)
@@ -85,7 +85,7 @@ async def part(request: Request, service: TheService, boards: TheBoards, run_id:
         return await _passed_on(request, http, "/" + quote(rest))
     except (NothingToShow, StillStarting):
         raise Rejection(503, "TensorBoard is not there yet; it is asked again.") from None
-    except CannotStart as error:
+    except TensorBoardFailed as error:
         raise Rejection(503, f"TensorBoard did not start: {error}") from None
     except ClientDisconnect:
         return Response(

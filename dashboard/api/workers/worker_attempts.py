@@ -28,9 +28,9 @@ from domain.messages import (
     JobReport,
     NodeFacts,
     NodeLoad,
-    PartReport,
     PointBatch,
     Stacks,
+    TaskReport,
 )
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
@@ -152,7 +152,7 @@ def answer_check(service: TheService, node_id: TheNode, check_id: int, said: Che
 
 @router.post(PART + "/report")
 async def report(
-    service: TheService, threads: TheThreads, node_id: TheNode, fence: int, node_rank: int, said: PartReport
+    service: TheService, threads: TheThreads, node_id: TheNode, fence: int, node_rank: int, said: TaskReport
 ) -> Response:
     """What the node says of its part; may be repeated."""
     return answer(await threads.run(_report, service, node_id, fence, node_rank, said))
@@ -202,7 +202,7 @@ def _wishes(service: Service, node_id: str) -> tuple[str, str]:
     return version, json_text({"version": version, **content})
 
 
-def _report(service: Service, node_id: str, fence: int, node_rank: int, said: PartReport) -> dict[str, str]:
+def _report(service: Service, node_id: str, fence: int, node_rank: int, said: TaskReport) -> dict[str, str]:
     measure = service.settings.preflight_bandwidth
     state = progress.part_reported(
         service.store, node_id, fence, node_rank, said, service.clock(), measure=measure

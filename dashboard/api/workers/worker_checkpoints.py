@@ -18,7 +18,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
-from dashboard.storage.place import Place, Via
+from dashboard.storage.place import CheckpointStorage, Via
 from dashboard.storage.s3 import BucketTrouble
 from db.models import Checkpoint
 from db.queries import desired_state, run_queries
@@ -180,7 +180,7 @@ def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[C
     return checkpoint, have
 
 
-def _have(place: Place, checkpoint: Checkpoint, *, anew: bool) -> int:
+def _have(place: CheckpointStorage, checkpoint: Checkpoint, *, anew: bool) -> int:
     return checkpoint.size_bytes if checkpoint.complete else place.have(checkpoint, anew=anew)
 
 
@@ -214,7 +214,7 @@ def _complete(
 
 
 @contextmanager
-def _told(service: Service, checkpoint: Checkpoint) -> Iterator[Place]:
+def _told(service: Service, checkpoint: Checkpoint) -> Iterator[CheckpointStorage]:
     """The checkpoint's place; what is wrong with it stands on the checkpoint's row, and the worker tries again."""
     try:
         yield service.places.of(checkpoint)

@@ -32,7 +32,7 @@ UPLOADED = "launch_uploaded"
 LOOK_AGAIN_S = 5
 
 
-class Form(Protocol):
+class CodeForm(Protocol):
     """What is used of the form."""
 
     def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None: ...
@@ -40,7 +40,7 @@ class Form(Protocol):
     def refusal(self, name: str) -> None: ...
 
 
-def code(form: Form, recipes: Iterable[str]) -> None:
+def code(form: CodeForm, recipes: Iterable[str]) -> None:
     """Source and target in one row; below it what starts, and what is kept."""
     source, target = st.columns([3, 5])
     with source:
@@ -55,7 +55,7 @@ def code(form: Form, recipes: Iterable[str]) -> None:
         _kept(form, values)
 
 
-def _target(form: Form, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
+def _target(form: CodeForm, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
     if values["source"] == RECIPE:
         st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
     elif values["source"] == SCRIPT:
@@ -82,7 +82,7 @@ def _asks_for_start(values: Mapping[str, Any]) -> bool:
         return False
 
 
-def _start(form: Form) -> None:
+def _start(form: CodeForm) -> None:
     entry, module = st.columns(2)
     with entry:
         form.text("entry", placeholder="train.py")
@@ -102,7 +102,7 @@ def _uploaded() -> None:
         st.session_state[PREFIX + name] = value
 
 
-def _kept(form: Form, values: Mapping[str, Any]) -> None:
+def _kept(form: CodeForm, values: Mapping[str, Any]) -> None:
     """What code the run will have, in a sentence or two."""
     if has_snapshot(values):
         is_upload = values["source"] == UPLOAD

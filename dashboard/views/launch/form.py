@@ -58,7 +58,7 @@ _SLURM = ("partition", "account", "time_limit")
 
 
 @dataclass(frozen=True)
-class Reading:
+class FormReading:
     """The form as understood: a specification, or what is wrong with which field."""
 
     spec: RunSpec | None
@@ -67,7 +67,7 @@ class Reading:
     refusals: dict[str, str] = field(default_factory=dict)
 
 
-def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> Reading:
+def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> FormReading:
     """Read the fields; never raises, whatever they hold.
 
     `args`: what the script's own fields make, before those typed freely; `launcher`: what automatic means."""
@@ -78,8 +78,8 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
         wish["launcher"] = launcher
     spec = _validated(wish, refusals)
     if spec is not None and not refusals:
-        return Reading(spec, spec)
-    return Reading(None, _draft(wish, refusals), refusals)
+        return FormReading(spec, spec)
+    return FormReading(None, _draft(wish, refusals), refusals)
 
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:

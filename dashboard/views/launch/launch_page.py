@@ -14,7 +14,7 @@ from dashboard.views.launch import code, plan
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import HELP, PREFIX, Fields
-from dashboard.views.launch.form import EMPTY, RECIPE, Reading, read, values_of
+from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.layout import links, style
 from dashboard.views.layout.tables import table
@@ -67,13 +67,13 @@ def _script() -> ScriptForm | None:
     return script
 
 
-def _read(values: Mapping[str, Any], script: ScriptForm | None) -> Reading:
+def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
     if script is None:
         return read(values)
     guess = script.script.guess
     reading = read(values, script.args, None if guess.launcher == "torchrun" else guess.launcher)
     refusals = {**reading.refusals, **script.refusals}
-    return Reading(None if refusals else reading.spec, reading.draft, refusals)
+    return FormReading(None if refusals else reading.spec, reading.draft, refusals)
 
 
 def _prepare(recipes: Collection[str]) -> None:
@@ -279,7 +279,7 @@ def _troubles(form: Fields) -> None:
         form.text("torchrun_restarts")
 
 
-def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
+def _meaning(reading: FormReading, refusals: Mapping[str, str]) -> None:
     if reading.draft is not None:
         plan.figures(reading.draft)
     with st.container(key="launch_go"):
@@ -290,7 +290,7 @@ def _meaning(reading: Reading, refusals: Mapping[str, str]) -> None:
         plan.commands(reading.spec)
 
 
-def _launch_button(reading: Reading, refusals: Mapping[str, str]) -> None:
+def _launch_button(reading: FormReading, refusals: Mapping[str, str]) -> None:
     """Cannot be pressed while something is wrong; what the store refuses can be tried again."""
     again = "launch_refused" in st.session_state
     st.button(

@@ -26,7 +26,7 @@ class Slots(Protocol):
 
 
 @dataclass(frozen=True)
-class Room:
+class Fit:
     """Whether the plan fits now, later, or not on what is known."""
 
     verdict: str
@@ -82,7 +82,7 @@ def advice(spec: RunSpec) -> list[str]:
     return [*_scaling(spec), *_batch_norm(spec)]
 
 
-def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
+def room(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
     """Is there room for the plan on the nodes it may get? One that is too large can be studied all the same."""
     need, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
     alive = [node for node in nodes if node.state == "alive"]
@@ -90,16 +90,16 @@ def room(spec: RunSpec, nodes: Sequence[Slots]) -> Room:
     able = sorted((n for n in alive if n.slots >= need), key=lambda n: (-n.free, n.name))[: spec.nodes]
     if len(free) >= fewest:
         fewer = f" on {count(len(free))} of {plural(spec.nodes, 'node')}" if len(free) < spec.nodes else ""
-        return Room("fits", f"Needs {_shares(need, free)}. It starts at once{fewer}.")
+        return Fit("fits", f"Needs {_shares(need, free)}. It starts at once{fewer}.")
     if len(able) >= fewest:
         busy = " and ".join(f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in able)
-        return Room("waits", f"Needs {plural(need, 'slot')} a node, {busy}: it waits until runs there end.")
+        return Fit("waits", f"Needs {plural(need, 'slot')} a node, {busy}: it waits until runs there end.")
     if not alive and (spec.labels or spec.on_nodes):
-        return Room("missing", "No node that is connected has that name and these labels.")
+        return Fit("missing", "No node that is connected has that name and these labels.")
     if not alive:
-        return Room("missing", "No node is connected. The plan can be studied; start a worker to run it.")
+        return Fit("missing", "No node is connected. The plan can be studied; start a worker to run it.")
     largest = max(node.slots for node in alive)
-    return Room(
+    return Fit(
         "missing",
         f"Needs {plural(fewest, 'node')} with {plural(need, 'slot')} each, but only "
         f"{plural(len(alive), 'node is', 'nodes are')} connected, the largest with "

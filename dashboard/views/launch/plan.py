@@ -69,13 +69,13 @@ def commands(spec: RunSpec) -> None:
         st.caption("and so on, with `--node-rank` counting up")
 
 
-def _slurm_room(nodes: Sequence[NodeView]) -> meaning.Room:
+def _slurm_room(nodes: Sequence[NodeView]) -> meaning.Fit:
     gateways = [node for node in nodes if node.pool == "slurm"]
     if not gateways:
-        return meaning.Room("missing", "No gateway to a Slurm cluster has joined: `rankzero gateway` there.")
+        return meaning.Fit("missing", "No gateway to a Slurm cluster has joined: `rankzero gateway` there.")
     if not any(node.state == "alive" for node in gateways):
-        return meaning.Room("missing", f"No contact with the gateway {gateways[0].name}.")
-    return meaning.Room("waits", "Slurm gives the nodes; it says when the job starts and why it waits.")
+        return meaning.Fit("missing", f"No contact with the gateway {gateways[0].name}.")
+    return meaning.Fit("waits", "Slurm gives the nodes; it says when the job starts and why it waits.")
 
 
 def _resolved(draft: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:

@@ -16,7 +16,7 @@ from dashboard.script_reader.command import Filled, key_of
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import LABELS, Proposal
 from dashboard.script_reader.reading import Script
-from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.source import UnreadableScript
 from dashboard.views.launch.code_fields import RECIPE, code_wish, named
 from domain.spec import RunSpec
 from domain.text.formats import as_text, plural
@@ -239,7 +239,7 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
         return None
     try:
         script = targets.read_target(place[0], *place[1:])
-    except Unreadable:  # what is wrong with the file is among the warnings of its plan
+    except UnreadableScript:  # what is wrong with the file is among the warnings of its plan
         return None
     # As the person named it: the code as it was and as it is now share what was typed.
     names = (named(values), str(values["entry"]), str(values["module"]))

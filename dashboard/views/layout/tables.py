@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from dashboard.storage.checkpoint_form import Form
+from dashboard.storage.checkpoint_form import CheckpointForm
 from domain.text.formats import as_text
 
 
@@ -29,7 +29,7 @@ def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
     return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
 
 
-def checkpoint_url(checkpoint_id: int, form: Form | None = None) -> str:
+def checkpoint_url(checkpoint_id: int, form: CheckpointForm | None = None) -> str:
     """Where a checkpoint's file is served."""
     query = urlencode(form.params) if form else ""
     return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"

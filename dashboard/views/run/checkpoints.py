@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.storage.checkpoint_form import Form, is_folder
+from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
 from dashboard.storage.conversion import Rewritten
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
@@ -108,7 +108,7 @@ def _other_forms(complete: Sequence[CheckpointView]) -> None:
             _prepared(chosen, form, asked[2])
 
 
-def _form(chosen: CheckpointView) -> Form:
+def _form(chosen: CheckpointView) -> CheckpointForm:
     with st.container(horizontal=True):
         strip = st.checkbox(
             f"Without {as_text(chosen.prefix)}" if chosen.prefix else "Without a prefix",
@@ -128,10 +128,12 @@ def _form(chosen: CheckpointView) -> Form:
             else "The model's tensors alone: no optimizer, no step.",
             key=f"safetensors_{chosen.id}",
         )
-    return Form(strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name))
+    return CheckpointForm(
+        strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name)
+    )
 
 
-def _prepared(chosen: CheckpointView, form: Form, refused: str | None) -> None:
+def _prepared(chosen: CheckpointView, form: CheckpointForm, refused: str | None) -> None:
     """The link to it; or that it is being written; or why not."""
     if refused is None:
         try:
@@ -145,7 +147,7 @@ def _prepared(chosen: CheckpointView, form: Form, refused: str | None) -> None:
         st.warning(as_text(refused), icon=":material/info:")
 
 
-def _rewritten(checkpoint_id: int, form: Form) -> Rewritten:
+def _rewritten(checkpoint_id: int, form: CheckpointForm) -> Rewritten:
     current = service.current()
     found = run_queries.checkpoint_file(current.store, checkpoint_id)
     if found is None:
@@ -153,7 +155,7 @@ def _rewritten(checkpoint_id: int, form: Form) -> Rewritten:
     return current.rewrites.wish(found[0], form).result(PATIENCE_S)
 
 
-def _link(chosen: CheckpointView, form: Form, rewritten: Rewritten) -> None:
+def _link(chosen: CheckpointView, form: CheckpointForm, rewritten: Rewritten) -> None:
     is_another = rewritten.sha256 != chosen.sha256
     name = PurePosixPath(form.file_name(chosen.name) if is_another else chosen.name).name
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -18,7 +18,7 @@ from domain.field_labels import LABELS
 from domain.spec import RunSpec
 from domain.text.formats import as_text, clock_time, duration, plural
 from domain.text.shell import shell_line
-from domain.views import AttemptView, PartView
+from domain.views import AttemptView, TaskView
 
 MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
@@ -72,7 +72,7 @@ def _attempt_sentence(attempt: AttemptView) -> str:
     return sentence
 
 
-def _command(part: PartView) -> None:
+def _command(part: TaskView) -> None:
     if not part.argv:
         return
     facts = [f"node {part.node_rank}: {part.node}", plural(len(part.devices), "slot")]

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cli.up import children
-from cli.up.children import Child, Program, start_program
+from cli.up.children import ProgramCommand, SupervisedProgram, start_program
 from cli.up.leftovers import RunProcesses
 
 
@@ -35,14 +35,14 @@ class FakeProcess:
         self.signals.append(number)
 
 
-def fake_child(tmp_path: Path) -> tuple[Child, list[FakeProcess]]:
+def fake_child(tmp_path: Path) -> tuple[SupervisedProgram, list[FakeProcess]]:
     started: list[FakeProcess] = []
 
-    def start(_program: Program) -> Any:
+    def start(_program: ProgramCommand) -> Any:
         started.append(FakeProcess())
         return started[-1]
 
-    return Child(Program("worker", ["x"], tmp_path / "worker.log", {}), start), started
+    return SupervisedProgram(ProgramCommand("worker", ["x"], tmp_path / "worker.log", {}), start), started
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
@@ -107,21 +107,25 @@ def test_a_child_between_two_lives_is_not_started_again_either(tmp_path) -> None
 def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
     log = tmp_path / "worker.log"
     log.write_text("an old complaint\n")
-    child = Child(
-        Program("worker", [sys.executable, "-c", "raise SystemExit('no token')"], log, dict(os.environ))
+    child = SupervisedProgram(
+        ProgramCommand(
+            "worker", [sys.executable, "-c", "raise SystemExit('no token')"], log, dict(os.environ)
+        )
     )
     child.step(0.0)
     wait_for(lambda: not child.is_running)
     assert child.step(0.0) == "worker ended (exit code 1: no token), starting it again in 0.5 s"
     assert log.stat().st_mode & 0o777 == 0o644  # it was there before
-    silent = Child(Program("worker", [sys.executable, "-c", ""], log, dict(os.environ)))
+    silent = SupervisedProgram(ProgramCommand("worker", [sys.executable, "-c", ""], log, dict(os.environ)))
     silent.step(0.0)
     wait_for(lambda: not silent.is_running)
     assert silent.step(0.0) == "worker ended (exit code 0), starting it again in 0.5 s"
 
 
 def test_a_new_log_is_its_owners_only(tmp_path) -> None:
-    process = start_program(Program("x", [sys.executable, "-c", ""], tmp_path / "x.log", dict(os.environ)))
+    process = start_program(
+        ProgramCommand("x", [sys.executable, "-c", ""], tmp_path / "x.log", dict(os.environ))
+    )
     assert process.wait(20) == 0
     assert (tmp_path / "x.log").stat().st_mode & 0o777 == 0o600
 
@@ -129,7 +133,9 @@ def test_a_new_log_is_its_owners_only(tmp_path) -> None:
 def test_a_large_log_is_cut_while_it_is_written(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(children, "LARGEST_LOG_BYTES", 1000)
     log = tmp_path / "x.log"
-    child = Child(Program("x", [sys.executable, "-uc", "print('a' * 2000); input()"], log, dict(os.environ)))
+    child = SupervisedProgram(
+        ProgramCommand("x", [sys.executable, "-uc", "print('a' * 2000); input()"], log, dict(os.environ))
+    )
     log.write_text("b" * 2000)
     child.trim_log()
     assert log.stat().st_size == 0
@@ -141,8 +147,8 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path) -> None:
     program = f"""
 import os, time
 from pathlib import Path
-from dashboard.children import Program, start_program
-child = start_program(Program("x", ["sleep", "600"], Path({str(tmp_path / "x.log")!r}), dict(os.environ)))
+from cli.up.children import ProgramCommand, start_program
+child = start_program(ProgramCommand("x", ["sleep", "600"], Path({str(tmp_path / "x.log")!r}), dict(os.environ)))
 print(child.pid, flush=True)
 time.sleep(600)
 """
@@ -183,5 +189,5 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
 def test_a_child_stands_back_as_far_as_it_is_told(tmp_path: Path):
     argv = [sys.executable, "-c", "import os; print(os.nice(0))"]
     log = tmp_path / "x.log"
-    start_program(Program("x", argv, log, dict(os.environ), niceness=7)).wait(60)
+    start_program(ProgramCommand("x", argv, log, dict(os.environ), niceness=7)).wait(60)
     assert log.read_text().strip() == str(os.nice(0) + 7)

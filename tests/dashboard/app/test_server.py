@@ -22,7 +22,8 @@ from websockets.typing import Subprotocol
 
 from domain.messages import NodeFacts
 from tests.dashboard.running import wait_for
-from worker.session.client import Client, ServerAway
+from worker.session.client import Client
+from worker.session.failures import ServerAway
 
 FACTS = NodeFacts(name="n0", instance_id="i", hostname="h", address="10.0.0.1", devices=[])
 LONG_POLL_S = 20

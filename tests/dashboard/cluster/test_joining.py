@@ -11,7 +11,7 @@ from cli.commands.nodes import versions
 from dashboard.cluster.joining import Listening, how_to_join
 from domain.messages import NodeLoad
 from tests.dashboard.running import FakeNode, Running
-from worker.session.client import Ended, Unauthorized
+from worker.session.failures import Ended, Unauthorized
 
 OPEN = Listening("0.0.0.0", 8765, "10.0.0.1")
 

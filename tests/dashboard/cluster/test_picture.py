@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dashboard.api.nodes.cluster import Pictures
-from dashboard.cluster.picture import Cell, attention, by_number, cell, kinds, notices, picture, summary
+from dashboard.cluster.picture import DeviceUse, attention, by_number, cell, kinds, notices, picture, summary
 from db.queries.device_allocations import Occupant
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView
@@ -32,20 +32,20 @@ def node(name: str = "gpu-1", devices: tuple[DeviceView, ...] = (DEVICE, TAKEN),
 @pytest.mark.parametrize(
     ("expected", "device", "about"),
     [
-        (Cell.FREE, DEVICE, {}),
-        (Cell.OURS, TAKEN, {}),
-        (Cell.OURS, TAKEN, {"draining": True}),
-        (Cell.FOREIGN, replace(DEVICE, foreign=True), {}),
-        (Cell.FOREIGN, replace(DEVICE, foreign=True), {"draining": True}),
-        (Cell.DRAINING, DEVICE, {"draining": True}),
-        (Cell.DRAINING, DEVICE, {"pool": "slurm:7"}),
-        (Cell.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker."}),
-        (Cell.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker.", "draining": True}),
-        (Cell.OURS, TAKEN, {"upgrade": "Upgrade its worker."}),
-        (Cell.LOST, DEVICE, {"upgrade": "Upgrade its worker.", "state": "lost"}),
-        (Cell.SILENT, TAKEN, {"state": "no contact"}),
-        (Cell.SILENT, DEVICE, {"state": "no contact", "draining": True}),
-        (Cell.LOST, TAKEN, {"state": "lost"}),
+        (DeviceUse.FREE, DEVICE, {}),
+        (DeviceUse.OURS, TAKEN, {}),
+        (DeviceUse.OURS, TAKEN, {"draining": True}),
+        (DeviceUse.FOREIGN, replace(DEVICE, foreign=True), {}),
+        (DeviceUse.FOREIGN, replace(DEVICE, foreign=True), {"draining": True}),
+        (DeviceUse.DRAINING, DEVICE, {"draining": True}),
+        (DeviceUse.DRAINING, DEVICE, {"pool": "slurm:7"}),
+        (DeviceUse.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker."}),
+        (DeviceUse.UPGRADE, DEVICE, {"upgrade": "Upgrade its worker.", "draining": True}),
+        (DeviceUse.OURS, TAKEN, {"upgrade": "Upgrade its worker."}),
+        (DeviceUse.LOST, DEVICE, {"upgrade": "Upgrade its worker.", "state": "lost"}),
+        (DeviceUse.SILENT, TAKEN, {"state": "no contact"}),
+        (DeviceUse.SILENT, DEVICE, {"state": "no contact", "draining": True}),
+        (DeviceUse.LOST, TAKEN, {"state": "lost"}),
     ],
 )
 def test_a_cell_is_what_somebody_who_looks_for_room_must_know(expected, device, about):

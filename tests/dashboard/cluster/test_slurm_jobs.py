@@ -10,7 +10,8 @@ from dashboard.planning.preview import SlurmPreview, preview
 from domain.messages import Device, JobReport, NodeFacts
 from domain.spec import JobWish, RunSpec
 from tests.dashboard.running import Running, wait_for
-from worker.session.client import Client, Refused, Superseded, Unauthorized
+from worker.session.client import Client
+from worker.session.failures import AttemptSuperseded, RequestRefused, Unauthorized
 
 GPU_CLUSTER = {
     "slurm": {
@@ -83,14 +84,14 @@ def test_the_secret_of_a_job_is_good_for_its_attempt_alone(dashboard: Running, g
     run_id, wish = launched(dashboard, gateway)
     other = wish.model_copy(update={"secret": wish.secret.replace(f"job-{wish.fence}-", "job-999-")})
     for pool in ("", "slurm", "slurm:999"):
-        with pytest.raises(Refused, match="secret of a Slurm job is good"):
+        with pytest.raises(RequestRefused, match="secret of a Slurm job is good"):
             join(dashboard, wish, pool)
     with pytest.raises(Unauthorized):
         join(dashboard, other, "slurm:999")
-    with pytest.raises(Refused, match="secret of a Slurm job is good"):
+    with pytest.raises(RequestRefused, match="secret of a Slurm job is good"):
         join(dashboard, wish.model_copy(update={"secret": dashboard.join_token}))
     dashboard.service.stop(run_id)
-    with pytest.raises(Refused, match="has ended"):
+    with pytest.raises(RequestRefused, match="has ended"):
         join(dashboard, wish)
 
 
@@ -99,7 +100,7 @@ def test_a_node_of_a_job_comes_back_by_its_own_token(dashboard: Running, gateway
     worker = join(dashboard, wish)
     facts = node_facts("n0", f"slurm:{wish.fence}", 1)
     assert worker.register(facts, None, worker.token, again=True).token == worker.token
-    with pytest.raises(Refused, match="stays in the pool"):
+    with pytest.raises(RequestRefused, match="stays in the pool"):
         worker.register(node_facts("n0", "", 1), None, worker.token, again=True)
 
 
@@ -108,7 +109,7 @@ def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Cl
     node = dashboard.node()
     wishes = node.client.wishes(None, 0)
     assert wishes.jobs == [] and not wishes.leave and wishes.assignments == []
-    with pytest.raises(Superseded):
+    with pytest.raises(AttemptSuperseded):
         node.client.report_job(wish.fence, JobReport(state="CANCELLED"))
 
 

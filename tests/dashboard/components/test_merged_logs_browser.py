@@ -13,7 +13,7 @@ from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.components.test_run_header_and_log_browser import clipboard
 from tests.dashboard.running import FakeNode, Running
 from tests.end_to_end.browsers import CHROMIUM, chromium
-from worker.session.client import Part
+from worker.session.client import TaskRef
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
@@ -62,7 +62,7 @@ def node(dashboard: Running) -> FakeNode:
 
 
 @pytest.fixture
-def training(dashboard: Running, node: FakeNode) -> Iterator[tuple[str, FakeNode, Part]]:
+def training(dashboard: Running, node: FakeNode) -> Iterator[tuple[str, FakeNode, TaskRef]]:
     """A run of two ranks that have written."""
     run_id = write_logs(dashboard, node, PIECES)
     part = node.part()

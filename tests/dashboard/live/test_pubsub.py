@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from dashboard.live.pubsub import Peers
+from dashboard.live.pubsub import DashboardPeers
 from db.channel import Channel
 from db.queries import run_queries
 from db.reports.nodes import Claim
 from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
-from worker.session.client import ServerAway, Unauthorized
+from worker.session.failures import ServerAway, Unauthorized
 
 SOON_S = 5.0
 """Far less than the second tick after the next, and than a worker's long poll."""
@@ -237,7 +237,7 @@ def test_a_dashboard_is_told_which_workers_to_wake_and_of_very_many_that_it_is_a
 
         def wake_workers_of(self, run_ids: Any) -> None: ...
 
-    here, there = (Peers(cast(Any, None), Listener()) for _ in range(2))
+    here, there = (DashboardPeers(cast(Any, None), Listener()) for _ in range(2))
     here._channel.send = there._heard  # type: ignore[method-assign]
     names = [f"{number:010}" for number in range(100)]
     here.tell_wishes(names)

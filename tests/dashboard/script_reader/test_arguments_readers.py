@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.reading import Script, read_script
-from dashboard.script_reader.source import Unreadable
+from dashboard.script_reader.source import UnreadableScript
 
 
 def script(folder: Path, source: str, **others: str) -> Script:
@@ -361,13 +361,13 @@ def test_absl_flags(tmp_path: Path) -> None:
 )
 def test_what_is_no_script_is_refused_in_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "train.py").write_bytes(content)
-    with pytest.raises(Unreadable, match=sentence):
+    with pytest.raises(UnreadableScript, match=sentence):
         read_script(tmp_path, "train.py")
 
 
 @pytest.mark.parametrize("entry", ["missing.py", ".", "x" * 5000, "a\0b"])
 def test_what_is_no_file_is_refused(tmp_path: Path, entry: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableScript):
         read_script(tmp_path, entry)
 
 
@@ -376,5 +376,5 @@ def test_a_module_is_read_as_python_would_start_it(tmp_path: Path) -> None:
     (tmp_path / "pkg/settings.py").write_text("def add(p): p.add_argument('--lr')")
     (tmp_path / "pkg/__main__.py").write_text("from pkg.settings import add\nadd(p)")
     assert [o.name for o in read_script(tmp_path, module="pkg").options] == ["lr"]
-    with pytest.raises(Unreadable, match=r"no module pkg\.other"):
+    with pytest.raises(UnreadableScript, match=r"no module pkg\.other"):
         read_script(tmp_path, module="pkg.other")

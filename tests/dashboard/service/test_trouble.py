@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.server.client import Address, Server
+from cli.server.client import Address, ServerClient
 from dashboard.app.trouble_header import WARNING
 from db import engine
 from db.engine import Store, StoreUnusable
@@ -181,7 +181,7 @@ def test_the_command_line_says_once_what_keeps_the_server_from_storing(tmp_path:
     with running(tmp_path / "data") as dashboard:
         dashboard.service.store.trouble = Trouble.READ_ONLY
         make_read_only(dashboard.service.store, True)
-        server = Server(Address(dashboard.url, dashboard.token))
+        server = ServerClient(Address(dashboard.url, dashboard.token))
         assert server.get("/api/runs") == server.get("/api/nodes") == []
         assert capsys.readouterr().err == f"rankzero: {Trouble.READ_ONLY}\n"
 

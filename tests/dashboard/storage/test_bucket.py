@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.server.client import Address, Server
+from cli.server.client import Address, ServerClient
 from cli.server.transfer import Transfer
 from cli.up import doctor
 from dashboard.settings import Settings
@@ -28,7 +28,8 @@ from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.s3_server import Bucket, error
 from worker.checkpoints.upload import Handover
 from worker.checkpoints.watching import CheckpointWatch
-from worker.session.client import Client, ServerAway
+from worker.session.client import Client
+from worker.session.failures import ServerAway
 
 torch = pytest.importorskip("torch")
 MIB = 1024 * 1024
@@ -468,7 +469,7 @@ def test_the_command_fetches_from_the_bucket_and_goes_on_where_it_broke_off(
     monkeypatch.setattr(stage.dashboard.service, "settings", _Redirecting(stage.dashboard.service.settings))
     if not is_reachable:
         monkeypatch.setattr(httpx, "stream", _no_way)
-    server = Server(Address(stage.dashboard.url, stage.dashboard.token))
+    server = ServerClient(Address(stage.dashboard.url, stage.dashboard.token))
     (tmp_path / f".last.bin.{listed['sha256'][:12]}.part").write_bytes(whole[:MIB])
     Transfer(server, listed, tmp_path / "last.bin").run()
     assert (tmp_path / "last.bin").read_bytes() == whole

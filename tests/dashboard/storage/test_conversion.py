@@ -19,7 +19,7 @@ import pytest
 
 from cli import main
 from dashboard.storage import conversion
-from dashboard.storage.checkpoint_form import Form, is_folder
+from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 torch = pytest.importorskip("torch")
@@ -195,7 +195,7 @@ def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
 
     found = run_queries.checkpoint_file(service.store, wrapped.id)
     assert found is not None
-    future = service.rewrites.wish(found[0], Form(strip=True))
+    future = service.rewrites.wish(found[0], CheckpointForm(strip=True))
     service.rewrites.close()
     assert future.done()
 
@@ -284,8 +284,8 @@ def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) 
     ],
 )
 def test_the_form_is_seen_in_the_name(name: str, stripped: str, as_safetensors: str) -> None:
-    assert Form(strip=True).file_name(name) == stripped
-    assert Form(safetensors=True).file_name(name) == as_safetensors
+    assert CheckpointForm(strip=True).file_name(name) == stripped
+    assert CheckpointForm(safetensors=True).file_name(name) == as_safetensors
     assert is_folder(name) is (name == "out/checkpoint-5.tar")
 
 

@@ -21,7 +21,7 @@ from dashboard.service.service import Service
 from dashboard.settings import Settings
 from dashboard.tensorboard import program as tensorboard_program
 from dashboard.tensorboard.links import arrange, event_links
-from dashboard.tensorboard.process import CannotStart, NothingToShow, StillStarting, TensorBoards
+from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
 from db.queries import run_queries
 from db.reports import progress
 from domain.views import FileView
@@ -29,7 +29,7 @@ from tests.dashboard.event_files import write_events
 from tests.dashboard.pages import served
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.dashboard.seeded_store import Seed
-from worker.session.client import Part
+from worker.session.client import TaskRef
 
 EVENT = "events.out.tfevents.1760000000.n0.1.0"
 
@@ -300,7 +300,7 @@ def test_one_that_cannot_start_says_why(tmp_path: Path) -> None:
 
     async def story() -> None:
         with pytest.raises(
-            CannotStart, match=r"^ModuleNotFoundError: No module named 'no_such_tensorboard'$"
+            TensorBoardFailed, match=r"^ModuleNotFoundError: No module named 'no_such_tensorboard'$"
         ):
             await it.open(run)
 
@@ -334,7 +334,7 @@ def test_many_who_open_it_at_once_get_the_same(tmp_path: Path) -> None:
 # -- the real one -----------------------------------------------------------------------------------
 
 
-def bring(node: FakeNode, part: Part, folder: Path) -> None:
+def bring(node: FakeNode, part: TaskRef, folder: Path) -> None:
     """Mirror a folder's files as the worker does."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         node.client.append(part, f"work/{path.relative_to(folder).as_posix()}", 0, 0, path.read_bytes())
@@ -447,7 +447,7 @@ def test_pages_in_its_place_say_what_to_do(
     assert (missing.status_code, "There is no such run" in missing.text) == (404, True)
 
     async def broken(*_: object) -> httpx.AsyncClient:
-        raise CannotStart("ModuleNotFoundError: No module named 'tensorboard'")
+        raise TensorBoardFailed("ModuleNotFoundError: No module named 'tensorboard'")
 
     monkeypatch.setattr(TensorBoards, "reach", broken)
     answer = dashboard.http.get(f"/tensorboard/{run}/")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.lifecycle.node_failure import LostNodes, Share, Situation, verdict
+from db.lifecycle.node_failure import LostNodes, Share, SilentAttempt, verdict
 from db.queries import run_queries
 from db.records.exceptions import Superseded
 from db.reports import findings, nodes, progress
@@ -321,8 +321,8 @@ def test_one_word_from_the_node_before_the_decision_is_enough(three):
     assert three.pass_s(29) == [] and three.run(run_id).state == State.RUNNING
 
 
-def situation(*shares: Share, **more) -> Situation:
-    return Situation(shares, **({"is_ending": False, "has_started": True, "still_s": 99.0} | more))
+def situation(*shares: Share, **more) -> SilentAttempt:
+    return SilentAttempt(shares, **({"is_ending": False, "has_started": True, "still_s": 99.0} | more))
 
 
 SHARES = st.builds(Share, st.integers(0, 9), st.text(), st.floats(0, 1e6), st.booleans())

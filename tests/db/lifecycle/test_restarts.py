@@ -7,7 +7,7 @@ import pytest
 from db.queries import run_queries
 from db.requests import run_requests
 from domain.messages import Reason, State
-from domain.recovery.restart_policy import HANGS_IN_A_ROW, Failure, Leave, Restart, what_follows
+from domain.recovery.restart_policy import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, what_follows
 from domain.spec import RunSpec
 from tests.db.lifecycle.test_life import store_checkpoint
 
@@ -147,8 +147,8 @@ def spec(**more) -> RunSpec:
     return RunSpec(target="image_classifier", **more)
 
 
-def failure(reason: str = "script error", **more) -> Failure:
-    return Failure(reason, "rank 0 failed", **({"has_stepped": False} | more))
+def failure(reason: str = "script error", **more) -> FailedAttempt:
+    return FailedAttempt(reason, "rank 0 failed", **({"has_stepped": False} | more))
 
 
 def test_pauses_grow_while_nothing_is_achieved():

@@ -10,7 +10,7 @@ from db.queries import run_queries
 from db.records.exceptions import Superseded
 from db.reports import checkpoints, nodes, progress
 from db.requests import run_requests
-from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, PartReport, Reached, State
+from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
 from tests.db.cluster import Cluster, facts
 from tests.domain.preflight.test_judgement import GOOD, way
 
@@ -292,7 +292,7 @@ class Measuring:
 
     def start(self, fence: int) -> None:
         for rank, cluster in enumerate(self.pair):
-            report = PartReport(state="starting", **ready(rank))
+            report = TaskReport(state="starting", **ready(rank))
             progress.part_reported(self.store, cluster.node_id, fence, rank, report, 101.0, measure=True)
 
     def answer(self, speed: float | None, problem: str | None = None) -> list[str]:

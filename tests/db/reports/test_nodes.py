@@ -12,7 +12,7 @@ from db.reports.nodes import (
     Claim,
     IdentityEnded,
     NameTaken,
-    Registration,
+    RegisteredNode,
     node_of_token,
     nodes_of_runs,
     register_node,
@@ -126,5 +126,5 @@ def test_the_nodes_of_runs_are_those_that_have_or_had_a_part(cluster):
     assert nodes_of_runs(cluster.store, []) == set()
 
 
-def proof(registration: Registration) -> Claim:
+def proof(registration: RegisteredNode) -> Claim:
     return Claim(registration.node_id, proven=True)

@@ -15,7 +15,7 @@ from db.requests import run_requests
 from db.scheduling import elastic, queue_placement
 from domain.errors import InvalidRequest
 from domain.messages import CheckpointOffer, State
-from domain.scheduling.models import Hold
+from domain.scheduling.models import Allocation
 from domain.scheduling.placement import place
 from domain.scheduling.placement import turn as place_turn
 from domain.spec import RunSpec
@@ -328,7 +328,7 @@ def test_nobody_of_its_priority_waits_longer_because_a_run_grew(queue, nodes, mo
     found = elastic.other_nodes(run, {"id-m"}, known, queue, 0.0, may_grow=True)
     if found is None:
         return
-    grown = [replace(h, free=h.free[2:], holds=(*h.holds, Hold("mine", h.free[:2], None)))
+    grown = [replace(h, free=h.free[2:], holds=(*h.holds, Allocation("mine", h.free[:2], None)))
              if h.node_id in found and h.node_id != "id-m" else h for h in known]  # fmt: skip
     rivals = [w for w in queue if w.priority >= run.priority]
     before, after = place(rivals, known, 0.0), place(rivals, grown, 0.0)

@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from domain.launch.slurm_script import Place, seconds_of, submission
+from domain.launch.slurm_script import GatewayPaths, seconds_of, submission
 from domain.spec import RunSpec
 
-PLACE = Place(
+PLACE = GatewayPaths(
     "http://gpu-0:8765",
     "/scratch/my runs",
     "/home/me/gateway",

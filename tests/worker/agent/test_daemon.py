@@ -28,9 +28,10 @@ from tests.dashboard.running import wait_for
 from tests.worker.fake_server import FakeServer
 from worker.agent.daemon import Daemon
 from worker.agent.program import spawn_supervisor
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.node import processes
-from worker.session.client import Adoption, RequestFailed, ServerAway, ServerMistake, Wishes
+from worker.session.answers import Adoption, Wishes
+from worker.session.failures import RequestFailed, ServerAway, ServerMistake
 
 RUN = uuid.uuid4().hex[:10]
 """Its own in each test process: what ends a run's processes finds them by this name on the whole machine."""
@@ -47,7 +48,7 @@ class NodeUnderTest:
     def __init__(self, folder: Path) -> None:
         self.server = FakeServer()
         self.folder = folder
-        self.node = Node(name="n0", data_dir=folder / "data", python=sys.executable)
+        self.node = LocalNode(name="n0", data_dir=folder / "data", python=sys.executable)
         self.supervisors = []
         self.adoption: Adoption | None = None
         self.start_worker()

@@ -9,14 +9,14 @@ import pytest
 
 from domain.messages import NodeLoad
 from tests.worker.http_server import HttpServer
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.node.hardware import interface_of
 from worker.session.client import Client
 
 
 @pytest.fixture
-def node(tmp_path) -> Node:
-    return Node(name="n", data_dir=tmp_path, python="python", address="192.0.2.1", interface="eth9")
+def node(tmp_path) -> LocalNode:
+    return LocalNode(name="n", data_dir=tmp_path, python="python", address="192.0.2.1", interface="eth9")
 
 
 def test_the_address_is_the_one_of_the_last_conversation_with_the_server(node):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from domain.messages import PartReport, Reason
+from domain.messages import Reason, TaskReport
 from tests.worker.agent.test_daemon import NodeUnderTest
 from worker.attempt.reports import bare, send_report
-from worker.session.client import Refused
+from worker.session.failures import RequestRefused
 
 
 @pytest.fixture
@@ -47,22 +47,22 @@ def test_a_report_that_no_json_can_hold_is_sent_bare(node):
             self.sent.append(report.model_dump_json())
 
     client = Client()
-    send_report(client, None, PartReport(state="failed", message="no file caf\udce9\0.py", next_step="x"))
+    send_report(client, None, TaskReport(state="failed", message="no file caf\udce9\0.py", next_step="x"))
     (sent,) = client.sent
-    assert PartReport.model_validate_json(sent).message == "no file caf\\udce9.py"
+    assert TaskReport.model_validate_json(sent).message == "no file caf\\udce9.py"
 
 
 def test_what_is_refused_bare_as_well_goes_through():
     class Client:
         def report(self, part, report):
-            raise Refused("no")
+            raise RequestRefused("no")
 
-    with pytest.raises(Refused):
-        send_report(Client(), None, PartReport(state="failed"))
+    with pytest.raises(RequestRefused):
+        send_report(Client(), None, TaskReport(state="failed"))
 
 
 def test_a_bare_report_keeps_what_decides():
-    whole = PartReport(
+    whole = TaskReport(
         state="failed", pid=7, exit_code=1, reason=Reason.KILLED, message="m" * 900, env={"A": "b"}
     )
     told = bare(whole)

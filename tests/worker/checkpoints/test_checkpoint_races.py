@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoints.watching import CheckpointWatch, Snapshot
+from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 
 torch = pytest.importorskip("torch")
 LIMIT_S = 60.0
@@ -112,7 +112,7 @@ def writing(script: Script, *habits: tuple[str, str, list[bytes]]) -> Iterator[N
             thread.join()
 
 
-def taken_bytes(watch: CheckpointWatch, *, final: bool = False) -> list[tuple[Snapshot, bytes]]:
+def taken_bytes(watch: CheckpointWatch, *, final: bool = False) -> list[tuple[CheckpointCopy, bytes]]:
     """What is taken now, and handed over at once; the clock runs a little faster than the writers'."""
     found = [(one, one.path.read_bytes()) for one in watch.step(time.monotonic() * 4, final=final)]
     for snapshot, _ in found:

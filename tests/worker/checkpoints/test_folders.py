@@ -17,7 +17,7 @@ import pytest
 
 from worker.checkpoints.copies import HELD_OPEN
 from worker.checkpoints.formats import Completeness
-from worker.checkpoints.watching import CheckpointWatch, Snapshot
+from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.node.run_files import remember_existing
 
 
@@ -54,11 +54,11 @@ class Node:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
 
-    def look(self, seconds: float = 1, *, final: bool = False) -> list[Snapshot]:
+    def look(self, seconds: float = 1, *, final: bool = False) -> list[CheckpointCopy]:
         self.now += seconds
         return self.watch.step(self.now, final=final)
 
-    def settle(self, seconds: float = 12) -> list[Snapshot]:
+    def settle(self, seconds: float = 12) -> list[CheckpointCopy]:
         """All that is taken when nothing is written any more."""
         return [taken for _ in range(int(seconds)) for taken in self.look()]
 
@@ -68,11 +68,11 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def names(snapshots: list[Snapshot]) -> list[str]:
+def names(snapshots: list[CheckpointCopy]) -> list[str]:
     return sorted(snapshot.name.removeprefix("work/") for snapshot in snapshots)
 
 
-def content(snapshot: Snapshot) -> dict[str, bytes]:
+def content(snapshot: CheckpointCopy) -> dict[str, bytes]:
     with tarfile.open(snapshot.path, "r:") as archive:
         files = {member.name: archive.extractfile(member) for member in archive if member.isreg()}
         return {name: file.read() for name, file in files.items() if file}

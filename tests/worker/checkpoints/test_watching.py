@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from worker.checkpoints.formats import Completeness, completeness, step_of
-from worker.checkpoints.watching import CheckpointWatch, Snapshot
+from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.node.run_files import Listing, is_checkpoint_name, remember_existing
 
 
@@ -63,7 +63,7 @@ class Node:
         os.utime(path, (written, written))
         return path
 
-    def after(self, seconds: float, *, final: bool = False) -> list[Snapshot]:
+    def after(self, seconds: float, *, final: bool = False) -> list[CheckpointCopy]:
         self.now += seconds
         return self.watch.step(self.now, final=final)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.monitor.hangs import Frame, RankStatus, hang_verdict, users_frame, who_is_behind
+from worker.monitor.hangs import PythonFrame, RankStatus, hang_verdict, users_frame, who_is_behind
 from worker.monitor.probe_reader import ProbePump, ProbeReader, parse_stack
 from worker.monitor.silent_mistakes import RankRecord, silent_mistakes
-from worker.session.client import OffsetMismatch, Refused
+from worker.session.failures import OffsetMismatch, RequestRefused
 
 
 def line(rank=0, step=10, t=100.0, pid=7, world_size=2, **more) -> str:
@@ -104,7 +104,7 @@ def test_points_arrive_once_whatever_fails(tmp_path, server):
 
 def test_points_the_server_refuses_do_not_hold_up_those_behind_them(tmp_path, server):
     (tmp_path / "7.jsonl").write_text(line(**FIGURES))
-    server.fails = [Refused("no")]
+    server.fails = [RequestRefused("no")]
     running = pump(tmp_path, server)
     running.step()
     assert (server.points, list(server.offsets)) == ({}, ["probe/7.jsonl"])
@@ -137,7 +137,17 @@ def test_the_status_of_a_rank_is_its_last_line(tmp_path):
     reader = read(tmp_path)
     assert reader.latest() == {
         0: RankStatus(
-            0, 7, 2, 10, 99.5, 90.0, 104.0, "computing", True, False, (Frame("/a/train.py", 12, "main"),)
+            0,
+            7,
+            2,
+            10,
+            99.5,
+            90.0,
+            104.0,
+            "computing",
+            True,
+            False,
+            (PythonFrame("/a/train.py", 12, "main"),),
         )
     }
     assert reader.median_step_s() == 0.25
@@ -164,8 +174,8 @@ def test_faulthandlers_text_becomes_frames_of_the_last_stack():
     )
     frames = parse_stack(text)
     assert frames == [
-        Frame("/lib/python3.11/threading.py", 5, "wait"),
-        Frame("/a b/train.py", 41, "<module>"),
+        PythonFrame("/lib/python3.11/threading.py", 5, "wait"),
+        PythonFrame("/a b/train.py", 41, "<module>"),
     ]
     assert users_frame(frames) == frames[1]
     assert users_frame(frames[:1]) == frames[0]
@@ -211,7 +221,7 @@ def test_only_a_process_that_can_answer_is_asked_for_its_stack(tmp_path, kind):
 
 # -- hung, not slow -----------------------------------------------------------------------------
 
-HERE, THERE = (Frame("/a/train.py", 41, "step"),), (Frame("/a/train.py", 52, "main"),)
+HERE, THERE = (PythonFrame("/a/train.py", 41, "step"),), (PythonFrame("/a/train.py", 52, "main"),)
 
 
 def status(rank, step=40, moved=1000.0, doing="computing", **more):

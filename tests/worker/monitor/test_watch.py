@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.messages import PartReport, Reason
+from domain.messages import Reason, TaskReport
 from domain.spec import RunSpec
 from worker.monitor.probe_reader import FOLDER, ProbeReader
 from worker.monitor.watch import HUNG_FILE, LOSSES_FILE, Watch, as_hung
@@ -103,7 +103,7 @@ def test_a_hang_the_run_was_ended_for_stays_in_the_end(probed: Probed):
 
 
 def test_the_end_of_an_attempt_we_ended_for_hanging_is_a_failure(tmp_path: Path):
-    stopped = PartReport(state="stopped", exit_code=-15)
+    stopped = TaskReport(state="stopped", exit_code=-15)
     assert as_hung(stopped, tmp_path) == stopped
     (tmp_path / HUNG_FILE).parent.mkdir()
     (tmp_path / HUNG_FILE).write_text("No rank has made a step for 61 s.")
@@ -113,4 +113,4 @@ def test_the_end_of_an_attempt_we_ended_for_hanging_is_a_failure(tmp_path: Path)
         Reason.HUNG,
         "No rank has made a step for 61 s.",
     )
-    assert as_hung(PartReport(state="succeeded"), tmp_path).state == "succeeded"
+    assert as_hung(TaskReport(state="succeeded"), tmp_path).state == "succeeded"

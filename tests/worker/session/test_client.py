@@ -9,25 +9,24 @@ import math
 import httpx
 import pytest
 
-from domain.messages import NodeFacts, NodeLoad, PartReport, PointBatch
+from domain.messages import NodeFacts, NodeLoad, PointBatch, TaskReport
 from domain.spec import ResumeFrom
-from worker.session.client import (
+from worker.session.client import Client, TaskRef
+from worker.session.failures import (
+    AttemptSuperseded,
     ChecksumMismatch,
-    Client,
     OffsetMismatch,
-    Part,
-    Refused,
     RequestFailed,
+    RequestRefused,
     ServerAway,
     ServerFull,
     ServerMistake,
-    Superseded,
     TooLarge,
     Unauthorized,
 )
 
-PART = Part(fence=7, node_rank=1)
-REPORT = PartReport(state="running")
+PART = TaskRef(fence=7, node_rank=1)
+REPORT = TaskReport(state="running")
 
 
 def client(answer) -> Client:
@@ -44,10 +43,10 @@ def says(status: int, message: str = "so it is"):
     ("status", "meaning"),
     [
         (401, Unauthorized),
-        (403, Superseded),
-        (404, Superseded),
-        (409, Superseded),
-        (422, Refused),
+        (403, AttemptSuperseded),
+        (404, AttemptSuperseded),
+        (409, AttemptSuperseded),
+        (422, RequestRefused),
         (413, TooLarge),
         (429, RequestFailed),
         (500, ServerMistake),
@@ -148,7 +147,7 @@ def test_registering_uses_the_join_token_and_keeps_the_nodes_own():
 
 def test_a_name_that_is_taken_is_a_refusal_not_the_end_of_an_attempt():
     facts = NodeFacts(name="a", instance_id="i", hostname="h", address="127.0.0.1", devices=[])
-    with pytest.raises(Refused, match="taken"):
+    with pytest.raises(RequestRefused, match="taken"):
         client(says(409, "the name is taken")).register(facts, None, "join")
 
 
@@ -221,5 +220,5 @@ def test_an_empty_file_can_be_downloaded(tmp_path):
 
 
 def test_a_download_the_server_refuses_is_not_tried_for_ever(tmp_path):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         client(says(403)).download(source(), tmp_path / "a.pt")

@@ -19,11 +19,12 @@ from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.agent.daemon import Daemon
 from worker.agent.program import spawn_supervisor
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.node import processes
 from worker.session import body_limit
 from worker.session.body_limit import BodyLimit
-from worker.session.client import Client, Part, RequestFailed, TooLarge
+from worker.session.client import Client, TaskRef
+from worker.session.failures import RequestFailed, TooLarge
 
 LARGE = """
 import os, zipfile
@@ -61,7 +62,7 @@ class Behind:
         self.node: FakeNode = dashboard.node()
         self.client = Client(proxy.url, self.node.client.token)
         self.data = data
-        here = Node(name="n0", data_dir=data, python=sys.executable)
+        here = LocalNode(name="n0", data_dir=data, python=sys.executable)
         self.supervisors: list[Any] = []
         self.daemon = Daemon(self.client, here, self._spawn, lambda work: work())
 
@@ -187,7 +188,7 @@ def test_what_is_not_the_servers_answer_is_no_answer(
 ) -> None:
     proxy.odd = lambda method, path: answer
     with closing(Client(proxy.url, "token")) as client, pytest.raises(RequestFailed):
-        CALLS[call](client, Part(1, 0))
+        CALLS[call](client, TaskRef(1, 0))
 
 
 @pytest.mark.parametrize("call", ["append", "points", "checkpoint", "offsets"])
@@ -199,22 +200,22 @@ def test_an_offset_outside_of_what_was_sent_is_no_answer(
         return  # how long the file is, only its mirror knows
     proxy.odd = lambda method, path: (200, JSON, b'{"offset": ' + offset + b"}")
     with closing(Client(proxy.url, "token")) as client, pytest.raises(RequestFailed):
-        CALLS[call](client, Part(1, 0))
+        CALLS[call](client, TaskRef(1, 0))
 
 
 def test_a_413_of_any_kind_is_a_limit_and_smaller_data_passes(proxy: LimitingProxy) -> None:
     own = (413, JSON, b'{"detail": {"field": null, "message": "The body must be at most 9 bytes here."}}')
     with closing(Client(proxy.url, "token")) as client:
         with pytest.raises(TooLarge, match="not by the server"):
-            client.append(Part(1, 0), "logs/rank0.out", 0, 0, b"x" * 2_000_000)
+            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 2_000_000)
         assert client.body_limit.bytes == 1_000_000
         proxy.odd = lambda method, path: own
         with pytest.raises(TooLarge, match="at most 9 bytes"):
-            client.append(Part(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
+            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
         assert client.body_limit.bytes == 250_000
         before = len(proxy.refused)
         with pytest.raises(TooLarge, match="will not pass"):
-            client.append(Part(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
+            client.append(TaskRef(1, 0), "logs/rank0.out", 0, 0, b"x" * 500_000)
         assert len(proxy.refused) == before, "it was not even sent"
 
 

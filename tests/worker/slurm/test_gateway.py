@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from domain.launch.slurm_script import Place
+from domain.launch.slurm_script import GatewayPaths
 from domain.messages import JobReport
 from domain.spec import JobWish, RunSpec
-from worker.session.client import ServerAway, Superseded
+from worker.session.failures import AttemptSuperseded, ServerAway
 from worker.slurm.commands import JobRefused, SlurmAway
 from worker.slurm.gateway import Gateway
 
@@ -82,7 +82,7 @@ class Site:
         self.gateway = self.started_again()
 
     def started_again(self):
-        place = Place("http://here", "/scratch", str(self.folder / "jobs data"), "python", "python")
+        place = GatewayPaths("http://here", "/scratch", str(self.folder / "jobs data"), "python", "python")
         self.gateway = Gateway(self.server, self.cluster, self.folder / "jobs", place, frozenset())
         return self.gateway
 
@@ -222,7 +222,7 @@ def test_a_job_that_nobody_wishes_any_more_is_cancelled(site: Site):
     site.started_again()
     site.gateway.step(1)
     assert site.cluster.cancelled == []
-    site.server.trouble = Superseded("no such attempt")
+    site.server.trouble = AttemptSuperseded("no such attempt")
     site.wish()
     site.gateway.step(2)
     site.gateway.step(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.streams.test_mirror import Node
-from worker.session.client import OffsetMismatch, Refused, RequestFailed, TooLarge
+from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.mirror import CAP_BYTES
 
 
@@ -38,8 +38,10 @@ def test_pieces_are_halved_until_they_pass_and_every_byte_arrives_once(node: Nod
     assert node.mirror.pending_bytes() == 0 and node.mirror.refusals() == []
 
 
-@pytest.mark.parametrize("error", [TooLarge("413"), Refused("no such name")])
-def test_what_is_refused_however_small_is_set_aside_and_holds_up_nothing(node: Node, error: Refused) -> None:
+@pytest.mark.parametrize("error", [TooLarge("413"), RequestRefused("no such name")])
+def test_what_is_refused_however_small_is_set_aside_and_holds_up_nothing(
+    node: Node, error: RequestRefused
+) -> None:
     (node.dir / "logs/rank0.out").write_bytes(b"x" * 3_000_000)
     (node.dir / "logs/rank0.err").write_bytes(b"y" * 3_000_000)
     refuse(node, "logs/rank0.out", error)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from domain.messages import PointBatch
-from worker.session.client import FileOffsets, Refused
+from worker.session.client import FileOffsets
+from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
 from worker.streams.printed_source import PrintedPump
 
@@ -28,7 +29,7 @@ class FakeServer:
     def send(self, batch: PointBatch) -> int:
         self.requests += 1
         if self.refuses:
-            raise Refused("no")
+            raise RequestRefused("no")
         if batch.start != self.offsets[batch.path, batch.generation]:
             raise OffsetMismatch(self.offsets[batch.path, batch.generation])
         assert batch.source == "printed" and batch.series

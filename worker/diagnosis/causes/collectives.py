@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from worker.diagnosis.tracebacks.exceptions import Failure
+from worker.diagnosis.tracebacks.exceptions import PythonFailure
 
 _PEER_GONE = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Connection refused"
@@ -43,7 +43,7 @@ def lost_its_peer(text: str) -> bool:
     return bool(_PEER_GONE.search(text) and _BETWEEN_RANKS.search(text))
 
 
-def find_timeout(text: str, failure: Failure | None) -> Timeout | None:
+def find_timeout(text: str, failure: PythonFailure | None) -> Timeout | None:
     """The first time-out in what a rank wrote; `failure` knows what it had called."""
     for pattern in _PATTERNS:
         if found := pattern.search(text):
@@ -121,7 +121,7 @@ _NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "monitoredBarrie
 _NAMES |= {"_ALLGATHER_BASE": "all_gather_into_tensor", "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor"}
 
 
-def _timeout(found: Mapping[str, str | None], failure: Failure | None) -> Timeout:
+def _timeout(found: Mapping[str, str | None], failure: PythonFailure | None) -> Timeout:
     late, have = found.get("late"), found.get("have")
     seconds = int(found["ms"] or 0) / 1000 if found.get("ms") else None
     return Timeout(
@@ -133,7 +133,7 @@ def _timeout(found: Mapping[str, str | None], failure: Failure | None) -> Timeou
     )
 
 
-def _operation(found: Mapping[str, str | None], failure: Failure | None) -> str:
+def _operation(found: Mapping[str, str | None], failure: PythonFailure | None) -> str:
     called = failure.functions if failure else ()
     told = found.get("operation") or ""
     named = next((name for name in called if name in _COLLECTIVES), _NAMES.get(told, told.lower()))

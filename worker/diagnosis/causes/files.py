@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from worker.diagnosis.tracebacks.exceptions import Failure
+from worker.diagnosis.tracebacks.exceptions import PythonFailure
 
 COPY = "holds a copy of the code without what .gitignore ignores"
 
@@ -20,7 +20,7 @@ class Workplace:
     """It is the user's own folder (--workdir), not one of the run's."""
 
 
-def missing_file(failure: Failure, node: str, place: Workplace) -> str | None:
+def missing_file(failure: PythonFailure, node: str, place: Workplace) -> str | None:
     """The next step where a path is missing; None where that is not what happened."""
     if re.search(r"^RuntimeError: Dataset not found", failure.all_text, re.MULTILINE):
         return _bring("data", "The data set", place)

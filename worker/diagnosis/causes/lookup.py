@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from domain.messages import Reason
 from worker.diagnosis.causes import files, machine, pytorch
 from worker.diagnosis.causes.cause import AS_RAISED
-from worker.diagnosis.tracebacks.exceptions import Failure, shorten
+from worker.diagnosis.tracebacks.exceptions import PythonFailure, shorten
 
 TABLE = (
     *machine.MEMORY, *pytorch.CUDA, *pytorch.NCCL, *machine.DISK, *machine.PORTS, *pytorch.DDP,
@@ -27,7 +27,7 @@ class Explanation:
     next_step: str | None = None
 
 
-def explain(failure: Failure, node: str, place: files.Workplace) -> Explanation:
+def explain(failure: PythonFailure, node: str, place: files.Workplace) -> Explanation:
     """What is known of an exception; the exception itself where nothing is."""
     text = failure.all_text
     words = {"text": failure.exception, "place": failure.place, "origin": failure.origin, "node": node}

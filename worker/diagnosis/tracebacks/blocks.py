@@ -11,7 +11,7 @@ MESSAGE_LINES = 40
 """Of an exception's text this much is read; what follows is somebody else's output."""
 
 
-class Frame(NamedTuple):
+class TracebackFrame(NamedTuple):
     """One call of a traceback."""
 
     file: str
@@ -20,7 +20,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class TracebackBlock:
     """One traceback with the exception below it."""
 
     first: int
@@ -28,13 +28,13 @@ class Block:
     end: int
     before: str
     """The last line above it with anything on it."""
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[TracebackFrame] = field(default_factory=list)
     message: str = ""
     """Type and text, as far as they reach."""
     is_group: bool = False
 
 
-def blocks(lines: list[str]) -> Iterator[Block]:
+def blocks(lines: list[str]) -> Iterator[TracebackBlock]:
     """Every traceback in lines that have neither colours nor prefixes."""
     for number, line in enumerate(lines):
         block = None
@@ -65,18 +65,18 @@ _NEXT = re.compile(
 """What cannot belong to an exception's text any more."""
 
 
-def _python_block(lines: list[str], first: int, is_group: bool) -> Block | None:
+def _python_block(lines: list[str], first: int, is_group: bool) -> TracebackBlock | None:
     """Indented lines are frames; the first one that is not is the exception."""
-    frames: list[Frame] = []
+    frames: list[TracebackFrame] = []
     for number in range(first + 1, len(lines)):
         line = lines[number]
         if frame := _FRAME.match(line):
-            frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
+            frames.append(TracebackFrame(frame["file"], int(frame["line"]), frame["function"] or ""))
         elif line and not line.startswith(" "):
             if not _EXCEPTION.match(line):
                 return None
             message = "\n".join(_message(lines, number))
-            return Block(first, number + 1, _before(lines, first), frames, message, is_group)
+            return TracebackBlock(first, number + 1, _before(lines, first), frames, message, is_group)
     return None
 
 
@@ -93,9 +93,9 @@ def _before(lines: list[str], first: int) -> str:
     return next((line for line in reversed(lines[max(0, first - 2) : first]) if line.strip()), "")
 
 
-def _rich_block(lines: list[str], first: int) -> Block | None:
+def _rich_block(lines: list[str], first: int) -> TracebackBlock | None:
     """A box of frames, each with some source below it, and the exception under the box."""
-    frames: list[Frame] = []
+    frames: list[TracebackFrame] = []
     begun = ""
     for number in range(first + 1, len(lines)):
         line = lines[number]
@@ -103,12 +103,12 @@ def _rich_block(lines: list[str], first: int) -> Block | None:
             message = _unwrapped(lines[number + 1 : number + 1 + MESSAGE_LINES], len(line))
             if not _EXCEPTION.match(message.partition("\n")[0]):
                 return None
-            return Block(first, number + 2, _before(lines, first), frames, message)
+            return TracebackBlock(first, number + 2, _before(lines, first), frames, message)
         if not line.startswith(("│", "|")):
             return None
         content = line[1:-1].strip()
         if found := _RICH_FRAME.match(begun + content):
-            frames.append(Frame(found["file"], int(found["line"]), found["function"]))
+            frames.append(TracebackFrame(found["file"], int(found["line"]), found["function"]))
             begun = ""
         else:  # a path longer than the box goes on in the next line
             begun = content if content.startswith("/") and " " not in content else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from worker.diagnosis.tracebacks.blocks import Block, Frame, blocks, without_box
+from worker.diagnosis.tracebacks.blocks import TracebackBlock, TracebackFrame, blocks, without_box
 
 TAIL_LINES = 80
 LIMIT = 240
@@ -18,7 +18,7 @@ TEXT_LIMIT = 4000
 
 
 @dataclass(frozen=True)
-class Failure:
+class PythonFailure:
     """An exception as its process printed it."""
 
     exception: str
@@ -32,7 +32,7 @@ class Failure:
     """What had been called, the innermost last."""
     process: int | None = None
     """Of a process that `mp.spawn` started: its number."""
-    earlier: Failure | None = None
+    earlier: PythonFailure | None = None
     """The exception that led to this one."""
     link: str = ""
     """`caused by` or `while handling`: how it led to this one."""
@@ -55,7 +55,7 @@ class Failure:
         return f"{self.text}\n{self.earlier.all_text}" if self.earlier else self.text
 
 
-def find_failure(text: str) -> Failure | None:
+def find_failure(text: str) -> PythonFailure | None:
     """The exception of the last traceback: the one that was not caught, and the inner one of a data
     loader's or a spawned process's; not one of a thread or a destructor, nor a launcher's report of
     somebody else's, unless there is no other."""
@@ -70,7 +70,9 @@ def find_crash(text: str) -> tuple[str, str | None, int | None] | None:
     lines = clean_lines(text)
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error: "):
-            frames = [Frame(f["file"], int(f["line"]), "") for f in map(_FAULT.match, lines[number:]) if f]
+            frames = [
+                TracebackFrame(f["file"], int(f["line"]), "") for f in map(_FAULT.match, lines[number:]) if f
+            ]
             return line.removeprefix("Fatal Python error: "), *_users_frame(frames[::-1])
     return None
 
@@ -128,9 +130,9 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/worker/prob
 _OUR_RECIPES = re.compile(r"/worker/recipes/")
 
 
-def _ranked(lines: list[str]) -> Iterator[tuple[int, Failure]]:
+def _ranked(lines: list[str]) -> Iterator[tuple[int, PythonFailure]]:
     """Each traceback's failure, higher the likelier it ended the process."""
-    earlier: Failure | None = None
+    earlier: PythonFailure | None = None
     found = list(blocks(lines))
     for number, block in enumerate(found):
         link = _LINKS.get(block.before, "")
@@ -141,14 +143,16 @@ def _ranked(lines: list[str]) -> Iterator[tuple[int, Failure]]:
             return
 
 
-def _failure(block: Block, earlier: Failure | None, link: str, later: list[Block]) -> Failure:
+def _failure(
+    block: TracebackBlock, earlier: PythonFailure | None, link: str, later: list[TracebackBlock]
+) -> PythonFailure:
     spawned = _SPAWNED.match(block.before)
     exception = _headline(block.message)
     file, line = _users_frame(block.frames)
     if block.is_group and later:  # one of those it holds says what happened
         exception = f"{exception}, the first: {_headline(later[0].message)}"
         file, line = _users_frame(later[0].frames) if later[0].frames else (file, line)
-    return Failure(
+    return PythonFailure(
         shorten(exception), file, line,
         text=shorten(block.message, TEXT_LIMIT),
         functions=tuple(frame.function for frame in block.frames),
@@ -168,19 +172,19 @@ def _headline(message: str) -> str:
     return text if text.endswith("..") else text.removesuffix(".")
 
 
-def _users_frame(frames: list[Frame]) -> tuple[str | None, int | None]:
+def _users_frame(frames: list[TracebackFrame]) -> tuple[str | None, int | None]:
     """The last frame that is not in a library, else the last one."""
     own = [frame for frame in frames if not _LIBRARY.search(frame.file) or _OUR_RECIPES.search(frame.file)]
     last = next(iter((own or frames)[-1:]), None)
     return (last.file, last.line) if last else (None, None)
 
 
-def _syntax_error(lines: list[str]) -> Failure | None:
+def _syntax_error(lines: list[str]) -> PythonFailure | None:
     """Python names the script's own syntax error without a traceback header."""
     for number in range(len(lines) - 1, -1, -1):
         if re.match(r"^(?:SyntaxError|IndentationError|TabError): ", lines[number]):
             for line in reversed(lines[:number]):
                 if frame := re.match(r'^\s*File "(?P<file>.+)", line (?P<line>\d+)', line):
                     exception = shorten(lines[number])
-                    return Failure(exception, frame["file"], int(frame["line"]), text=lines[number])
+                    return PythonFailure(exception, frame["file"], int(frame["line"]), text=lines[number])
     return None

@@ -17,7 +17,7 @@ from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, names_in, write
 from tests.dashboard.git_server import git_over_https
 from tests.dashboard.running import FakeNode, Running, running
-from worker.session.client import Refused
+from worker.session.failures import RequestRefused
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 MIB = 1024 * 1024
@@ -57,14 +57,14 @@ def test_a_snapshot_is_brought_once_and_fetched_by_its_node(dashboard, node, arc
     assert dashboard.http.head(f"/api/snapshots/{sha256}").status_code == 200
     about = dashboard.http.get(f"/api/snapshots/{sha256}").json()
     assert (about["size_bytes"], about["files"], about["origin"]) == (len(archive), 2, {})
-    with pytest.raises(Refused, match="No run of this node"):
+    with pytest.raises(RequestRefused, match="No run of this node"):
         node.client.download_snapshot(sha256, tmp_path / "fetched")
     launch(dashboard, sha256)
     node.client.download_snapshot(sha256, tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == archive
     assert dashboard.http.get(f"/api/snapshots/{sha256}/archive").content == archive
     other = dashboard.node("n1")
-    with pytest.raises(Refused, match="No run of this node"):
+    with pytest.raises(RequestRefused, match="No run of this node"):
         other.client.download_snapshot(sha256, tmp_path / "fetched")
 
 

@@ -15,16 +15,16 @@ from cli import main
 from domain.messages import NodeCheck
 from tests.dashboard.running import FakeNode, Running
 from tests.domain.preflight.test_judgement import GOOD, way
-from worker.launch.preparation import Node
+from worker.launch.preparation import LocalNode
 from worker.preflight.checks import Checks
-from worker.session.client import ServerAway
+from worker.session.failures import ServerAway
 
 
 class Answering:
     """A node that takes part in preflights, as a worker's threads do."""
 
     def __init__(self, node: FakeNode, data: Path, python: str) -> None:
-        at_home = Node(name=node.facts.name, data_dir=data, python=python, interface="lo")
+        at_home = LocalNode(name=node.facts.name, data_dir=data, python=python, interface="lo")
         self._client, self._ends = node.client, threading.Event()
         self._checks = Checks(at_home, node.client, lambda work: threading.Thread(target=work).start(), [])
         self._thread = threading.Thread(target=self._follow)

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from dashboard.logs import merge
-from dashboard.logs.merge import Line, Position, Source, lines_before, lines_from, offsets_at, position_of
+from dashboard.logs.merge import (
+    Line,
+    LogSource,
+    MergePosition,
+    lines_before,
+    lines_from,
+    offsets_at,
+    position_of,
+)
 from dashboard.storage.log_times import ArrivalTimes, count_notes, note_arrival
 from tests.dashboard.running import FakeNode, Running, running
 
@@ -29,21 +37,21 @@ class Logs:
         self.bytes[order] += content
         note_arrival(self.folder / str(order), start, start + len(content), at_ms)
 
-    def sources(self, is_complete: bool = False) -> list[Source]:
+    def sources(self, is_complete: bool = False) -> list[LogSource]:
         return [self._source(order, is_complete) for order in self.bytes]
 
-    def _source(self, order: int, is_complete: bool) -> Source:
+    def _source(self, order: int, is_complete: bool) -> LogSource:
         path, content, (rank, stream) = self.folder / str(order), self.bytes[order], RANKS[order]
         times = ArrivalTimes(partial(read_file, path), count_notes(path), len(content))
         read = partial(lambda content, at, limit: content[at : at + limit], content)
-        return Source(rank, stream, order, order, read, len(content), times, is_complete)
+        return LogSource(rank, stream, order, order, read, len(content), times, is_complete)
 
 
 def read_file(path: Path, offset: int, limit: int) -> bytes:
     return path.read_bytes()[offset : offset + limit] if path.exists() else b""
 
 
-def ends(sources: list[Source]) -> list[int]:
+def ends(sources: list[LogSource]) -> list[int]:
     return [source.whole_bytes for source in sources]
 
 
@@ -121,7 +129,7 @@ def test_a_position_means_the_same_lines_however_it_is_reached(many: Logs) -> No
         at = position_of(source, line.offset)
         assert lines_before(sources, offsets_at(sources, at), 10**6) == whole[:place]
         assert lines_from(sources, offsets_at(sources, at), 10**6) == whole[place:]
-    assert offsets_at(sources, Position(0, 0, 0)) == [0] * len(sources)
+    assert offsets_at(sources, MergePosition(0, 0, 0)) == [0] * len(sources)
 
 
 def test_a_line_longer_than_a_window_comes_in_pieces(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:

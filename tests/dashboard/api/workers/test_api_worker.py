@@ -21,16 +21,16 @@ from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, wait_for
 from tests.worker.streams.test_events import scalar
 from worker.attempt.uploader import Courier
-from worker.session.client import (
+from worker.session.client import TaskRef
+from worker.session.failures import (
+    AttemptSuperseded,
+    AttemptUnknown,
     ChecksumMismatch,
     OffsetMismatch,
-    Part,
-    Refused,
     RequestFailed,
+    RequestRefused,
     ServerMistake,
-    Superseded,
     Unauthorized,
-    UnknownAttempt,
 )
 from worker.streams.delivery import TRIES
 
@@ -74,7 +74,7 @@ def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
     assert node.report(part, "running", pid=4, argv=["torchrun"]) == "running"
     assert node.report(part, "succeeded") == "succeeded"
     assert node.report(part, "succeeded") == "succeeded"
-    with pytest.raises(Superseded, match="has ended"):
+    with pytest.raises(AttemptSuperseded, match="has ended"):
         node.report(part, "failed")
     assert dashboard.run(run_id)["state"] == "succeeded"
     assert node.client.wishes(None, 0).assignments == []
@@ -308,7 +308,7 @@ def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: Fake
     dashboard.launch()
     part = node.part()
     place = node.client.offer_checkpoint(part, node.offer(part, b"12345"))
-    with pytest.raises(Refused, match="offered with 5 bytes"):
+    with pytest.raises(RequestRefused, match="offered with 5 bytes"):
         node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
 
 
@@ -332,7 +332,7 @@ def test_only_plain_names_are_adopted(dashboard: Running, node: FakeNode, name: 
     dashboard.launch()
     part = node.part()
     place = node.client.offer_checkpoint(part, node.offer(part, b"weights"))
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         node.client.complete_checkpoint(place.checkpoint_id, name)
 
 
@@ -362,7 +362,7 @@ def test_a_node_cannot_speak_for_another(dashboard: Running, node: FakeNode) -> 
         lambda: other.client.offer_checkpoint(part, other.offer(part, b"theirs")),
     )
     for attempt in attempts:
-        with pytest.raises(Superseded, match="another node"):
+        with pytest.raises(AttemptSuperseded, match="another node"):
             attempt()
     http = dashboard.anonymous(Authorization=f"Bearer {other.client.token}")
     for answer in (
@@ -386,8 +386,8 @@ def test_a_node_that_resumes_fetches_the_checkpoint(
     assert wanted.resume_from is not None
     node.client.download(wanted.resume_from, tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == b"weights"
-    with pytest.raises(UnknownAttempt):
-        node.report(Part(999, 0, "abcdefghij/1/0123456789abcdef"), "running")
+    with pytest.raises(AttemptUnknown):
+        node.report(TaskRef(999, 0, "abcdefghij/1/0123456789abcdef"), "running")
 
 
 def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Running, node: FakeNode) -> None:
@@ -411,7 +411,7 @@ def test_a_second_registration_ends_the_first_token(dashboard: Running, node: Fa
 
 
 def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) -> None:
-    with pytest.raises(Refused, match="already at work"):
+    with pytest.raises(RequestRefused, match="already at work"):
         dashboard.node("n0")
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from domain.views import Cell, CheckView
+from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
 from tests.end_to_end.browsers import CHROMIUM, chromium
@@ -110,11 +110,15 @@ def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, clu
 def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     nodes: Page, cluster: Browsed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    red = Cell(
+    red = PreflightCell(
         "clock", "gpu-2", None, "failed", "5.0 s ahead of the server", "Run `timedatectl set-ntp true`."
     )
-    asked = [Cell(row, f"gpu-{n}", None, "waiting", "", "") for row in ("alive", "clock") for n in range(3)]
-    seen = [Cell("alive", f"gpu-{n}", None, "ok", "answers", "") for n in range(3)]
+    asked = [
+        PreflightCell(row, f"gpu-{n}", None, "waiting", "", "")
+        for row in ("alive", "clock")
+        for n in range(3)
+    ]
+    seen = [PreflightCell("alive", f"gpu-{n}", None, "ok", "answers", "") for n in range(3)]
     check = CheckView(1, 0.0, None, None, [f"gpu-{n}" for n in range(3)], asked, [])
     monkeypatch.setattr(cluster.service, "preflights", lambda: [check])
     nodes.get_by_role("tab", name="Preflight").click()
