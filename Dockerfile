@@ -18,9 +18,11 @@ RUN touch README.md && pip install -c constraints.txt ".[postgres,s3]"
 
 FROM packages AS code
 COPY README.md ./
+COPY domain domain
 COPY db db
 COPY worker worker
 COPY dashboard dashboard
+COPY cli cli
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM ${BASE}

@@ -18,7 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = sorted(path for folder in ("db", "worker", "dashboard") for path in (ROOT / folder).rglob("*.py"))
+PACKAGES = ("cli", "dashboard", "worker", "db", "domain")
+PRODUCT = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 BY_HAND = [path for path in PRODUCT if "versions" not in path.parts]  # migrations are written by Alembic
 PIN = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!]+")
 
@@ -111,6 +112,15 @@ def test_a_file_and_its_functions_are_short_enough_to_read(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text)), "a module opens with one sentence of what it is"
 
 
+FOLDERS = sorted({path.parent for path in PRODUCT if "versions" not in path.parts} - {ROOT})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_is_small_enough_to_see_at_once(folder: Path) -> None:
+    modules = [path for path in folder.iterdir() if path.suffix in (".py", ".js", ".css")]
+    assert len([path for path in modules if path.name != "__init__.py"]) <= 20, "divide it by subject"
+
+
 def length(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -118,7 +128,7 @@ def length(node: ast.stmt) -> int:
 def test_files_beside_the_code_are_installed_with_it() -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     forgotten = []
-    for package in ("db", "worker", "dashboard"):
+    for package in PACKAGES:
         for path in (ROOT / package).rglob("*"):
             inside = path.relative_to(ROOT / package)
             ours = path.is_file() and path.suffix not in (".py", ".pyc") and path.name != "ruff.toml"

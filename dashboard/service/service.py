@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
-import threading
-import time
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from dashboard.planning.fixes import with_next_step
 from dashboard.planning.preview import check_target, with_recipe_defaults
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials, keep_spare, make_private_directory
+from dashboard.service.queue_turns import QueueTurns
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.keeping import Snapshots
@@ -50,9 +49,6 @@ from domain.views import CheckView, NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
 LIVE_RUN_AGE_S = 0.2
-SCHEDULING_SHARE = 0.05
-"""Of one core, where nobody wishes anything: a large cluster's queue is not looked at with every report."""
-SHORT_SCHEDULING_S = 0.03
 
 
 class Service(Membership):
@@ -75,8 +71,7 @@ class Service(Membership):
         self._preflights = Preflights(store, self.hub.wishes_changed)
         self.uploads: dict[int, object] = {}
         """Which request is bringing which checkpoint."""
-        self._scheduling = threading.Lock()
-        self._schedule_from = 0.0
+        self._queue_turns = QueueTurns()
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._live_changes = 0
@@ -203,16 +198,12 @@ class Service(Membership):
 
     def schedule(self) -> None:
         """Give free devices to runs that wait, and tell everybody concerned."""
-        with self._scheduling, self.store.alone("scheduling"):
-            began_s = time.thread_time()
+        with self._queue_turns.turn(), self.store.alone("scheduling"):
             self.registry.write_down()
             self.jobs.give_out()
             changed = queue_placement.place_queue(
                 self.store, self.clock(), lost_after_s=self.settings.lost_after_s
             )
-            spent_s = time.thread_time() - began_s
-            pause_s = spent_s / SCHEDULING_SHARE if spent_s > SHORT_SCHEDULING_S else 0.0
-            self._schedule_from = time.monotonic() + pause_s
         if changed:
             self.hub.wishes_of_runs_changed(changed)
         for run_id in changed:
@@ -220,7 +211,7 @@ class Service(Membership):
 
     def schedule_in_turn(self) -> None:
         """The same for a fact, of which many may come at once: where it takes long, a later tick does it."""
-        if time.monotonic() >= self._schedule_from:
+        if self._queue_turns.is_due:
             self.schedule()
 
     def run_changed(self, run_id: str) -> None:

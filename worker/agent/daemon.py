@@ -15,9 +15,10 @@ from pathlib import Path
 
 from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.spec import RUN_ID, Assignment
-from worker.attempt.attempt import Background, LocalAttempt, Spawn
+from worker.attempt.attempt import LocalAttempt
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
+from worker.attempt.supervision import Background, Spawn
 from worker.launch.preparation import LocalNode
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session.answers import Adoption, Wishes

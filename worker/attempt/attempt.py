@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from domain.messages import CheckpointFetch, Reason, TaskReport
 from domain.spec import Assignment
@@ -18,6 +18,7 @@ from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, end_of
 from worker.attempt.orphans import Orphans
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
+from worker.attempt.supervision import Background, Spawn, SupervisorProcess
 from worker.attempt.uploader import Courier
 from worker.launch.fetching import Fetching
 from worker.launch.preparation import CannotStart, LocalNode, prepare
@@ -44,20 +45,6 @@ START_LIMIT_S = 15.0
 """A supervisor that has not said anything by then is started again."""
 STARTS = 3
 LIFE = ("", "starting", "running", "stopping")
-
-
-class SupervisorProcess(Protocol):
-    """A supervisor just started, as far as it matters here."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> int | None: ...
-
-
-Spawn = Callable[[Path, str, int], SupervisorProcess]
-"""(attempt directory, run id, attempt number) -> the supervisor's process."""
-Background = Callable[[Callable[[], None]], object]
 
 
 class LocalAttempt:

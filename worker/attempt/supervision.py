@@ -8,10 +8,10 @@ from __future__ import annotations
 import fcntl
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from domain.messages import Reason, TaskReport
 from worker.attempt.orphans import Orphans
@@ -108,3 +108,19 @@ def _ranks(supervisor: Process, launcher: object) -> list[int]:
         return launchers
     ranks = [pid for launcher_pid in launchers for pid in processes.children(launcher_pid)]
     return [pid for pid in ranks if processes.environment(pid).get("RANK", "").isdigit()]
+
+
+class SupervisorProcess(Protocol):
+    """A supervisor just started, as far as it matters here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+
+Spawn = Callable[[Path, str, int], SupervisorProcess]
+"""(attempt directory, run id, attempt number) -> the supervisor's process."""
+
+
+Background = Callable[[Callable[[], None]], object]
