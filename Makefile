@@ -6,7 +6,7 @@ RANKZERO := .venv/bin/rankzero
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
-.PHONY: help setup demo up setup-test check test test-long test-compose bench constraints
+.PHONY: help setup demo up setup-test check quick test test-long test-compose bench constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -28,6 +28,10 @@ check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+quick: setup-test  ## the tests of what changed since the last commit, and of domain/
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/pytest --numprocesses=2 -q tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
 test: check  ## all that this machine can test in minutes
 	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)

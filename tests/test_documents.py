@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -58,3 +60,47 @@ def test_the_readme_says_at_its_start_how_to_try_it_and_how_to_test_it() -> None
     assert {"demo", "test"} <= set(commands)
     assert set(commands) <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert "20 minutes" in start
+
+
+GLOSSARY = (ROOT / "docs/GLOSSARY.md").read_text()
+CODE_NAMES = sorted(set(re.findall(r"`((?:domain|db|worker|dashboard|cli)\.[\w.]+)`", GLOSSARY)))
+
+
+@pytest.mark.parametrize("name", CODE_NAMES)
+def test_a_word_of_the_glossary_stands_in_the_code(name: str) -> None:
+    assert importlib.util.find_spec(name.rpartition(".")[0]), name
+    module, _, attribute = name.rpartition(".")
+    loaded = importlib.import_module(module)
+    assert hasattr(loaded, attribute) or importlib.util.find_spec(name), name
+
+
+def test_the_glossary_has_every_table_of_the_life_of_a_run() -> None:
+    words = {
+        "Run",
+        "Attempt",
+        "Task",
+        "Node",
+        "Series",
+        "Checkpoint",
+        "Snapshot",
+        "HistoryEntry",
+        "FindingRow",
+    }
+    assert {f"db.models.{word}" for word in words} <= set(CODE_NAMES)
+
+
+def test_every_enumeration_of_the_domain_is_in_the_glossary() -> None:
+    files = (ROOT / "domain").rglob("*.py")
+    names = {
+        name
+        for path in files
+        for name in re.findall(r"^class (\w+)\(StrEnum\)", path.read_text(), re.MULTILINE)
+    }
+    assert names and {name for name in names if f".{name}`" not in GLOSSARY} == set()
+
+
+def test_contributing_names_folders_and_files_that_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:domain|db|worker|dashboard|cli|tests|docs)/[\w./]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists() and "NAME" not in path] == []

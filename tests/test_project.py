@@ -17,6 +17,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.changed import mirrored
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("cli", "dashboard", "worker", "db", "domain")
 PRODUCT = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -193,3 +195,9 @@ def test_make_help_names_every_target() -> None:
         ["make", "--no-print-directory", "help"], capture_output=True, text=True, cwd=ROOT
     )
     assert set(re.findall(r"make (\S+)", result.stdout)) == targets
+
+
+def test_quick_runs_the_tests_that_mirror_what_changed() -> None:
+    changed = ["db/metrics/points.py", "tests/db/test_store.py", "README.md", "domain/spec.py"]
+    assert mirrored(changed) == ["tests/db/metrics/test_points.py", "tests/db/test_store.py"]
+    assert not [path for path in mirrored(["dashboard/views/runs_page.py"]) if "browser" in path]
