@@ -434,7 +434,7 @@ HEAVY = ("torch", "streamlit", "pandas", "sqlalchemy", "numpy", "fastapi", "http
 @pytest.mark.parametrize("arguments", [["--help"], ["launch", "--help"]])
 def test_help_comes_at_once_because_nothing_heavy_is_imported(arguments: list[str]) -> None:
     program = (
-        "import sys; from dashboard import cli; code = cli.run(sys.argv[1:]); "
+        "import sys; from cli import main; code = main.run(sys.argv[1:]); "
         f"sys.exit(code or str([name for name in {HEAVY} if name in sys.modules]))"
     )
     argv = [sys.executable, "-P", "-c", program, *arguments]
