@@ -7,13 +7,13 @@ from sqlalchemy.orm import Session
 
 from db import identity
 from db.engine import Store
-from db.models import Attempt, Checkpoint, Run, Task
+from db.models import Attempt, Checkpoint, Task
 from db.preflight import start_gate
-from db.records.lookups import part_is_live
+from db.records.lookups import attempt_spec, part_is_live
 from db.records.stop_grace import part_grace_s
 from domain.messages import State
 from domain.scheduling import resizing
-from domain.spec import Assignment, ResumeFrom, RunSpec
+from domain.spec import Assignment, ResumeFrom
 
 
 def assignments(store: Store, node_id: str) -> list[Assignment]:
@@ -35,7 +35,7 @@ def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
     """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
     others = session.scalars(select(Task.state).where(Task.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
-    spec = resizing.effective(_spec(session, attempt), attempt.changes)
+    spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
         attempt=attempt.number,
@@ -55,10 +55,6 @@ def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
         stacks_requested_at=attempt.stacks_requested_at,
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
-
-
-def _spec(session: Session, attempt: Attempt) -> RunSpec:
-    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
 
 
 def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:

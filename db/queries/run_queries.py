@@ -14,11 +14,11 @@ from db.metrics import points
 from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
 from db.queries.attempt_changes import takeovers
-from db.queries.desired_state import _spec, assignments
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
 from db.queries.urgency import urgency
 from db.records.liveness import awaited, last_heard
+from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
 from domain.attention import with_attention
 from domain.masking import masked_args, masked_env
@@ -27,7 +27,7 @@ from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
 __all__ = [
-    "assignments", "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
+    "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
     "series", "series_names", "series_sources",
 ]  # fmt: skip
 
@@ -212,7 +212,7 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
         resumed_from=origin.path if origin else None,
-        world_size=resizing.effective(_spec(session, attempt), attempt.changes).world_size,
+        world_size=resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size,
         changes=dict(attempt.changes or {}),
         parts=[_part_view(part, node) for part, node in parts],
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Node, Task
+from db.models import Attempt, Node, Run, Task
 from db.records.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from domain.messages import TERMINAL_STATES
+from domain.spec import RunSpec
 
 
 def latest_attempt(session: Session, run_id: str) -> Attempt:
@@ -45,3 +46,7 @@ def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
 
 def part_is_live() -> ColumnElement[bool]:
     return and_(Task.state.not_in(TERMINAL_STATES), Attempt.state.not_in(TERMINAL_STATES))
+
+
+def attempt_spec(session: Session, attempt: Attempt) -> RunSpec:
+    return RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)

@@ -236,7 +236,11 @@ def others_are_served(it: Running) -> bool:
     from dashboard.app.server import Server
 
     servers = [
-        one for one in gc.get_objects() if isinstance(one, Server) and one.started and not one.should_exit
+        one
+        for one in gc.get_objects()
+        if issubclass(type(one), Server)
+        and one.started
+        and not one.should_exit  # isinstance asks lazy objects
     ]
     return any(task for server in servers for task in server.server_state.tasks)
 

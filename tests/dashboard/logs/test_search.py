@@ -42,7 +42,7 @@ LOG = b"\n".join(
 @pytest.mark.parametrize("log", [LOG, LOG + b"\n", b"", b"error", b"\n\nerror\n"])
 def test_lines_and_offsets_are_right_wherever_it_is_cut(monkeypatch, log, text):
     for stretch in (*range(1, 40), 1000):
-        monkeypatch.setattr(search, "STRETCH_BYTES", stretch)
+        monkeypatch.setattr(log_search, "STRETCH_BYTES", stretch)
         found = search(reader(log), len(log), *find_text(text))
         assert [(hit.line, hit.offset) for hit in found.hits] == expected(log, text), stretch
         assert (found.lines, found.is_complete) == (len(found.hits), True)
@@ -50,8 +50,8 @@ def test_lines_and_offsets_are_right_wherever_it_is_cut(monkeypatch, log, text):
 
 
 def test_a_search_that_takes_too_long_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(search, "STRETCH_BYTES", 7)
-    monkeypatch.setattr(search, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(log_search, "STRETCH_BYTES", 7)
+    monkeypatch.setattr(log_search, "MOST_SECONDS", -1.0)
     lines, offset, line, found = set(), 0, 1, None
     for _ in range(len(LOG)):
         monkeypatch.setattr(log_search, "STRETCH_BYTES", log_search.STRETCH_BYTES + 7)
@@ -85,7 +85,7 @@ def test_the_first_error_is_what_reads_like_one(text, is_error):
 
 def test_a_line_is_found_by_its_number(monkeypatch):
     for stretch in (1, 5, 1000):
-        monkeypatch.setattr(search, "STRETCH_BYTES", stretch)
+        monkeypatch.setattr(log_search, "STRETCH_BYTES", stretch)
         for number, line in enumerate(LOG.split(b"\n"), 1):
             hit = line_at(reader(LOG), len(LOG), number)
             assert hit is not None and (hit.line, hit.text.encode()) == (number, line)

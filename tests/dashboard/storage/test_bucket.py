@@ -22,7 +22,7 @@ from cli.server.client import Address, ServerClient
 from cli.server.transfer import Transfer
 from cli.up import doctor
 from dashboard.settings import Settings
-from db.queries import run_queries
+from db.queries import desired_state
 from domain.spec import ResumeFrom
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.s3_server import Bucket, error
@@ -377,7 +377,7 @@ def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
     stage.spool.send()
     (listed,) = stage.listed()
     node = stage.spool.node
-    monkeypatch.setattr(run_queries, "assignments", lambda store, node_id: [resuming])
+    monkeypatch.setattr(desired_state, "assignments", lambda store, node_id: [resuming])
     path = f"/api/worker/checkpoints/{listed['id']}/file"
     source = ResumeFrom(
         checkpoint_id=listed["id"],

@@ -469,7 +469,7 @@ def test_only_plugins_that_read_event_files_are_loaded() -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from dashboard.tensorboard import start_program
+from dashboard.tensorboard.process import start_program
 print(start_program(Path(sys.argv[1]), "title").pid, flush=True)
 time.sleep(600)
 """

@@ -233,7 +233,9 @@ def test_what_the_node_is_made_of() -> None:
 
 
 def test_the_torch_version_is_known_without_importing_torch() -> None:
-    code = "import sys, worker.hardware as h; print(h.node_info()['torch_version'], 'torch' in sys.modules)"
+    code = (
+        "import sys, worker.node.hardware as h; print(h.node_info()['torch_version'], 'torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )

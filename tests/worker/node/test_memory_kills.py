@@ -97,7 +97,7 @@ def group():
 GREEDY = """
 import os, subprocess, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
-from worker import memory_kills
+from worker.node import memory_kills
 before = memory_kills.count()
 code = subprocess.run([sys.executable, "-c", "b = bytearray(256 << 20)"]).returncode
 print(code, memory_kills.count() - before, memory_kills.limit_bytes())

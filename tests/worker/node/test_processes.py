@@ -68,7 +68,7 @@ def test_kill_all_goes_on_until_nobody_is_found(sleeper):
 
 def test_a_child_dies_with_its_parent():
     program = (
-        "import subprocess, sys, worker.processes as p\n"
+        "import subprocess, sys, worker.node.processes as p\n"
         "child = subprocess.Popen(['sleep', '60'], preexec_fn=lambda: p.die_with_parent(9), stdout=2)\n"
         "print(child.pid, flush=True); sys.stdin.read()\n"
     )

@@ -313,9 +313,7 @@ def test_further_writers_are_told_apart(writer_dir: str, name: str) -> None:
 
 
 def test_importing_is_quick_and_silent_and_brings_neither_numpy_nor_torch() -> None:
-    code = (
-        "import sys, worker.events; print([m for m in ('numpy', 'torch', 'tensorflow') if m in sys.modules])"
-    )
+    code = "import sys, worker.streams.events; print([m for m in ('numpy', 'torch', 'tensorflow') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
