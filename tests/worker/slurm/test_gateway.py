@@ -138,7 +138,7 @@ def test_a_job_of_a_younger_store_is_left_alone_by_a_restored_older_one(site: Si
     site.gateway.step(0)
     site.cluster.becomes("1", "RUNNING")
     gateway = site.started_again() if is_restarted else site.gateway
-    gateway.store, site.server.trouble = "older", Superseded("no such attempt")
+    gateway.store, site.server.trouble = "older", AttemptSuperseded("no such attempt")
     site.wish()
     for now in range(1, 90, 30):
         gateway.step(now)
