@@ -1,4 +1,4 @@
-"""The server's clock: seconds since the epoch that never jump, and a watch for times in which it slept."""
+"""A clock that never jumps, in seconds since the epoch, and a lease that notices when this process slept."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Clock:
 
 
 class Lease:
-    """When everything looks dead, suspect yourself: after this process stood still, nodes get some time to speak
-    before their silence counts."""
+    """Gives nodes time to report after this process itself stood still, before their silence counts."""
 
     def __init__(self, now: float, last_awake: float) -> None:
         self._last_tick = now
@@ -31,11 +30,11 @@ class Lease:
         self._awake_since = now
 
     def tick(self, now: float) -> None:
-        """To be called every second or so."""
+        """Note that this process is awake; call it about once a second."""
         if now - self._last_tick > LONGEST_GAP_S:
             self._slept_from, self._awake_since = self._last_tick, now
         self._last_tick = now
 
     def judging_time(self, now: float) -> float:
-        """The time by which silence is judged: for one lease after sleep it stands still."""
+        """The time by which silence is judged; it stands still for one lease after this process slept."""
         return self._slept_from if now - self._awake_since < LEASE_S else now

@@ -1,4 +1,4 @@
-"""The colours of light and dark as Streamlit's configuration has them, for the pages that Streamlit does not draw."""
+"""Streamlit's light and dark theme colours, for the pages that Streamlit does not draw."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def theme(name: str) -> dict[str, Any]:
 
 
 def variables() -> str:
-    """CSS that sets --page, --card, --text, --line and --accent as the browser's theme asks."""
+    """CSS that sets --page, --card, --text, --line and --accent for the browser's light or dark theme."""
     light, dark = (_declarations(theme(name)) for name in ("light", "dark"))
     return f":root{{color-scheme:light dark;{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
 

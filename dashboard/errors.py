@@ -43,14 +43,14 @@ _RULES = {
     "literal_error": "must be one of {expected}",
 }
 
-_OF_STATUS = {
+_DEFAULT_MESSAGES = {
     "Not Found": "There is no such address; /api/docs lists those of the API.",
     "Method Not Allowed": "This address does not take that method; /api/docs lists what each takes.",
 }
 
 
 class Rejection(HTTPException):
-    """An answer with a status, the field it is about, and one sentence."""
+    """A refused request: an HTTP status, the field it is about, and one sentence."""
 
     def __init__(self, status: int, message: str, field: str | None = None, **extra: Any) -> None:
         super().__init__(status, message)
@@ -59,46 +59,46 @@ class Rejection(HTTPException):
 
 
 def error_body(field: str | None, message: str) -> Body:
-    """The one shape every error has."""
+    """The body of every error response."""
     return {"detail": {"field": field, "message": message}}
 
 
 def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
-    """The field and the sentence of the first of pydantic's errors."""
+    """The field and the sentence for the first of pydantic's errors."""
     if not errors:
         return None, "The request is not valid."
-    first = errors[0]
-    places = [str(p) for p in first.get("loc", ()) if p not in ("body", "query", "path")]
-    kind, context, given = first["type"], first.get("ctx") or {}, first.get("input")
+    first_error = errors[0]
+    location = [str(p) for p in first_error.get("loc", ()) if p not in ("body", "query", "path")]
+    kind, context, value = first_error["type"], first_error.get("ctx") or {}, first_error.get("input")
     if kind == "json_invalid":
-        places = []  # it names the byte
+        location = []  # it names the byte
         if "surrogate" in str(context.get("error", "")) or "hex escape" in str(context.get("error", "")):
             return None, "The body must be Unicode: it has an unpaired surrogate (\\ud800 to \\udfff)."
-    if kind in ("json_invalid", "model_attributes_type", "model_type", "dict_type") and not places:
+    if kind in ("json_invalid", "model_attributes_type", "model_type", "dict_type") and not location:
         return None, "The body must be a JSON object."
-    field, named = places[0] if places else None, ".".join(places) or "The body"
+    field, subject = location[0] if location else None, ".".join(location) or "The body"
     if kind == "value_error":
-        rule = str(context.get("error", first["msg"]))
-        names_itself = field is None or kind_of_sentence(rule)
-        return field, _sentence(rule if names_itself else f"{named} {rule}")
-    limits = _Known({name: _round(value) for name, value in context.items()})
-    rule = _RULES.get(kind, "").format_map(limits) or _lowered(first["msg"])
-    is_shown = kind not in ("missing", "extra_forbidden") and not _may_be_secret(places)
-    return field, _sentence(f"{named} {rule}{f', got {_short(given)}' if is_shown else ''}")
+        rule = str(context.get("error", first_error["msg"]))
+        names_itself = field is None or names_its_subject(rule)
+        return field, _sentence(rule if names_itself else f"{subject} {rule}")
+    limits = _RuleLimits({name: _round(value) for name, value in context.items()})
+    rule = _RULES.get(kind, "").format_map(limits) or _lowered(first_error["msg"])
+    is_shown = kind not in ("missing", "extra_forbidden") and not _may_be_secret(location)
+    return field, _sentence(f"{subject} {rule}{f', got {_short(value)}' if is_shown else ''}")
 
 
-def _may_be_secret(places: Sequence[str]) -> bool:
-    """What was sent is not repeated where secrets belong: errors are logged and passed on."""
-    return any(place in ("env", "args") or is_secret_variable(place) for place in places)
+def _may_be_secret(location: Sequence[str]) -> bool:
+    """Whether a value may be a secret; it is then not repeated, because errors are logged and passed on."""
+    return any(name in ("env", "args") or is_secret_variable(name) for name in location)
 
 
-def kind_of_sentence(rule: str) -> bool:
-    """Rules that begin with `must` need the field's name before them, others name their subject."""
+def names_its_subject(rule: str) -> bool:
+    """Whether a rule names its subject itself; one that begins with `must` or `is` needs the field's name."""
     return not rule.startswith(("must", "is "))
 
 
 def install(app: FastAPI) -> None:
-    """Give every error of the application the same shape."""
+    """Register handlers that give every error of the application the same body."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -116,7 +116,7 @@ def _invalid(_request: Request, error: Exception) -> Response:
 
 def _http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = _OF_STATUS.get(str(error.detail), str(error.detail))
+    message = _DEFAULT_MESSAGES.get(str(error.detail), str(error.detail))
     content = {**error_body(getattr(error, "field", None), message), **getattr(error, "extra", {})}
     return JSONResponse(content, error.status_code, headers=error.headers)
 
@@ -133,7 +133,7 @@ def _store(_request: Request, error: Exception) -> Response:
 
 
 def _too_large(_request: Request, error: Exception) -> Response:
-    """A number of an address; those of bodies are looked at when they are read."""
+    """Answer for a number in an address that SQLite cannot hold; numbers in bodies are checked when read."""
     if "SQLite" not in str(error):
         raise error
     return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
@@ -158,12 +158,12 @@ def _disk(request: Request, error: Exception) -> Response:
 
 
 def in_trouble(trouble: Trouble) -> Response:
-    """The answer while nothing can be stored: what it is, and that it passes."""
+    """The response while nothing can be stored; Retry-After says when to try again."""
     status, pause_s = (507, "5") if trouble is Trouble.FULL else (503, "2")
     return JSONResponse(error_body(None, trouble), status, headers={"Retry-After": pause_s})
 
 
-class _Known(dict[str, Any]):
+class _RuleLimits(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "…"
 

@@ -1,4 +1,4 @@
-"""Views as JSON: enumerations as text, NaN and the infinities as strings, because JSON has none of them."""
+"""JSON responses: enumerations as text, NaN and the infinities as strings, because JSON has none of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from db.metrics.curves import to_json_number
 
 
 def document(value: Any) -> Any:
-    """Anything the store returns, as plain JSON values."""
+    """Convert anything the store returns to plain JSON values."""
     if isinstance(value, float):
         return to_json_number(value)
     if isinstance(value, Enum):
@@ -39,5 +39,5 @@ def json_text(value: Any) -> str:
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response of anything the store returns."""
+    """A JSON response with anything the store returns."""
     return Response(json_text(document(value)), status, media_type="application/json", headers=headers)

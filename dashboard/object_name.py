@@ -1,4 +1,4 @@
-"""The name of an object in a bucket, as its URL gives it."""
+"""The name of an object in a bucket, parsed from its URL."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ObjectName:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read s3://BUCKET/KEY. Raises ValueError."""
-        scheme, _, rest = url.partition("://")
-        bucket, _, key = rest.partition("/")
+        """Parse s3://BUCKET/KEY. Raises ValueError for any other URL."""
+        scheme, _, path = url.partition("://")
+        bucket, _, key = path.partition("/")
         if scheme != "s3" or not bucket:
             raise ValueError(f"must be s3://BUCKET or s3://BUCKET/PREFIX, got {url!r}")
         return cls(bucket, key.strip("/"))

@@ -1,4 +1,4 @@
-"""What can be set about the dashboard: by environment variables with the prefix RANKZERO_, or by the command line."""
+"""The dashboard's settings: environment variables with the prefix RANKZERO_, or options of the command line."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return (
-            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+            [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
         )
 
     @field_validator("database_url")
@@ -143,5 +143,5 @@ class Settings(BaseSettings):
 
     @property
     def files_directory(self) -> Path:
-        """Where the server's files are."""
+        """The directory of the server's files."""
         return self.files or self.data / "files"

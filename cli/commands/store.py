@@ -28,14 +28,14 @@ def migrate_store(
     as_json: Json = False,
 ) -> None:
     """Copy an SQLite store to PostgreSQL; the SQLite file stays as it is."""
-    from dashboard.app.data_lock import AlreadyRunning, alone_on
+    from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
     from db.copy_store import NotMoved, copy_store, sqlite_file
 
     folder = data.expanduser().absolute() if data else default_data()
     url = _target(target)
     try:
         file = sqlite_file(source or str(folder / "rankzero.db"))
-        with alone_on(file.parent):
+        with lock_data_directory(file.parent):
             rows = copy_store(file, url, lambda table, count: None if as_json else say(f"{table}: {count}"))
     except (NotMoved, AlreadyRunning) as error:
         raise CommandFailed(str(error)) from None

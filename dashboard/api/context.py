@@ -1,4 +1,4 @@
-"""What every route needs: the service, and a thread to do work in that may wait."""
+"""Dependencies of the routes: the service, the request's principal, and threads for work that may block."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ from dashboard.service.service import Service
 P = ParamSpec("P")
 T = TypeVar("T")
 WORKER_THREADS = 4
-"""Workers have threads of their own, so that no download or export can hold up a heartbeat."""
+"""Workers have their own threads, so that no download or export can delay a heartbeat."""
 CHECKPOINT_THREADS = 8
-"""So have checkpoints: a large one is read for seconds, and a bucket may take long to answer."""
+"""Checkpoints have their own threads: reading a large one takes seconds, and a bucket may answer slowly."""
 
 
 class Threads:
-    """So many threads in which requests of one kind are served."""
+    """A limited number of threads that serve one kind of request."""
 
     def __init__(self, number: int = WORKER_THREADS) -> None:
         self._number = number
         self._limiter: CapacityLimiter | None = None
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that may wait for the store or a disk."""
+        """Call a function that may wait for the store or a disk in one of the threads."""
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._number)
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
 
 
 async def service_of(connection: HTTPConnection) -> Service:
-    """The service of the application that answers."""
+    """The service of the application that handles the request."""
     service: Service = connection.app.state.service
     return service
 
 
 async def threads_of(connection: HTTPConnection) -> Threads:
-    """The threads of the application that answers."""
+    """The application's threads for requests of workers."""
     threads: Threads = connection.app.state.threads
     return threads
 
 
 async def checkpoint_threads_of(connection: HTTPConnection) -> Threads:
-    """Those of the application that answers that are for checkpoints."""
+    """The application's threads for checkpoints."""
     threads: Threads = connection.app.state.checkpoint_threads
     return threads
 
 
 async def principal_of(connection: HTTPConnection) -> Principal:
-    """Who asks, as the guard found out."""
+    """The principal that the guard identified."""
     principal: Principal = connection.state.principal
     return principal
 
 
 async def node_of(connection: HTTPConnection) -> str:
-    """The node whose token was shown; the guard lets nobody else come this far."""
+    """The node that the request's token belongs to; the guard admits nobody else to these routes."""
     node_id: str | None = connection.state.principal.node_id
     assert node_id is not None
     fence = str(connection.path_params.get("fence", ""))
-    if re.fullmatch(r"[0-9]{1,18}", fence):  # what is longer was never given out, and is refused by its route
-        await _require_known(connection, int(fence))
+    if re.fullmatch(r"[0-9]{1,18}", fence):  # a longer number was never issued; its route refuses it
+        await _require_attempt(connection, int(fence))
     return node_id
 
 
-async def _require_known(connection: HTTPConnection, fence: int) -> None:
-    """An attempt that a restored store does not know is neither another one nor deleted."""
+async def _require_attempt(connection: HTTPConnection, fence: int) -> None:
+    """Check that the store knows the attempt: after a restore it may not, and the attempt is not deleted then."""
     lineage, label = (await service_of(connection)).lineage, connection.headers.get("rankzero-attempt")
     if not lineage.remembers(fence, label or ""):
         await (await threads_of(connection)).run(lineage.check, fence, label)
@@ -81,4 +81,4 @@ TheService = Annotated[Service, Depends(service_of)]
 TheThreads = Annotated[Threads, Depends(threads_of)]
 CheckpointThreads = Annotated[Threads, Depends(checkpoint_threads_of)]
 TheNode = Annotated[str, Depends(node_of)]
-TheAsking = Annotated[Principal, Depends(principal_of)]
+ThePrincipal = Annotated[Principal, Depends(principal_of)]

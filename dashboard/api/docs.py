@@ -1,4 +1,4 @@
-"""The API's own page, made from its OpenAPI document: the usual viewers would be fetched from other sites."""
+"""The API's documentation page, rendered from the OpenAPI document without files of other sites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ul{margin:.25rem 0;padding-left:1.5rem}small{opacity:.75}
 
 @router.get("/docs", include_in_schema=False)
 async def page(request: Request) -> Response:
-    """Every route, its parameters and what it is for."""
+    """Every route with its description and parameters."""
     return HTMLResponse("".join(_page(request.app.openapi())))
 
 

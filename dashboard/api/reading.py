@@ -1,4 +1,4 @@
-"""Bodies in JSON, read once for all routes: text is Unicode, and whole numbers have at most 64 bits."""
+"""Strict JSON bodies for all routes: text is Unicode, and whole numbers have at most 64 bits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class JsonRoute(APIRoute):
-    """A route whose JSON body holds nothing that the store cannot keep."""
+    """A route whose JSON body holds only values that the store can keep."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, given requests that are read strictly."""
+        """The route's handler, wrapped so that it reads bodies strictly."""
         handle = super().get_route_handler()
 
         async def handle_strictly(request: Request) -> Response:
@@ -32,32 +32,32 @@ class JsonRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """The body. Raises JSONDecodeError, Rejection."""
+        """The parsed body. Raises JSONDecodeError, Rejection."""
         if not hasattr(self, "_read"):
             self._read = read(await self.body())
         return self._read
 
 
 def read(body: bytes) -> Any:
-    """A JSON document. Raises JSONDecodeError (also for unpaired surrogates), Rejection."""
+    """Parse a JSON document. Raises JSONDecodeError (also for unpaired surrogates), Rejection."""
     try:
         document = _ANYTHING.validate_json(body)
     except ValidationError as error:
         raise json.JSONDecodeError(str(error.errors()[0].get("ctx", {}).get("error")), "", 0) from None
-    if (place := _beyond_64_bits(document)) is not None:
-        named = ".".join(place) or "The body"
-        raise Rejection(422, f"{named} must be a number of at most 64 bits.", place[0] if place else None)
+    if (path := _beyond_64_bits(document)) is not None:
+        subject = ".".join(path) or "The body"
+        raise Rejection(422, f"{subject} must be a number of at most 64 bits.", path[0] if path else None)
     return document
 
 
 def _beyond_64_bits(document: Any) -> list[str] | None:
-    """The names that lead to the first number that is too large."""
-    left: list[tuple[list[str], Any]] = [([], document)]
-    while left:
-        place, value = left.pop()
+    """The path of names to the first number that is too large; None when there is none."""
+    pending: list[tuple[list[str], Any]] = [([], document)]
+    while pending:
+        path, value = pending.pop()
         if isinstance(value, int) and not LEAST <= value <= MOST:
-            return place
+            return path
         if isinstance(value, dict | list):
             items = value.items() if isinstance(value, dict) else enumerate(value)
-            left += [([*place, str(name)], item) for name, item in items]
+            pending += [([*path, str(name)], item) for name, item in items]
     return None

@@ -1,4 +1,4 @@
-"""What the store refuses, as HTTP statuses."""
+"""HTTP statuses for the exceptions of the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATUS: dict[type[Exception], int] = {
 
 
 def install(app: FastAPI) -> None:
-    """Answer each of the store's refusals with its status and its sentence."""
+    """Register handlers that answer each exception of the store with its status and sentence."""
     for kind in STATUS:
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(Exception, _unexpected)
@@ -43,7 +43,7 @@ def _refused(_request: Request, error: Exception) -> Response:
 
 
 def _unexpected(_request: Request, error: Exception) -> Response:
-    if isinstance(error, StoreGone):  # met before any route
+    if isinstance(error, StoreGone):  # raised before any route
         return _refused(_request, error)
     message = "The dashboard made a mistake; its log has the details. Nothing that was stored is lost."
     return JSONResponse(error_body(None, message), 500)

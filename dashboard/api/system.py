@@ -1,4 +1,4 @@
-"""The dashboard itself: alive or not, what it knows, and a copy of its store."""
+"""The dashboard itself: its health, its version and recipes, and a backup of its store."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["system"])
 @router.get("/health", include_in_schema=True)
 @router.head("/health", include_in_schema=False)
 async def health() -> Response:
-    """Is the dashboard alive? Says nothing else, because nobody needs a token to ask."""
+    """Whether the dashboard is up; it says nothing else, because this route needs no token."""
     return answer({"status": "ok"})
 
 
 @router.get("/info")
 def info(service: TheService) -> Response:
-    """Version, the training loops that ship with their options, and the largest snapshot of code."""
-    about = {"version": version("rankzero"), "recipes": preview.recipes()}
-    return answer(about | {"snapshot_limit_bytes": service.snapshots.limit_bytes})
+    """The version, the included recipes with their options, and the size limit of a code snapshot."""
+    content = {"version": version("rankzero"), "recipes": preview.recipes()}
+    return answer(content | {"snapshot_limit_bytes": service.snapshots.limit_bytes})
 
 
 @router.post("/backup")
 def backup(service: TheService, path: Annotated[str, Body(embed=True, max_length=4096)]) -> Response:
-    """Write a consistent copy of the store to a new file on the server's machine."""
+    """Write a consistent copy of the store to a new file on the server's machine.
+
+    Raises Rejection when the path is not absolute or not a new file in an existing folder."""
     target = Path(path)
     if not target.is_absolute() or "\0" in path:
         raise Rejection(422, "path must be absolute.", "path")

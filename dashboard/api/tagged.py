@@ -1,4 +1,4 @@
-"""Answers that many browsers ask for again and again: compressed once, and 304 while nothing changed."""
+"""Responses that many browsers request repeatedly: compressed once, and 304 while nothing changed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Tagged(NamedTuple):
 
 
 def tagged(value: Any) -> Tagged:
-    """Anything the store returns, ready to be sent."""
+    """Convert anything the store returns to gzipped JSON and its tag."""
     text = json_text(document(value)).encode()
     return Tagged(gzip.compress(text, 1, mtime=0), hashlib.sha256(text).hexdigest()[:16])
 
 
 def answer_tagged(request: Request, content: Tagged) -> Response:
-    """The content, or 304 to whoever has it already."""
+    """A response with the content, or 304 when the client already has it."""
     headers = {"ETag": f'"{content.tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""Scripts and styles of our own and of installed packages, at addresses that change with their content."""
+"""Scripts and styles of ours and of installed packages, at addresses that change with their content."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CACHED_FOR_S = 365 * 24 * 3600
 
 
 class Assets:
-    """Every file below /assets, read once at start: they are few and small."""
+    """Every file below /assets, read once at start; they are few and small."""
 
     def __init__(self) -> None:
         self._content = dict(_read_all())
         self._hash = {name: hashlib.sha256(body).hexdigest()[:16] for name, body in self._content.items()}
 
     def url(self, name: str) -> str:
-        """The address of a file; it changes when the file does, so browsers may keep it for ever."""
+        """The address of a file; it changes with the file, so browsers may cache it forever."""
         return f"/assets/{name}?v={self._hash[name]}"
 
     async def serve(self, request: Request) -> Response:
-        """GET or HEAD /assets/{name}; ours stand in a folder for each component."""
+        """Serve GET or HEAD /assets/{name}; our files have one folder per component. Raises Rejection."""
         name = request.path_params["name"]
         if name not in self._content:
             raise Rejection(404, f"There is no asset {name!r}.")

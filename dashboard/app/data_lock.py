@@ -1,4 +1,4 @@
-"""One dashboard to a data directory."""
+"""A lock that lets only one dashboard use a data directory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dashboard.security.token_files import make_private_directory
 
 
 class AlreadyRunning(Exception):
-    """Another dashboard works on this data directory."""
+    """Another dashboard uses this data directory."""
 
 
 @contextmanager
-def alone_on(data: Path) -> Iterator[None]:
-    """Nobody else works on this data directory meanwhile. Raises AlreadyRunning."""
+def lock_data_directory(data: Path) -> Iterator[None]:
+    """Hold the data directory's lock. Raises AlreadyRunning when another dashboard holds it."""
     make_private_directory(data)
     with (data / "dashboard.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyRunning(
-                f"Another dashboard already works on {data}. Stop it first, or choose another --data directory."
+                f"Another dashboard already uses {data}. Stop it first, or choose another --data directory."
             ) from None
         yield

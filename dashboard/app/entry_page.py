@@ -42,7 +42,7 @@ body:has(.st-key-bar,[role=dialog],[data-testid=stException]) #frame{display:non
 
 
 class EntryPage:
-    """The HTML of every page that Streamlit draws; made once, a title apart."""
+    """The HTML around Streamlit's pages; built once, except for the title."""
 
     def __init__(self, assets: Assets) -> None:
         self._start = assets.url("entry/start.js")
@@ -51,13 +51,13 @@ class EntryPage:
         self._styles = f"{styles}\n<style>{ours}</style>"
 
     def html(self, path: str) -> str:
-        """The page at one of the known addresses."""
+        """The HTML for one of the paths in TITLES."""
         title = TITLES[path]
-        about = json.dumps({name: colours.theme(name) for name in ("light", "dark")}).replace("<", "\\u003c")
+        themes = json.dumps({name: colours.theme(name) for name in ("light", "dark")}).replace("<", "\\u003c")
         return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{title} · Rankzero</title><link rel="icon" href="{ICON}"><style>{_STYLE}</style>
-<script type="application/json" id="themes">{about}</script>
+<script type="application/json" id="themes">{themes}</script>
 <script defer src="{self._start}"></script>
 {self._scripts}</head>
 <body><div id="root"></div>
@@ -74,7 +74,7 @@ def _links(path: str) -> str:
 
 
 def _streamlits_own(page: str) -> tuple[str, str]:
-    """The tags that load Streamlit, and those of its styles, which come last: they would hold up the first paint."""
+    """The tags of Streamlit's scripts and of its styles; the styles go last, so as not to delay the first paint."""
     parser = _Tags()
     parser.feed(page)
     if not any(tag.startswith("<script") for tag in parser.scripts):
@@ -83,7 +83,7 @@ def _streamlits_own(page: str) -> tuple[str, str]:
 
 
 class _Tags(HTMLParser):
-    """Collects what Streamlit's own page loads, with addresses that hold below every page."""
+    """Collects the scripts and styles of Streamlit's page, with addresses that work below every path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,17 +91,23 @@ class _Tags(HTMLParser):
         self.styles: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep a module script, a preload or a style."""
-        known = dict(attrs)
-        if tag == "script" and known.get("type") == "module" and known.get("src"):
-            self.scripts.append(f'<script type="module" crossorigin src="{_address(known["src"])}"></script>')
-        elif tag == "link" and known.get("rel") in ("modulepreload", "preload"):
-            kept = " ".join(
-                f'{name}="{escape(known[name] or "")}"' for name in ("rel", "as", "type") if name in known
+        """Collect a module script, a preload or a style."""
+        attributes = dict(attrs)
+        if tag == "script" and attributes.get("type") == "module" and attributes.get("src"):
+            self.scripts.append(
+                f'<script type="module" crossorigin src="{_address(attributes["src"])}"></script>'
             )
-            self.scripts.append(f'<link {kept} crossorigin href="{_address(known.get("href"))}">')
-        elif tag == "link" and known.get("rel") == "stylesheet":
-            self.styles.append(f'<link rel="stylesheet" crossorigin href="{_address(known.get("href"))}">')
+        elif tag == "link" and attributes.get("rel") in ("modulepreload", "preload"):
+            preload = " ".join(
+                f'{name}="{escape(attributes[name] or "")}"'
+                for name in ("rel", "as", "type")
+                if name in attributes
+            )
+            self.scripts.append(f'<link {preload} crossorigin href="{_address(attributes.get("href"))}">')
+        elif tag == "link" and attributes.get("rel") == "stylesheet":
+            self.styles.append(
+                f'<link rel="stylesheet" crossorigin href="{_address(attributes.get("href"))}">'
+            )
 
 
 def _address(relative: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The addresses that people see: Streamlit's pages, what those load, and one page for all that leads nowhere."""
+"""Streamlit's pages and files, and the page for unknown addresses."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from dashboard.errors import error_body
 from dashboard.security.plain_pages import PLAIN_POLICY, not_found_page
 
 STREAMLITS_OWN = ("/_stcore/", "/static/", "/media/", "/component/")
-"""Where Streamlit's scripts, its WebSocket and its files are."""
+"""Prefixes of Streamlit's scripts, WebSocket and files."""
 MOVED = {"/runs": "/", "/index.html": "/"}
 
 
 class Front:
-    """Answers what no other route did."""
+    """Routes for every address that no other route serves."""
 
     def __init__(self, entry: EntryPage, streamlit: ASGIApp) -> None:
         self._entry = entry
         self._streamlit = streamlit
 
     def install(self, app: FastAPI) -> None:
-        """Add the routes; they come after all others."""
+        """Add the routes; call it after all others have been added."""
         for path in TITLES:
             app.add_route(path, self._show, methods=["GET", "HEAD"], include_in_schema=False)
         for path in MOVED:
-            app.add_route(path, _lead_on, methods=["GET", "HEAD"], include_in_schema=False)
+            app.add_route(path, _redirect_moved, methods=["GET", "HEAD"], include_in_schema=False)
         self._api = Router(list(app.router.routes))
-        app.mount("/", self._rest)
+        app.mount("/", self._serve_others)
 
     async def _show(self, request: Request) -> Response:
         return HTMLResponse(self._entry.html(request.url.path), headers={"Cache-Control": "no-cache"})
 
-    async def _rest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 where another method is known
+    async def _serve_others(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (scope["path"] + "/").startswith("/api/"):  # 404, or 405 when the path has another method
             await self._api(scope, receive, send)
         elif scope["type"] != "http" or scope["path"].startswith(STREAMLITS_OWN):
             await self._streamlit(scope, receive, send)
         else:
-            await _nothing_here(Request(scope))(scope, receive, send)
+            await _not_found(Request(scope))(scope, receive, send)
 
 
-async def _lead_on(request: Request) -> Response:
+async def _redirect_moved(request: Request) -> Response:
     return _redirect(request, MOVED[request.url.path])
 
 
-def _nothing_here(request: Request) -> Response:
+def _not_found(request: Request) -> Response:
     path = request.url.path
     if path.rstrip("/") in TITLES.keys() | MOVED.keys():
         return _redirect(request, path.rstrip("/"))

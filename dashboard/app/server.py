@@ -1,4 +1,4 @@
-"""The dashboard as one ASGI application in one process: API, live channel, assets, and the pages around them."""
+"""The dashboard as one ASGI application in one process: API, live channel, assets, and the Streamlit pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dashboard.api.runs import (
 )
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
-from dashboard.app.data_lock import AlreadyRunning, alone_on
+from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
 from dashboard.app.entry_page import EntryPage
 from dashboard.app.front import Front
 from dashboard.app.slow_connections import ImpatientProtocol
@@ -49,7 +49,7 @@ from dashboard.security import headers
 from dashboard.security.auth import Guard
 from dashboard.security.login import Login
 from dashboard.security.sessions import Sessions
-from dashboard.security.token_files import TokenUnusable, spare_of, write_private
+from dashboard.security.token_files import TokenUnusable, spare_path, write_private
 from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings
@@ -63,12 +63,12 @@ log = logging.getLogger("rankzero")
 TICK_S = 1.0
 SHUTDOWN_S = 2
 MOST_CONNECTIONS = 20_000
-"""A worker keeps two to four, a page one or two."""
+"""A worker has two to four connections, a page one or two."""
 OTHER_FILES = 500
-"""Open files that are no connections: the store, logs, checkpoints on their way."""
+"""Open files that are not connections: the store, logs, checkpoints being uploaded."""
 MAX_WEBSOCKET_BYTES = 8 * 1024 * 1024
 ROUTERS = (
-    worker_attempts,  # first: routes are tried in this order, and workers ask most often
+    worker_attempts,  # first: routes are tried in order, and workers send most requests
     worker_files,
     worker_checkpoints,
     runs,
@@ -92,7 +92,7 @@ ROUTERS = (
 
 
 def create_app(settings: Settings, opened: Service | None = None, with_pages: bool = True) -> FastAPI:
-    """The whole application; `app.state.service` is what it shares with the pages."""
+    """The whole application; `app.state.service` is shared with the pages."""
     shared = opened or Service.open(settings)
     ui = pages(settings.host, settings.port) if with_pages else None
     app = FastAPI(
@@ -111,7 +111,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     errors.install(app)
     statuses.install(app)
-    # Every node's sign of life, every few seconds: this way it costs two thirds of what the router takes.
+    # Every node's heartbeat, every few seconds: this way it costs a third less than through the router.
     app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
         app.include_router(module.router)
@@ -128,11 +128,11 @@ def serve(
 ) -> int:
     """Run the dashboard until it is told to end; returns the exit code.
 
-    `new_store`: begin with an empty store where the one that was there is missing."""
+    `new_store`: start with an empty store when the previous one is missing."""
     _log_to_stderr()
-    os.umask(0o077)  # whatever is written from here on is its owner's alone
+    os.umask(0o077)  # files written from here on are readable by their owner only
     try:
-        with alone_on(settings.data):
+        with lock_data_directory(settings.data):
             app = create_app(settings, Service.open(settings, new_store=new_store))
             os.chdir(settings.data)  # a .streamlit folder where we were started must not change the pages
             server = Server(uvicorn_config(app, settings), app.state.service, on_ready)
@@ -150,7 +150,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with its address written down while it can be reached, and nobody kept waiting at the end."""
+    """A uvicorn server that publishes its address in the data directory and ends all waiting requests at shutdown."""
 
     def __init__(
         self, config: uvicorn.Config, shared: Service, on_ready: Callable[[str], None] | None = None
@@ -161,44 +161,46 @@ class Server(uvicorn.Server):
 
     @property
     def port(self) -> int:
-        """The port that is really listened on."""
+        """The port that is actually listened on."""
         return int(self.servers[0].sockets[0].getsockname()[1])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End in order; a second Ctrl-C at once. Unlike uvicorn's own, the signal is not raised again after it."""
+        """Shut down gracefully; on a second Ctrl-C at once. Unlike uvicorn, do not raise the signal again."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, then say where."""
+        """Start to listen, then publish the address."""
         await super().startup(sockets)
         if self.started:
             url = _url(self.config.host, self.port)
             self._service.port = self.port
-            about = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
-            self._write_down(json.dumps(about) + "\n")
+            address = {"url": url, "host": self.config.host, "port": self.port, "pid": os.getpid()}
+            self._write_address_file(json.dumps(address) + "\n")
             log.info("dashboard %s serves %s", url, self._service.settings.data)
             if self._on_ready is not None:
                 self._on_ready(url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let go of everybody who waits, then end."""
+        """Release everybody who waits, then shut down."""
         self._service.hub.close()
         with suppress(OSError, ValueError):
-            if json.loads(self._file.read_text())["pid"] == os.getpid():
-                self._file.unlink()
+            if json.loads(self._address_file.read_text())["pid"] == os.getpid():
+                self._address_file.unlink()
         await super().shutdown(sockets)
         log.info("dashboard ended")
 
-    def _write_down(self, about: str) -> None:
-        """Whoever cannot be found in the data directory can still be asked by its address."""
+    def _write_address_file(self, address: str) -> None:
+        """Write server.json; without it, clients need RANKZERO_URL to find this dashboard."""
         try:
-            write_private(self._file, about, spare_of(self._service.settings.data))
+            write_private(self._address_file, address, spare_path(self._service.settings.data))
         except OSError as error:
-            log.warning("%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._file, error)
+            log.warning(
+                "%s cannot be written (%s): name this dashboard with RANKZERO_URL", self._address_file, error
+            )
 
     @property
-    def _file(self) -> Path:
+    def _address_file(self) -> Path:
         return self._service.settings.data / "server.json"
 
 
@@ -212,7 +214,7 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
         service.use(shared)
         ticking = asyncio.create_task(_tick(shared))
         try:
-            async with app.state.tensorboards.kept():
+            async with app.state.tensorboards.running():
                 if enter_ui is None:
                     yield
                 else:
@@ -233,9 +235,9 @@ async def _tick(shared: Service) -> None:
         try:
             await run_in_threadpool(shared.tick)
         except StoreGone:
-            pass  # said in the log when it was noticed
+            pass  # the store has logged it
         except Exception:
-            if shared.store.trouble is None:  # else it is told of, and the next tick tries again
+            if shared.store.trouble is None:  # otherwise the pages show it, and the next tick tries again
                 log.exception("tick failed")
         await asyncio.sleep(TICK_S)
 
@@ -262,7 +264,7 @@ def _protect(app: FastAPI, shared: Service) -> None:
 
 
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves the application."""
+    """The configuration of uvicorn for the application."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -287,13 +289,13 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 
 def most_connections() -> int:
-    """As many as the system lets this process have open; it is asked for more than the usual 1,024 first."""
+    """The number of connections that the limit on open files allows; a lower limit is raised first if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    open_files = MOST_CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < open_files:
+        open_files = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         MOST_CONNECTIONS

@@ -1,4 +1,4 @@
-"""Deadlines for whoever sends slowly: uvicorn has none of its own."""
+"""Deadlines for clients that send slowly: uvicorn has none of its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 else:
     Protocol = AutoHTTPProtocol
 
-LOOK_S = 10.0
-LEAST_BYTES = 1000
-"""Of a body, between two looks: 100 bytes a second, which every link has that is up."""
-MOST_LOOKS = {"headers": 2, "body": 3}
-"""So many looks in a row may see a request's head not there yet, a body that does not grow."""
+CHECK_EVERY_S = 10.0
+MIN_BYTES = 1000
+"""Least growth of a body between two checks: 100 bytes a second, which every working link has."""
+MAX_SLOW_CHECKS = {"headers": 2, "body": 3}
+"""Checks in a row that may find incomplete headers, or a body that does not grow."""
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\n"
     b"Connection: close\r\n\r\nThe request came too slowly.\n"
@@ -24,51 +24,53 @@ TOO_SLOW = (
 
 
 class ImpatientProtocol(Protocol):
-    """HTTP as uvicorn speaks it; requests that do not come on are ended.
+    """uvicorn's HTTP protocol, ending connections whose request stalls.
 
-    Answers may take as long as they like (long polls, downloads), an idle connection ends as uvicorn has it."""
+    Responses may take as long as they like (long polls, downloads); idle connections end as uvicorn has it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look, every few seconds."""
+        """Start to check the connection regularly."""
         super().connection_made(transport)
-        self._received = self._received_before = self._slow_looks = 0
+        self._received = self._received_before = self._slow_checks = 0
         self._phase_before: tuple[str, int] | None = None
-        self._looking = self.loop.call_later(LOOK_S, self._look)
+        self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more."""
-        self._looking.cancel()
+        """Stop the checks."""
+        self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes."""
+        """Count the received bytes."""
         self._received += len(data)
         super().data_received(data)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
-            return  # closed, or a WebSocket now, with pings of its own
+            return  # closed, or upgraded to a WebSocket, which has its own pings
         phase = self._phase()
-        came = self._received - self._received_before
-        is_slow = phase == "headers" or (phase == "body" and came < LEAST_BYTES)
+        new_bytes = self._received - self._received_before
+        is_slow = phase == "headers" or (phase == "body" and new_bytes < MIN_BYTES)
         is_same = self._phase_before == (phase, id(self.cycle))
-        self._slow_looks = (self._slow_looks if is_same else 0) + 1 if is_slow else 0
+        self._slow_checks = (self._slow_checks if is_same else 0) + 1 if is_slow else 0
         self._phase_before, self._received_before = (phase, id(self.cycle)), self._received
-        if self._slow_looks >= MOST_LOOKS.get(phase, 1):
+        if self._slow_checks >= MAX_SLOW_CHECKS.get(phase, 1):
             self._end()
         else:
-            self._looking = self.loop.call_later(LOOK_S, self._look)
+            self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
 
     def _phase(self) -> Literal["headers", "body", "answer", "idle"]:
         if self.timeout_keep_alive_task is not None:
             return "idle"
         if self.cycle is None or self.cycle.response_complete:
             return "headers"
-        # While nobody reads what has come, no more can come.
+        # While the application does not read, the client cannot send.
         return "body" if self.cycle.more_body and not self.flow.read_paused else "answer"
 
     def _end(self) -> None:
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(TOO_SLOW)
         self.transport.close()
-        self._looking = self.loop.call_later(LOOK_S, self.transport.abort)  # nor does it read
+        self._timer = self.loop.call_later(
+            CHECK_EVERY_S, self.transport.abort
+        )  # in case the client does not read either

@@ -1,4 +1,4 @@
-"""The Streamlit pages as an ASGI application with options of ours, whatever directory we are started from."""
+"""The Streamlit pages as an ASGI application with our options, whatever directory the dashboard starts in."""
 
 from __future__ import annotations
 

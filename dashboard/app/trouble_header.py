@@ -1,4 +1,4 @@
-"""While nothing can be stored, every answer of the API says so beside what was asked for."""
+"""A header on every response of the API that says why nothing can be stored at the moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WARNING = "X-Rankzero-Warning"
 
 
 class Warned:
-    """Adds the sentence of the moment, if there is one, to every response below /api."""
+    """Adds the current warning, if there is one, to every response below /api."""
 
     def __init__(self, app: ASGIApp, sentence: Callable[[], str | None]) -> None:
         self.app, self._sentence = app, sentence

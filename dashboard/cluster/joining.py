@@ -1,4 +1,4 @@
-"""What is typed on a new machine so that it becomes a node, made of the addresses this server is known by."""
+"""The commands that make a new machine a node, with an address at which it can reach this server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNIT_FOLDER = "/etc/systemd/system"
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the dashboard listens, and the address of this machine towards others."""
+    """The host and port that the dashboard listens on, and this machine's address towards others."""
 
     host: str
     port: int
@@ -25,20 +25,20 @@ class Listening:
 
 @dataclass(frozen=True)
 class HowToJoin:
-    """Commands for the new machine, and what stands in their way."""
+    """Commands for the new machine, and a warning when they cannot work."""
 
     url: str
-    """Where the new machine will look for this dashboard."""
+    """The address at which the new machine reaches this dashboard."""
     command: str
-    """One line; the worker ends with its terminal."""
+    """One line; the worker ends when its terminal is closed."""
     service: tuple[str, ...]
-    """Lines that make a systemd service of it instead, started with the machine."""
+    """Lines that install it as a systemd service instead, started with the machine."""
     warning: str | None
-    """Why other machines cannot reach that address, and what to do."""
+    """Why other machines cannot reach this address, and what to do; None when they can."""
 
 
 def how_to_join(secret: str, listening: Listening, shown_url: str | None = None) -> HowToJoin:
-    """The commands with this join token; `shown_url` is where whoever asks has reached the dashboard."""
+    """The commands with this join token; `shown_url` is the address that the user reached the dashboard at."""
     url, warning = address_for_others(listening, shown_url)
     return HowToJoin(
         url=url,
@@ -49,14 +49,14 @@ def how_to_join(secret: str, listening: Listening, shown_url: str | None = None)
 
 
 def address_for_others(listening: Listening, shown_url: str | None = None) -> tuple[str, str | None]:
-    """The URL under which other machines reach the dashboard, and a warning where they cannot.
+    """The URL at which other machines reach the dashboard, and a warning when they cannot.
 
-    Where somebody has come by a name or address that is not of this machine alone, it is good for others too."""
+    An address that the user came by is preferred, unless it is this machine's own."""
     if shown_url is not None and (origin := _origin(shown_url)):
         return origin, None
-    if not is_of_this_machine_alone(listening.host):
+    if not is_loopback(listening.host):
         host = listening.outward if listening.host in ("", "0.0.0.0", "::") else listening.host
-        return _url(host, listening.port), _nowhere(host)
+        return _url(host, listening.port), _unreachable_warning(host)
     warning = (
         f"This dashboard listens on {listening.host}, so no other machine can reach it. Start it with "
         f"`--host 0.0.0.0` (or with its address in a network that only your machines share), then join."
@@ -64,8 +64,8 @@ def address_for_others(listening: Listening, shown_url: str | None = None) -> tu
     return _url(listening.outward, listening.port), warning
 
 
-def is_of_this_machine_alone(host: str) -> bool:
-    """Nobody else reaches this machine by that name or address."""
+def is_loopback(host: str) -> bool:
+    """Whether this name or address reaches only the machine itself."""
     name = host.strip("[]").partition("%")[0].lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -76,7 +76,7 @@ def is_of_this_machine_alone(host: str) -> bool:
 
 
 def outward_address() -> str:
-    """This machine's address as others see it; nothing is sent."""
+    """This machine's address as others see it; sends nothing."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
@@ -84,21 +84,21 @@ def outward_address() -> str:
 
 
 def _origin(url: str) -> str | None:
-    """Scheme, host and port of a URL that others can use as well."""
+    """Scheme, host and port of a URL; None when other machines cannot use it."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not host or is_of_this_machine_alone(host):
+    if parts.scheme not in ("http", "https") or not host or is_loopback(host):
         return None
     if host in ("0.0.0.0", "::") or any(not (c.isalnum() or c in "-._:%") for c in host):
         return None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _nowhere(host: str) -> str | None:
-    if not is_of_this_machine_alone(host):
+def _unreachable_warning(host: str) -> str | None:
+    if not is_loopback(host):
         return None
     return "This machine has no address in any network, so no other machine can reach it."
 

@@ -1,4 +1,4 @@
-"""Whether a worker speaks of this store, and of attempts that it knows; asked with every request, so remembered."""
+"""Whether a worker belongs to this store, and its attempts are known to it; checked on every request, so cached."""
 
 from __future__ import annotations
 
@@ -17,57 +17,60 @@ MOST_REMEMBERED = 100_000
 
 
 class Lineage:
-    """One dashboard's memory of what its store knows; safe to use from any thread."""
+    """One dashboard's cache of the attempts that its store knows; safe to use from any thread."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._known: set[Key] = set()
+        self._confirmed: set[Key] = set()
         with store.write() as session:
             row = identity.current(session)
             self.identity = row.identity
         if row.origin == "copied":
-            log.warning("this store was restored from a copy: what happened after the copy is not in it")
+            log.warning(
+                "this store was restored from a copy: it has nothing that happened after the copy was made"
+            )
 
     def refresh(self) -> None:
-        """Another dashboard on this store may have given it another identity."""
+        """Read the store's identity again: another dashboard may have changed it."""
         with self._store.read() as session:
             self.identity = identity.current(session).identity
 
     def is_familiar(self, header: str | None, held: Sequence[HeldAttempt]) -> bool:
-        """Whether all that a worker says is known without a look at the store."""
-        named, fence, label = (*(header or "").split(), "", "", "")[:3]
-        keys = [Key(one.fence, one.label) for one in held]
+        """Whether the cache confirms everything in a worker's request, without reading the store."""
+        store_identity, fence, label = (*(header or "").split(), "", "", "")[:3]
+        keys = [Key(attempt.fence, attempt.label) for attempt in held]
         keys += [Key(int(fence), label)] if fence.isdigit() else []
-        return named in ("", self.identity) and self._known.issuperset(keys)
+        return store_identity in ("", self.identity) and self._confirmed.issuperset(keys)
 
-    def hears(self, header: str | None) -> bool:
-        """Whether a worker registered with this store as it is; one that remembers more shows that it is older.
+    def is_current(self, header: str | None) -> bool:
+        """Whether a worker registered with this store in its current state.
 
-        The header names the store, and the fencing number and label of the newest attempt that it gave the worker."""
-        named, fence, label = (*(header or "").split(), "", "", "")[:3]
+        The header names the store, and the fencing number and label of the newest attempt it gave the worker.
+        An attempt that the store does not know shows that the store is an older copy; it then gets a new identity."""
+        store_identity, fence, label = (*(header or "").split(), "", "", "")[:3]
         if header is None:
             return True  # a worker from before stores had identities
-        if named != self.identity:
+        if store_identity != self.identity:
             self.refresh()
-        if named != self.identity:
+        if store_identity != self.identity:
             return False
-        if not fence.isdigit() or self._is_known(Key(int(fence), label)):
+        if not fence.isdigit() or self._confirm(Key(int(fence), label)):
             return True
         self._renew()
         return False
 
     def unknown(self, held: Sequence[HeldAttempt]) -> list[HeldAttempt]:
-        """Those of a node's attempts that this store does not know."""
-        return [one for one in held if not self._is_known(Key(one.fence, one.label))]
+        """The node's attempts that this store does not know."""
+        return [attempt for attempt in held if not self._confirm(Key(attempt.fence, attempt.label))]
 
     def remembers(self, fence: int, label: str) -> bool:
-        """Whether an attempt is known without a look at the store."""
-        return Key(fence, label) in self._known
+        """Whether the cache confirms the attempt, without reading the store."""
+        return Key(fence, label) in self._confirmed
 
     def check(self, fence: int, label: str | None) -> None:
-        """Raises UnknownAttempt; for a worker that does not know what that means a Rejection, to be asked again."""
+        """Raises UnknownAttempt unless the store knows the attempt; for a worker too old for that, Rejection."""
         if label is not None:
-            if not self._is_known(Key(fence, label)):
+            if not self._confirm(Key(fence, label)):
                 name = "/".join(label.split("/")[:2])
                 raise UnknownAttempt(f"This store does not know attempt {name} (fencing number {fence}).")
             return
@@ -76,21 +79,21 @@ class Lineage:
                 return
         raise Rejection(503, f"This store is older than attempt {fence}: restore a newer one.")
 
-    def _is_known(self, key: Key) -> bool:
-        if key in self._known:
+    def _confirm(self, key: Key) -> bool:
+        if key in self._confirmed:
             return True
         with self._store.read() as session:
             if not identity.knows(session, key):
                 return False
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known.add(key)
+        if len(self._confirmed) >= MOST_REMEMBERED:
+            self._confirmed.clear()
+        self._confirmed.add(key)
         return True
 
     def _renew(self) -> None:
         with self._store.write() as session:
             self.identity = identity.renew(session, "restored", self._clock()).identity
         log.warning(
-            "this store is an older copy: a worker has had an attempt from it that it does not know. What trains "
-            "and is not known here goes on; the Nodes page names it"
+            "this store is an older copy: a worker has an attempt from it that it does not know. Unknown runs "
+            "continue to train; the Nodes page lists them"
         )

@@ -1,4 +1,4 @@
-"""The whole cluster in one small document: what each device is doing, and a sentence that sums it up. Pure."""
+"""The whole cluster in one small document: the use of each device, and a sentence that sums it up. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DIGITS = re.compile(r"(\d+)")
 CLOCK_AGREES_S = 1.0
 MOST_SILENT_LINES = 3
 MOST_CELLS = 256
-"""Of one node; a machine that offers more slots is shown in part."""
+"""Cells drawn for one node; further slots are only counted."""
 
 
 class DeviceUse(StrEnum):
-    """What a device is to somebody who looks for room; in the order in which people read them."""
+    """The state of a device as seen by somebody who needs one, in reading order."""
 
     FREE = "free"
     OURS = "in use"
     FOREIGN = "foreign"
-    """Processes that are not ours compute there: it is not given out."""
+    """In use by processes that are not ours: it is not allocated."""
     DRAINING = "draining"
-    """Free, but nothing new starts on its node: it drains, or belongs to a job of Slurm."""
+    """Free, but nothing new starts on its node: it drains, or belongs to a Slurm job."""
     UPGRADE = "to upgrade"
     """Free, but nothing new starts on its node: its worker speaks another protocol than the dashboard."""
     SILENT = "no contact"
@@ -36,7 +36,7 @@ class DeviceUse(StrEnum):
 
 
 def cell(node: NodeView, device: DeviceView) -> DeviceUse:
-    """A node that cannot be heard says nothing of its devices; what runs there is said beside the state."""
+    """The use of one device; nothing is claimed of the devices of a node without contact."""
     if node.state == "lost":
         return DeviceUse.LOST
     if node.state != "alive":
@@ -51,16 +51,16 @@ def cell(node: NodeView, device: DeviceView) -> DeviceUse:
 
 
 def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[str, Any]:
-    """Plain JSON values; runs are named once, and cells point at them by their position."""
-    ordered = sorted(nodes, key=lambda node: by_number(node.name))
-    places = {run.id: place for place, run in enumerate(occupants)}
+    """Plain JSON values; each run is named once, and cells refer to it by position."""
+    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
+    run_positions = {run.id: position for position, run in enumerate(occupants)}
     return {
         "summary": summary(ordered),
         "states": [state.value for state in DeviceUse],
         "runs": [
             {"id": run.id, "name": run.name, "state": run.state, "colour": run.ordinal} for run in occupants
         ],
-        "nodes": [_node(node, places) for node in ordered],
+        "nodes": [_node(node, run_positions) for node in ordered],
         "notices": attention(ordered),
     }
 
@@ -69,66 +69,71 @@ def summary(nodes: Sequence[NodeView]) -> str:
     """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 foreign, 8 draining, 8 to upgrade; 2 nodes lost."""
     if not nodes:
         return "No node has joined yet."
-    found = Counter(cell(node, device) for node in nodes for device in node.devices)
+    uses = Counter(cell(node, device) for node in nodes for device in node.devices)
     runs = {d.run_id for n in nodes for d in n.devices if cell(n, d) is DeviceUse.OURS}
-    said = [f"{_free(nodes)} free"]
-    if found[DeviceUse.OURS]:
-        said.append(f"{count(found[DeviceUse.OURS])} in use by {plural(len(runs), 'run')}")
-    idle = (DeviceUse.FOREIGN, DeviceUse.DRAINING, DeviceUse.UPGRADE)
-    said += [f"{count(found[state])} {state}" for state in idle if found[state]]
+    phrases = [f"{_free(nodes)} free"]
+    if uses[DeviceUse.OURS]:
+        phrases.append(f"{count(uses[DeviceUse.OURS])} in use by {plural(len(runs), 'run')}")
+    phrases += [
+        f"{count(uses[use])} {phrase}"
+        for use, phrase in ((DeviceUse.FOREIGN, "used by others"), (DeviceUse.DRAINING, "draining"))
+        if uses[use]
+    ]
     states = Counter(node.state for node in nodes)
-    said += [
-        f"{plural(states[state], 'node')} {words}"
-        for state, words in (("no contact", "without contact"), ("lost", "lost"))
+    phrases += [
+        f"{plural(states[state], 'node')} {phrase}"
+        for state, phrase in (("no contact", "without contact"), ("lost", "lost"))
         if states[state]
     ]
-    return f"{plural(len(nodes), 'node')}: {', '.join(said)}"
+    return f"{plural(len(nodes), 'node')}: {', '.join(phrases)}"
 
 
 def attention(nodes: Sequence[NodeView]) -> list[dict[str, str]]:
-    """What somebody should look at, one thing a line; nodes that fell silent together are one thing."""
-    told: list[dict[str, str]] = []
-    many = {
+    """The cluster's notices, one per line; nodes that fell silent together share one."""
+    shown: list[dict[str, str]] = []
+    crowded_states = {
         state
-        for state, found in Counter(node.state for node in nodes).items()
-        if state != "alive" and found > MOST_SILENT_LINES
+        for state, number in Counter(node.state for node in nodes).items()
+        if state != "alive" and number > MOST_SILENT_LINES
     }
-    for state in sorted(many):
+    for state in sorted(crowded_states):
         silent = [node for node in nodes if node.state == state]
         name = f"{'All' if len(silent) == len(nodes) > 1 else ''} {plural(len(silent), 'node')}".strip()
-        told.append({"state": state, "name": name, "text": _together(state, silent, nodes)})
-    single = [node for node in nodes if node.state not in many]
-    return told + [{"node": n.id, "name": n.name, "text": text} for n in single for text in notices(n)]
+        shown.append({"state": state, "name": name, "text": _together(state, silent, nodes)})
+    single = [node for node in nodes if node.state not in crowded_states]
+    return shown + [{"node": n.id, "name": n.name, "text": text} for n in single for text in notices(n)]
 
 
 def notices(node: NodeView) -> list[str]:
-    """What is wrong with a node, in sentences: silence first, else what its worker says itself."""
+    """The problems of one node in sentences: its silence, otherwise the messages of its worker."""
     if node.state != "alive":
-        held = len({device.run_id for device in node.devices if device.run_id})
-        there = f" {plural(held, 'run')} {'has' if held == 1 else 'have'} devices there." if held else ""
-        return [_silence(node.state, node.silent_s) + there]
-    told = [
+        runs = len({device.run_id for device in node.devices if device.run_id})
+        affected_runs = (
+            f" {plural(runs, 'run')} {'has' if runs == 1 else 'have'} devices there." if runs else ""
+        )
+        return [_silence(node.state, node.silent_s) + affected_runs]
+    messages = [
         node.upgrade,
-        *(one["message"] for one in node.unknown),
+        *(attempt["message"] for attempt in node.unknown),
         (node.load or {}).get("notice"),
         (node.info.get("interpreter") or {}).get("problem"),
     ]
     off_s = clock_off_s(node)
     if off_s is not None:
-        told.append(
+        messages.append(
             f"Its clock is {abs(off_s):.1f} s {'ahead of' if off_s > 0 else 'behind'} the dashboard's."
         )
-    return [str(text) for text in told if text]
+    return [str(text) for text in messages if text]
 
 
 def clock_off_s(node: NodeView) -> float | None:
-    """Seconds by which a node's clock is ahead of the dashboard's, where that is more than confuses nobody."""
+    """Seconds by which a node's clock is ahead of the dashboard's; None when the difference is negligible."""
     offset_s, error_s = node.info.get("clock_offset_s"), node.info.get("clock_error_s") or 0.0
     return offset_s if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S else None
 
 
-def by_number(name: str) -> list[tuple[int, int | str]]:
-    """gpu-2 before gpu-10."""
+def natural_key(name: str) -> list[tuple[int, int | str]]:
+    """A sorting key that puts gpu-2 before gpu-10."""
     return [
         (0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name.casefold()) if part
     ]
@@ -138,24 +143,24 @@ def kinds(node: NodeView) -> str:
     """8 × NVIDIA H200, 4 slots of AMD EPYC; a gateway has no devices of its own."""
     if node.pool == GATEWAY:
         return "gateway to Slurm"
-    found = Counter((device.kind, device.name) for device in node.devices)
+    counts = Counter((device.kind, device.name) for device in node.devices)
     return ", ".join(
         f"{n} × {name}" if kind == "cuda" else f"{plural(n, 'slot')} of {name}"
-        for (kind, name), n in found.items()
+        for (kind, name), n in counts.items()
     )
 
 
 def noun(node: NodeView) -> str:
-    """What one device of a node is called."""
+    """The noun for one device of the node."""
     return "GPU" if any(device.kind == "cuda" for device in node.devices) else "slot"
 
 
 def _free(nodes: Sequence[NodeView]) -> str:
     """1 480 GPUs and 64 slots; 0 GPUs where nothing is free and most devices are GPUs."""
-    known = Counter(device.kind for node in nodes for device in node.devices)
+    counts = Counter(device.kind for node in nodes for device in node.devices)
     free = Counter(d.kind for n in nodes for d in n.devices if cell(n, d) is DeviceUse.FREE)
-    shown = [kind for kind in ("cuda", "cpu") if free[kind]] or [kind for kind, _ in known.most_common(1)]
-    return as_list([plural(free[kind], "GPU" if kind == "cuda" else "slot") for kind in shown]) or "nothing"
+    kinds = [kind for kind in ("cuda", "cpu") if free[kind]] or [kind for kind, _ in counts.most_common(1)]
+    return as_list([plural(free[kind], "GPU" if kind == "cuda" else "slot") for kind in kinds]) or "nothing"
 
 
 def _silence(state: str, silent_s: float) -> str:
@@ -164,13 +169,16 @@ def _silence(state: str, silent_s: float) -> str:
 
 def _together(state: str, silent: Sequence[NodeView], nodes: Sequence[NodeView]) -> str:
     last_s = duration_words(min(node.silent_s for node in silent))
-    said = f"{'Lost' if state == 'lost' else 'No contact'}; the last was heard {last_s} ago."
+    sentence = f"{'Lost' if state == 'lost' else 'No contact'}; the last was heard {last_s} ago."
     if any(node.state == "alive" for node in nodes):
-        return said
-    return said + " No node is in contact: look at this machine's own network first. What trains goes on."
+        return sentence
+    return (
+        sentence
+        + " No node is in contact: check this machine's own network first. Running jobs continue to train."
+    )
 
 
-def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
+def _node(node: NodeView, run_positions: dict[str, int]) -> dict[str, Any]:
     samples = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
     memory = node.devices[0].memory_bytes if node.devices else None
     return {
@@ -186,27 +194,29 @@ def _node(node: NodeView, places: dict[str, int]) -> dict[str, Any]:
         "memory": memory,
         "load": _load(node) if node.state == "alive" else None,
         "more": max(0, len(node.devices) - MOST_CELLS),
-        "cells": [_cell(node, d, samples.get(d.id, {}), places) for d in node.devices[:MOST_CELLS]],
+        "cells": [_cell(node, d, samples.get(d.id, {}), run_positions) for d in node.devices[:MOST_CELLS]],
     }
 
 
-def _cell(node: NodeView, device: DeviceView, sample: dict[str, Any], places: dict[str, int]) -> list[Any]:
+def _cell(
+    node: NodeView, device: DeviceView, sample: dict[str, Any], run_positions: dict[str, int]
+) -> list[Any]:
     """State, run, rank, utilisation in percent, bytes used: by position, because there are so many of them."""
     state = list(DeviceUse).index(cell(node, device))
-    run = places.get(device.run_id) if device.run_id else None
+    run = run_positions.get(device.run_id) if device.run_id else None
     if node.state != "alive":
         return [state, run, device.rank]
     percent = sample.get("utilisation_percent")
-    known = [
+    values = [
         state,
         run,
         device.rank,
         None if percent is None else round(percent),
         sample.get("memory_used_bytes"),
     ]
-    while known[-1] is None:
-        known.pop()
-    return known
+    while values[-1] is None:
+        values.pop()
+    return values
 
 
 def _load(node: NodeView) -> list[int] | None:

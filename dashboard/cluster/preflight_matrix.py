@@ -1,4 +1,4 @@
-"""A preflight as the Nodes page shows it: nodes by checks, what is red, the links between nodes. Pure."""
+"""A preflight as the Nodes page shows it: nodes by checks, failures, and the links between nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from domain.views import CheckView, PreflightCell
 
 WORST_FIRST = ("failed", "warning", "waiting", "ok", "skipped")
 MOST_IN_MATRIX = 32
-"""Of more nodes only the slowest links are listed."""
+"""With more nodes, only the slowest links are listed."""
 MOST_LINKS = 20
 LINKS = "bandwidth"
 
 
 def picture(check: CheckView) -> dict[str, Any]:
-    """Plain JSON values: all words are chosen here, a browser only draws them."""
+    """Plain JSON values: all words are chosen here, the browser only draws them."""
     rows = list(dict.fromkeys(cell.row for cell in check.cells if cell.row != LINKS))
-    found: dict[tuple[str, str], list[PreflightCell]] = {}
+    cells_at: dict[tuple[str, str], list[PreflightCell]] = {}
     for cell in check.cells:
-        found.setdefault((cell.node, cell.row), []).append(cell)
+        cells_at.setdefault((cell.node, cell.row), []).append(cell)
     return {
         "verdict": verdict(check),
         "title": title(check),
         "rows": rows,
         "nodes": [
-            {"name": node, "cells": [worst(found.get((node, row), ())) for row in rows]}
+            {"name": node, "cells": [worst(cells_at.get((node, row), ())) for row in rows]}
             for node in check.nodes
         ],
         "troubles": [_trouble(cell) for cell in check.cells if cell.state in ("failed", "warning")],
@@ -36,62 +36,62 @@ def picture(check: CheckView) -> dict[str, Any]:
 
 
 def verdict(check: CheckView) -> str:
-    """red, green, or asking while nodes still answer and nothing is red."""
+    """`red`, `green`, or `asking` while nodes still answer and nothing is red."""
     if check.failed:
         return "red"
     return "green" if check.ended_at is not None else "asking"
 
 
 def title(check: CheckView) -> str:
-    """4 nodes at 2026-11-21 10:05 UTC: all is well; 3 of 44 cells are red."""
-    looked_at = [cell for cell in check.cells if cell.state != "skipped"]
-    red, said = (
+    """4 nodes at 2026-11-21 10:05 UTC: all checks passed; or 3 of 44 cells are red."""
+    checked = [cell for cell in check.cells if cell.state != "skipped"]
+    red, text = (
         len(check.failed),
         f"{plural(len(check.nodes), 'node')} at {clock_time(check.asked_at)[:-3]} UTC: ",
     )
     if red:
-        said += f"{count(red)} of {plural(len(looked_at), 'cell')} {'is' if red == 1 else 'are'} red"
+        text += f"{count(red)} of {plural(len(checked), 'cell')} {'is' if red == 1 else 'are'} red"
     elif check.ended_at is not None:
-        said += "all is well"
+        text += "all checks passed"
     if check.ended_at is None:
         waiting = {cell.node for cell in check.cells if cell.state == "waiting"}
-        said += f"{', ' if red else ''}asking {plural(len(waiting), 'node')} …" if waiting else "measuring …"
-    return said
+        text += f"{', ' if red else ''}asking {plural(len(waiting), 'node')} …" if waiting else "measuring …"
+    return text
 
 
 def worst(cells: Sequence[PreflightCell]) -> list[str]:
-    """State and words of one field of the matrix; a node has a cell for each peer it cannot reach."""
+    """State and words of one field of the matrix; a node has one cell for each peer it cannot reach."""
     if not cells:
-        return ["skipped", "not looked at"]
+        return ["skipped", "not checked"]
     state = min((cell.state for cell in cells), key=WORST_FIRST.index)
     words = [_words(cell) for cell in cells if cell.state == state and (cell.value or cell.peer)]
     return [state, "; ".join(words[:4]) + (f"; and {len(words) - 4} more" if len(words) > 4 else "")]
 
 
 def links(check: CheckView) -> dict[str, Any] | None:
-    """Bandwidth as a matrix of words and shares of the fastest, or as a list of the slowest; None without any."""
-    known = {
+    """Bandwidth as a matrix of words and fractions of the fastest, or as a list of the slowest; None without any."""
+    speeds = {
         (min(a, b), max(a, b)): speed
         for a, row in enumerate(check.bandwidth)
         for b, speed in enumerate(row)
         if speed is not None and a != b
     }
-    at = {node: place for place, node in enumerate(check.nodes)}
+    index_of = {node: index for index, node in enumerate(check.nodes)}
     broken = {
-        (min(at[c.node], at[c.peer]), max(at[c.node], at[c.peer])): c.value
+        (min(index_of[c.node], index_of[c.peer]), max(index_of[c.node], index_of[c.peer])): c.value
         for c in check.cells
-        if c.row == LINKS and c.state == "failed" and c.node in at and c.peer in at
+        if c.row == LINKS and c.state == "failed" and c.node in index_of and c.peer in index_of
     }
-    if not known and not broken:
+    if not speeds and not broken:
         return None
-    shown = sorted({place for pair in known.keys() | broken.keys() for place in pair})
+    shown = sorted({index for pair in speeds.keys() | broken.keys() for index in pair})
     fits = len(shown) <= MOST_IN_MATRIX
-    drawn = {pair: _link(speed, max(known.values())) for pair, speed in known.items()}
+    drawn = {pair: _link(speed, max(speeds.values())) for pair, speed in speeds.items()}
     drawn |= {pair: {"text": "✕", "share": 0.0, "problem": problem} for pair, problem in broken.items()}
-    by_speed = sorted(known, key=lambda pair: known[pair])[:MOST_LINKS]
+    by_speed = sorted(speeds, key=lambda pair: speeds[pair])[:MOST_LINKS]
     return {
-        "summary": _spread(sorted(known.values())),
-        "nodes": [check.nodes[place] for place in shown],
+        "summary": _spread(sorted(speeds.values())),
+        "nodes": [check.nodes[index] for index in shown],
         "matrix": [[drawn.get((min(a, b), max(a, b))) for b in shown] for a in shown] if fits else None,
         "slowest": []
         if fits
@@ -105,9 +105,9 @@ def _link(speed: float, fastest: float) -> dict[str, Any]:
 
 def _spread(speeds: Sequence[float]) -> str:
     if not speeds:
-        return "No all-reduce went through."
-    said = [f"{plural(len(speeds), 'pair')} measured", f"median {rate(speeds[len(speeds) // 2])}"]
-    return ", ".join([*said, f"slowest {rate(speeds[0])}"] if len(speeds) > 1 else said)
+        return "No all-reduce succeeded."
+    phrases = [f"{plural(len(speeds), 'pair')} measured", f"median {rate(speeds[len(speeds) // 2])}"]
+    return ", ".join([*phrases, f"slowest {rate(speeds[0])}"] if len(speeds) > 1 else phrases)
 
 
 def _words(cell: PreflightCell) -> str:

@@ -1,4 +1,4 @@
-"""The jobs of a Slurm cluster, between gateways, the nodes of jobs, and the store."""
+"""Slurm jobs between the gateways, the nodes of the jobs, and the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("rankzero")
 
 
 class SlurmJobs:
-    """What the service does for attempts whose devices Slurm gives out."""
+    """The service's functions for attempts whose devices Slurm allocates."""
 
     def __init__(
         self,
@@ -28,30 +28,30 @@ class SlurmJobs:
         clock: Clock,
         hub: Hub,
         credentials: Credentials,
-        part_changed: Callable[[int], None],
+        task_changed: Callable[[int], None],
     ) -> None:
-        """`part_changed` tells whoever looks at the run of an attempt, named by its fence."""
+        """`task_changed` notifies the viewers of an attempt's run; it takes the attempt's fencing number."""
         self._store, self._clock, self._hub = store, clock, hub
-        self._credentials, self._part_changed = credentials, part_changed
+        self._credentials, self._task_changed = credentials, task_changed
         self._pools: dict[str, str] = {}
 
     def give_out(self) -> None:
-        """Let gateways know of attempts that need a job."""
+        """Give gateways the attempts that need a job."""
         if slurm_jobs.give_out(self._store, self._clock(), ALIVE_WITHIN_S):
-            self._hub.wishes_changed()
+            self._hub.desired_state_changed()
 
-    def wishes(self, node_id: str) -> dict[str, Any]:
-        """What is told to gateways and to the nodes of jobs beside their assignments; to all others nothing."""
+    def desired_state(self, node_id: str) -> dict[str, Any]:
+        """The additional desired state of gateways and of jobs' nodes; empty for all other nodes."""
         pool = self._pool(node_id)
         if not pool:
             return {}
         if pool == slurm_jobs.GATEWAY:
-            wished = slurm_jobs.wishes(self._store, node_id, self._credentials.job_secret)
-            return {"jobs": document(wished)}
+            jobs = slurm_jobs.wishes(self._store, node_id, self._credentials.job_secret)
+            return {"jobs": document(jobs)}
         return {"leave": not slurm_jobs.is_live(self._store, int(pool.partition(":")[2]))}
 
     def check_pool(self, pool: str, job: int | None, node_id: str | None) -> None:
-        """Raises NotYours unless a worker with this secret, or that is known as this node, may join this pool."""
+        """Raises NotOwner unless a worker with this job's secret, or known as this node, may join the pool."""
         if node_id is not None:
             if pool != self._pool(node_id):
                 raise NotOwner(
@@ -65,16 +65,18 @@ class SlurmJobs:
         if not slurm_jobs.is_live(self._store, job):
             raise NotOwner("The attempt that this Slurm job was submitted for has ended.")
 
-    def reported(self, gateway_id: str, fence: int, said: JobReport) -> None:
-        """What Slurm says of a job. Raises db.progress.Superseded."""
-        run_id = slurm_jobs.reported(self._store, gateway_id, fence, said, self._clock())
+    def reported(self, gateway_id: str, fence: int, job_report: JobReport) -> None:
+        """Take a gateway's report on a job. Raises Superseded."""
+        run_id = slurm_jobs.reported(self._store, gateway_id, fence, job_report, self._clock())
         if run_id is None:
             return
-        log.info("run %s: Slurm job %s is %s %s", run_id, said.job_id, said.state, said.reason)
-        self._part_changed(fence)
+        log.info(
+            "run %s: Slurm job %s is %s %s", run_id, job_report.job_id, job_report.state, job_report.reason
+        )
+        self._task_changed(fence)
 
     def _pool(self, node_id: str) -> str:
-        """A node's pool never changes while its worker lives; asked with each of its polls."""
+        """The node's pool, cached: it never changes while the worker lives, and every poll needs it."""
         if node_id not in self._pools:
             self._pools[node_id] = slurm_jobs.pool_of_node(self._store, node_id)
         return self._pools[node_id]

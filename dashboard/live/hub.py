@@ -1,4 +1,4 @@
-"""Who looks at which run right now: changes go to browsers as they happen, workers are woken when wishes change."""
+"""Connects writers with viewers: browsers get changes at once, workers wake when their desired state changes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 LONGEST_QUEUE = 512
-"""Messages a slow viewer may be behind before it is given the whole picture again instead."""
+"""Messages that may wait for a slow viewer; beyond that it is sent everything anew."""
 
 Message = Mapping[str, Any]
 
 
 class PeerChannel(Protocol):
-    """Other dashboards on the same store; a store in a file has none."""
+    """Other dashboards on the same store; a SQLite store has none."""
 
     def watched(self, run_id: str) -> bool:
-        """Does anybody look at this run there?"""
+        """Whether anybody looks at this run at another dashboard."""
 
     def watching_changed(self) -> None:
-        """Somebody here began to look at a run, or stopped."""
+        """Note that somebody here started or stopped to look at a run."""
 
-    def tell(self, run_id: str, kind: str) -> None:
-        """Something about a run is different."""
+    def announce_change(self, run_id: str, kind: str) -> None:
+        """Announce that something about a run has changed."""
 
-    def tell_wishes(self, nodes: Collection[str] | None) -> None:
-        """What these nodes (None: any) should run is different."""
+    def announce_desired_state(self, nodes: Collection[str] | None) -> None:
+        """Announce that the desired state of these nodes (None: of any) has changed."""
 
 
 class Viewer:
-    """The queue of one browser page or one follower of a log."""
+    """The message queue of one browser page or one follower of a log."""
 
     def __init__(self) -> None:
         self._messages: deque[Message] = deque()
@@ -42,7 +42,7 @@ class Viewer:
         self.must_resync = False
 
     def put(self, message: Message) -> None:
-        """Add a message; a viewer that is too far behind forgets them all and starts afresh."""
+        """Add a message; a viewer that is too far behind loses all messages and must resync."""
         if len(self._messages) >= LONGEST_QUEUE:
             self._messages.clear()
             self.must_resync = True
@@ -51,11 +51,11 @@ class Viewer:
         self._wake.set()
 
     def wake(self) -> None:
-        """Let `take` return, be it with nothing."""
+        """Let `take` return, even with no message."""
         self._wake.set()
 
     async def take(self) -> list[Message]:
-        """Everything that has happened since the last call; waits for something to happen."""
+        """All messages since the last call; waits for the first one."""
         await self._wake.wait()
         self._wake.clear()
         messages = list(self._messages)
@@ -63,13 +63,13 @@ class Viewer:
         return messages
 
     def needs_resync(self) -> bool:
-        """True once after messages were dropped."""
-        dropped, self.must_resync = self.must_resync, False
-        return dropped
+        """Whether messages were dropped since the last call."""
+        must_resync, self.must_resync = self.must_resync, False
+        return must_resync
 
 
 class Hub:
-    """Connects those who write (any thread) with those who watch (the event loop)."""
+    """Passes messages from writers (any thread) to viewers (the event loop)."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,41 +79,41 @@ class Hub:
         self.closing = False
         self.peers: PeerChannel | None = None
         self.nodes_of: Callable[[Iterable[str]], Collection[str]] | None = None
-        """The nodes that have to do with runs; may ask the store, so never called in the event loop."""
+        """The nodes of given runs; it may read the store, so it is never called in the event loop."""
 
     def start(self) -> None:
-        """Called inside the event loop that serves."""
+        """Attach the hub to the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.closing = False
 
     def close(self) -> None:
-        """Let every viewer and every waiting worker go, so that the server can end. From any thread."""
+        """Release every viewer and every waiting worker, so that the server can end. From any thread."""
         self.closing = True
         self._in_loop(self._release)
 
     def watched(self, run_id: str) -> bool:
-        """Does anybody look at this run live, here or at another dashboard?"""
+        """Whether anybody looks at this run, here or at another dashboard."""
         return run_id in self._viewers or (self.peers is not None and self.peers.watched(run_id))
 
     def watched_runs(self) -> list[str]:
-        """The runs somebody looks at here."""
+        """The ids of the runs that somebody looks at here."""
         with self._lock:
             return list(self._viewers)
 
     def publish(self, run_id: str, message: Message) -> None:
-        """Tell everybody who watches the run; costs nothing when nobody does. From any thread."""
+        """Send a message to all viewers of the run, at every dashboard. From any thread."""
         self.deliver(run_id, message)
         if self.peers is not None:
-            self.peers.tell(run_id, message["type"])
+            self.peers.announce_change(run_id, message["type"])
 
     def deliver(self, run_id: str, message: Message) -> None:
-        """Tell those who watch the run at this dashboard. From any thread."""
+        """Send a message to the viewers of the run at this dashboard. From any thread."""
         if run_id in self._viewers:
             self._in_loop(self._deliver, run_id, message)
 
     @contextmanager
     def viewer(self, run_id: str) -> Iterator[Viewer]:
-        """A queue of what happens to the run from now on. Inside the event loop only."""
+        """A queue of the run's messages from now on. Inside the event loop only."""
         viewer = Viewer()
         with self._lock:
             first = run_id not in self._viewers
@@ -125,25 +125,25 @@ class Hub:
         finally:
             self._forget(run_id, viewer)
 
-    def wishes_changed(self, nodes: Collection[str] | None = None) -> None:
-        """Wake the workers of these nodes (None: of all) that wait for work, at every dashboard. From any thread.
+    def desired_state_changed(self, nodes: Collection[str] | None = None) -> None:
+        """Wake the polling workers of these nodes (None: of all), at every dashboard. From any thread.
 
-        One that is forgotten here hears of it when its question has waited long enough."""
+        A worker that is missed here learns of the change when its poll ends."""
         self.wake_workers(nodes)
         if self.peers is not None:
-            self.peers.tell_wishes(nodes)
+            self.peers.announce_desired_state(nodes)
 
-    def wishes_of_runs_changed(self, run_ids: Iterable[str]) -> None:
-        """The same for the nodes that have to do with these runs. From any thread but the event loop's."""
-        self.wishes_changed(self.nodes_of(run_ids) if self.nodes_of is not None else None)
+    def desired_state_of_runs_changed(self, run_ids: Iterable[str]) -> None:
+        """Wake the polling workers of these runs' nodes, at every dashboard. From any thread but the event loop's."""
+        self.desired_state_changed(self.nodes_of(run_ids) if self.nodes_of is not None else None)
 
     def wake_workers(self, nodes: Collection[str] | None = None) -> None:
-        """Wake the workers of these nodes (None: of all) that wait at this dashboard. From any thread."""
+        """Wake the workers of these nodes (None: of all) that poll this dashboard. From any thread."""
         if nodes is None or nodes:
             self._in_loop(self._fire, nodes)
 
     def wake_workers_of(self, run_ids: Iterable[str]) -> None:
-        """Wake the workers here that have to do with these runs. From any thread but the event loop's."""
+        """Wake the workers of these runs' nodes that poll this dashboard. From any thread but the event loop's."""
         try:
             nodes = self.nodes_of(run_ids) if self.nodes_of is not None else None
         except SQLAlchemyError:
@@ -152,7 +152,7 @@ class Hub:
 
     @contextmanager
     def waiting(self, node_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set at changes of a node's wishes from now on. Inside the event loop only."""
+        """An event that is set when the node's desired state changes. Inside the event loop only."""
         event = asyncio.Event()
         self._waiting.setdefault(node_id, set()).add(event)
         try:
@@ -197,5 +197,5 @@ class Hub:
             return
         try:
             loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop was closed in between: nobody is left to be told
+        except RuntimeError:  # the loop was closed in between
             return

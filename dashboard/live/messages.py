@@ -1,4 +1,4 @@
-"""New points as the live channel sends them."""
+"""New points as messages of the live channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.messages import Point
 
 
 def series_message(attempt: int, changes: Iterable[tuple[Series, Sequence[Point]]]) -> dict[str, object]:
-    """Points of series of one attempt, to be added to what is shown; as an object and as text."""
+    """New points of one attempt's series, to be appended to those shown; as an object and as JSON text."""
     series = {
         public_name(row): {
             "source": row.source,

@@ -1,7 +1,7 @@
-"""Several dashboards on one PostgreSQL: what happens at one of them is seen at the others as it happens.
+"""Several dashboards on one PostgreSQL store: viewers at each of them see changes made at any other.
 
-Only what changed travels (a run's id and the kind of change); points are read from the store by those who show
-them. A store in a file has one dashboard and needs nothing of this."""
+Messages carry only what changed (a run's id and the kind of change); the receivers read points from the store. A
+SQLite store has a single dashboard and needs none of this."""
 
 from __future__ import annotations
 
@@ -23,157 +23,159 @@ from db.metrics import new_points
 log = logging.getLogger("rankzero")
 POINTS = "points"
 EVERYTHING = (POINTS, "run", "history", "log", "checkpoints")
-WATCH_AGAIN_S = 4.0
+ANNOUNCE_EVERY_S = 4.0
 WATCHED_FOR_S = 10.0
-"""A run counts as watched elsewhere for so long after somebody said so."""
-GATHER_S = 0.03
-"""Changes within so short a time are told together."""
+"""Seconds for which a run counts as watched elsewhere after an announcement."""
+BATCH_S = 0.03
+"""Seconds within which changes are announced together."""
 ENTRIES_PER_MESSAGE = 60
-MOST_NAMED = 600
-"""Nodes; to wake more of them, all are woken."""
+MAX_NAMED_NODES = 600
+"""To wake more nodes than this, all are woken."""
 CLOSE_WITHIN_S = 2.0
-"""A store that does not answer must not keep the dashboard from ending."""
+"""Seconds after which the dashboard ends even when the store does not answer."""
 
 
 class Listeners(Protocol):
-    """Those at this dashboard who want to know: the hub."""
+    """The recipients of changes at this dashboard: the hub."""
 
     def deliver(self, run_id: str, message: dict[str, object]) -> None:
-        """Tell who watches the run here."""
+        """Send a message to the viewers of the run here."""
 
     def watched_runs(self) -> list[str]:
-        """The runs somebody looks at here."""
+        """The ids of the runs that somebody looks at here."""
 
     def wake_workers(self, nodes: Collection[str] | None = None) -> None:
-        """Let the workers of these nodes (None: of all) that wait here look again."""
+        """Wake the workers of these nodes (None: of all) that poll this dashboard."""
 
     def wake_workers_of(self, run_ids: Iterable[str]) -> None:
-        """Let those that have to do with these runs look again."""
+        """Wake the workers of these runs' nodes that poll this dashboard."""
 
 
 class DashboardPeers:
-    """This dashboard's line to the others; safe to use from any thread."""
+    """This dashboard's channel to the others; safe to use from any thread."""
 
     def __init__(self, store: Store, hub: Listeners) -> None:
         self._store, self._hub = store, hub
         self._channel = Channel(store)
         self._name = secrets.token_hex(4)
-        self._changed = threading.Condition()
-        self._to_tell: dict[str, set[str]] = {}
-        self._nodes_to_tell: set[str] = set()
-        self._woken: set[str] = set()
-        self._all_woken = False
-        self._to_read: set[str] = set()
+        self._condition = threading.Condition()
+        self._changed_runs: dict[str, set[str]] = {}
+        self._registered_nodes: set[str] = set()
+        self._nodes_to_wake: set[str] = set()
+        self._wakes_all = False
+        self._runs_to_read: set[str] = set()
         self._announced: dict[str, float] = {}
         self._watched_elsewhere: dict[str, float] = {}
-        self._known: dict[str, dict[int, int]] = {}
+        self._point_counts: dict[str, dict[int, int]] = {}
         self._is_closed = False
         self._threads: list[threading.Thread] = []
         self.on_run: Callable[[str], None] = lambda run_id: None
-        """Called before those who watch are told that the run changed elsewhere."""
+        """Called when a run changed elsewhere, before its viewers are notified."""
         self.on_node: Callable[[str], None] = lambda node_id: None
         """Called when a node has registered elsewhere."""
 
     @property
     def leads(self) -> bool:
-        """Is this dashboard the one that writes down what all of them see?"""
+        """Whether this dashboard is the one that records events that all of them observe."""
         return self._channel.leads
 
     def start(self) -> None:
-        """Begin to listen and to tell."""
-        listen, tell = self._listen, self._tell_until_closed
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (listen, tell)]
+        """Start to listen and to announce."""
+        listen, announce = self._listen, self._announce_until_closed
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in (listen, announce)]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Stop both threads and release the store."""
         self._channel.stop()
-        with self._changed:
+        with self._condition:
             self._is_closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         for thread in self._threads:
             thread.join(CLOSE_WITHIN_S)
 
     def watched(self, run_id: str) -> bool:
-        """Does anybody look at this run at another dashboard?"""
+        """Whether anybody looks at this run at another dashboard."""
         return self._watched_elsewhere.get(run_id, float("-inf")) > time.monotonic()
 
     def watching_changed(self) -> None:
-        """Somebody here began to look at a run, or stopped."""
-        here = set(self._hub.watched_runs())
-        with self._changed:
-            self._known = {run_id: counts for run_id, counts in self._known.items() if run_id in here}
-            self._announced = {run_id: at for run_id, at in self._announced.items() if run_id in here}
-            self._changed.notify_all()
+        """Note that somebody here started or stopped to look at a run."""
+        watched = set(self._hub.watched_runs())
+        with self._condition:
+            self._point_counts = {
+                run_id: counts for run_id, counts in self._point_counts.items() if run_id in watched
+            }
+            self._announced = {run_id: at for run_id, at in self._announced.items() if run_id in watched}
+            self._condition.notify_all()
 
     def follow(self, run_id: str) -> None:
-        """From now on new points of the run are delivered; to be called before its first picture is read."""
-        if run_id not in self._known:
+        """Deliver new points of the run from now on; call it before reading the run's points."""
+        if run_id not in self._point_counts:
             counts = new_points.counts(self._store, run_id)
-            with self._changed:
-                self._known.setdefault(run_id, counts)
+            with self._condition:
+                self._point_counts.setdefault(run_id, counts)
 
     def points_arrived(self, run_id: str) -> None:
-        """Points of a run were stored by this dashboard."""
-        with self._changed:
-            self._to_read.add(run_id)
-            self._changed.notify_all()
-        self.tell(run_id, POINTS)
+        """Note that this dashboard stored points of a run."""
+        with self._condition:
+            self._runs_to_read.add(run_id)
+            self._condition.notify_all()
+        self.announce_change(run_id, POINTS)
 
-    def tell(self, run_id: str, kind: str) -> None:
-        """Something about a run is different."""
+    def announce_change(self, run_id: str, kind: str) -> None:
+        """Announce that something about a run has changed."""
         if self.watched(run_id):
-            with self._changed:
-                self._to_tell.setdefault(run_id, set()).add(kind)
-                self._changed.notify_all()
+            with self._condition:
+                self._changed_runs.setdefault(run_id, set()).add(kind)
+                self._condition.notify_all()
 
-    def tell_wishes(self, nodes: Collection[str] | None) -> None:
-        """What these nodes (None: any) should run is different."""
-        with self._changed:
-            self._woken |= set(nodes or ())
-            self._all_woken |= nodes is None or len(self._woken) > MOST_NAMED
-            self._changed.notify_all()
+    def announce_desired_state(self, nodes: Collection[str] | None) -> None:
+        """Announce that the desired state of these nodes (None: of any) has changed."""
+        with self._condition:
+            self._nodes_to_wake |= set(nodes or ())
+            self._wakes_all |= nodes is None or len(self._nodes_to_wake) > MAX_NAMED_NODES
+            self._condition.notify_all()
 
-    def tell_registered(self, node_id: str) -> None:
-        """A node has a new token; the old one ends everywhere."""
-        with self._changed:
-            self._nodes_to_tell.add(node_id)
-            self._changed.notify_all()
+    def announce_registration(self, node_id: str) -> None:
+        """Announce that a node has a new token, so that its old one ends everywhere."""
+        with self._condition:
+            self._registered_nodes.add(node_id)
+            self._condition.notify_all()
 
     # -- listening -----------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        self._channel.listen(self._heard, self._look_again)
+        self._channel.listen(self._receive, self._refresh_all)
 
-    def _heard(self, text: str) -> None:
+    def _receive(self, text: str) -> None:
         try:
-            said = json.loads(text)
+            message = json.loads(text)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):  # somebody else uses the channel's name in this database
-            log.warning("a message on the dashboards' channel is not of a dashboard: %.80r", text)
-        elif said.get("from") != self._name:
-            self._take_in(said)
+            message = None
+        if not isinstance(message, dict):  # another program uses the channel's name in this database
+            log.warning("a message on the dashboards' channel was not sent by a dashboard: %.80r", text)
+        elif message.get("from") != self._name:
+            self._apply(message)
 
-    def _take_in(self, said: dict[str, Any]) -> None:
-        for node_id in said.get("nodes", ()):
+    def _apply(self, message: dict[str, Any]) -> None:
+        for node_id in message.get("nodes", ()):
             self.on_node(node_id)
-        if said.get("wake all"):
+        if message.get("wake all"):
             self._hub.wake_workers()
-        self._hub.wake_workers(said.get("wake", ()))
-        self._note_watched(said.get("watching", ()))
-        for run_id, kinds in said.get("runs", {}).items():
+        self._hub.wake_workers(message.get("wake", ()))
+        self._note_watched_runs(message.get("watching", ()))
+        for run_id, kinds in message.get("runs", {}).items():
             self._changed_elsewhere(run_id, kinds)
 
-    def _note_watched(self, run_ids: Iterable[str]) -> None:
-        """Who begins to watch may have missed something meanwhile, and wants points sooner."""
+    def _note_watched_runs(self, run_ids: Iterable[str]) -> None:
+        """Send everything to new watchers, who may have missed something, and make workers report points sooner."""
         new = [run_id for run_id in run_ids if not self.watched(run_id)]
         until = time.monotonic() + WATCHED_FOR_S
         self._watched_elsewhere |= dict.fromkeys(run_ids, until)
         for run_id in new:
             for kind in EVERYTHING:
-                self.tell(run_id, kind)
+                self.announce_change(run_id, kind)
         if new:
             self._hub.wake_workers_of(new)
 
@@ -183,88 +185,96 @@ class DashboardPeers:
             if kind != POINTS:
                 self._hub.deliver(run_id, {"type": kind})
         if POINTS in kinds:
-            with self._changed:
-                self._to_read.add(run_id)
-                self._changed.notify_all()
+            with self._condition:
+                self._runs_to_read.add(run_id)
+                self._condition.notify_all()
 
-    def _look_again(self) -> None:
-        """Nothing was heard for a while: whatever is shown may have changed."""
-        with self._changed:
+    def _refresh_all(self) -> None:
+        """Refresh everything after a silence: anything may have changed meanwhile."""
+        with self._condition:
             self._announced.clear()
-            self._changed.notify_all()
+            self._condition.notify_all()
         self._hub.wake_workers()
         for run_id in self._hub.watched_runs():
             self._changed_elsewhere(run_id, EVERYTHING)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- announcing ----------------------------------------------------------------------------
 
-    def _tell_until_closed(self) -> None:
+    def _announce_until_closed(self) -> None:
         while not self._is_closed:
-            with self._changed:
-                self._changed.wait_for(self._has_something, WATCH_AGAIN_S)
-            time.sleep(GATHER_S)
+            with self._condition:
+                self._condition.wait_for(self._is_due, ANNOUNCE_EVERY_S)
+            time.sleep(BATCH_S)
             try:
-                self._pass_on()
-            except SQLAlchemyError as error:  # when the store is back, everybody looks again
-                log.debug("not told: %s", error)
+                self._send()
+            except SQLAlchemyError as error:  # when the store is back, all dashboards refresh
+                log.debug("not announced: %s", error)
                 time.sleep(1.0)
             except Exception:  # this thread must live as long as the dashboard
-                log.exception("the other dashboards could not be told")
+                log.exception("the other dashboards could not be notified")
                 time.sleep(1.0)
 
-    def _has_something(self) -> bool:
-        waiting = self._to_tell or self._to_read or self._nodes_to_tell or self._woken or self._all_woken
+    def _is_due(self) -> bool:
+        waiting = (
+            self._changed_runs
+            or self._runs_to_read
+            or self._registered_nodes
+            or self._nodes_to_wake
+            or self._wakes_all
+        )
         return bool(waiting) or self._is_closed or bool(self._unannounced())
 
-    def _pass_on(self) -> None:
-        with self._changed:
-            runs, self._to_tell = self._to_tell, {}
-            nodes, self._nodes_to_tell = self._nodes_to_tell, set()
-            woken, self._woken = self._woken, set()
-            all_woken, self._all_woken = self._all_woken, False
-            to_read, self._to_read = self._to_read, set()
+    def _send(self) -> None:
+        with self._condition:
+            runs, self._changed_runs = self._changed_runs, {}
+            registered_nodes, self._registered_nodes = self._registered_nodes, set()
+            nodes_to_wake, self._nodes_to_wake = self._nodes_to_wake, set()
+            wakes_all, self._wakes_all = self._wakes_all, False
+            runs_to_read, self._runs_to_read = self._runs_to_read, set()
             watching = self._unannounced()
             self._announced |= dict.fromkeys(watching, time.monotonic())
-        for message in self._messages(runs, nodes, set() if all_woken else woken, all_woken, watching):
+        for message in self._messages(
+            runs, registered_nodes, set() if wakes_all else nodes_to_wake, wakes_all, watching
+        ):
             self._channel.send(message)
-        for run_id in to_read:
+        for run_id in runs_to_read:
             self._deliver_points(run_id)
 
     def _unannounced(self) -> list[str]:
-        due = time.monotonic() - WATCH_AGAIN_S
+        due = time.monotonic() - ANNOUNCE_EVERY_S
         return [run for run in self._hub.watched_runs() if self._announced.get(run, float("-inf")) <= due]
 
     def _messages(
         self,
         runs: dict[str, set[str]],
-        nodes: set[str],
-        woken: set[str],
-        all_woken: bool,
+        registered_nodes: set[str],
+        nodes_to_wake: set[str],
+        wakes_all: bool,
         watching: list[str],
     ) -> Iterator[str]:
-        if not (runs or nodes or woken or all_woken or watching):
+        if not (runs or registered_nodes or nodes_to_wake or wakes_all or watching):
             return
         size = ENTRIES_PER_MESSAGE
-        longest = max(len(runs), len(nodes), len(woken), len(watching), 1)
+        longest = max(len(runs), len(registered_nodes), len(nodes_to_wake), len(watching), 1)
         for start in range(0, longest, size):
-            said: dict[str, object] = {"from": self._name}
-            said["runs"] = {run: sorted(kinds) for run, kinds in list(runs.items())[start : start + size]}
-            said["nodes"] = sorted(nodes)[start : start + size]
-            said["watching"] = watching[start : start + size]
-            said["wake"] = sorted(woken)[start : start + size]
-            said["wake all"] = all_woken and start == 0
-            text = json.dumps({name: value for name, value in said.items() if value})
+            message: dict[str, object] = {"from": self._name}
+            message["runs"] = {run: sorted(kinds) for run, kinds in list(runs.items())[start : start + size]}
+            message["nodes"] = sorted(registered_nodes)[start : start + size]
+            message["watching"] = watching[start : start + size]
+            message["wake"] = sorted(nodes_to_wake)[start : start + size]
+            message["wake all"] = wakes_all and start == 0
+            text = json.dumps({name: value for name, value in message.items() if value})
             assert len(text) < LARGEST_MESSAGE_BYTES
             yield text
 
     def _deliver_points(self, run_id: str) -> None:
-        known = self._known.get(run_id)
-        if known is None:
+        sent_counts = self._point_counts.get(run_id)
+        if sent_counts is None:
             return
-        fresh, counts = new_points.points_since(self._store, run_id, known)
-        with self._changed:
-            if run_id in self._known:
-                self._known[run_id] = counts
-        for attempt in sorted({each.attempt for each in fresh}):
-            changes = [(each.series, each.points) for each in fresh if each.attempt == attempt]
+        batches, counts = new_points.points_since(self._store, run_id, sent_counts)
+        with self._condition:
+            if run_id in self._point_counts:
+                self._point_counts[run_id] = counts
+        for attempt in sorted({batch.attempt for batch in batches}):
+            changes = [(batch.series, batch.points) for batch in batches if batch.attempt == attempt]
             self._hub.deliver(run_id, series_message(attempt, changes))

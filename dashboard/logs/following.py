@@ -1,4 +1,4 @@
-"""Several logs of a run as one, from their last lines on, by the time at which lines arrived."""
+"""Several logs of a run as one, from their last lines on, by the lines' time of arrival."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from dashboard.service.service import Service
 TAIL_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
 MOST_BEHIND_BYTES = 4 * 1024 * 1024
-"""Logs that grow faster than the page can take them are shown again from their last lines."""
+"""A page that falls further behind the logs restarts from their last lines."""
 
 
 class FollowedLogs:
-    """What has been written to any of them since it was last asked."""
+    """The merged lines that were written since the last call."""
 
     def __init__(
         self, service: Service, run_id: str, rank: str, stream: SomeStream, attempt: int | None
     ) -> None:
         self._service, self._run_id = service, run_id
-        self._rank, self._stream, self._wanted = rank, stream, attempt
+        self._rank, self._stream, self._requested_attempt = rank, stream, attempt
         self._attempt: int | None = None
         self._files: dict[int, int] = {}
         self._offsets: dict[int, int] = {}
 
-    async def news(self) -> list[dict[str, Any]]:
-        """Messages for the page."""
+    async def new_messages(self) -> list[dict[str, Any]]:
+        """Messages with the lines written since the last call."""
         return await run_in_threadpool(self._read)
 
     def _read(self) -> list[dict[str, Any]]:
         service, run_id = self._service, self._run_id
-        attempt = self._wanted or service.latest_attempt(run_id)
+        attempt = self._requested_attempt or service.latest_attempt(run_id)
         sources = merged_sources(service, run_id, attempt, self._rank, self._stream)
         offsets = [self._offsets.get(source.order, 0) for source in sources]
         behind = sum(s.whole_bytes - offset for s, offset in zip(sources, offsets, strict=True))
-        if attempt != self._attempt or self._is_other(sources) or behind > MOST_BEHIND_BYTES:
+        if attempt != self._attempt or self._has_other_files(sources) or behind > MOST_BEHIND_BYTES:
             self._attempt = attempt
             return [self._tail(sources)]
         messages = []
@@ -49,7 +49,7 @@ class FollowedLogs:
         self._remember(sources, offsets)
         return messages
 
-    def _is_other(self, sources: Sequence[LogSource]) -> bool:
+    def _has_other_files(self, sources: Sequence[LogSource]) -> bool:
         return any(self._files.get(source.order, source.file_id) != source.file_id for source in sources)
 
     def _tail(self, sources: Sequence[LogSource]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Looks for a text in a stored log: case of ASCII letters aside, a stretch at a time, however long the file is."""
+"""Searches in a stored log, ignoring the case of ASCII letters, a stretch at a time, however long the file is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Read = Callable[[int, int], bytes]
-"""Bytes of the log from an offset, at most so many."""
+"""(offset, limit) -> at most `limit` bytes of the log from the offset on."""
 Finder = Callable[[bytes, int], int]
-"""Where the next match begins in a lowered stretch, or -1."""
+"""(lowercase stretch, start) -> where the next match begins, or -1."""
 STRETCH_BYTES = 1024 * 1024
 MOST_SECONDS = 2.0
-"""After these the answer says how far it came; whoever wants more asks from there."""
+"""Time limit of a search; the result says where the next search continues."""
 SHOWN_BYTES = 400
 ERROR_OVERLAP = 200
 _ERROR = re.compile(
@@ -24,32 +24,32 @@ _ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Hit:
-    """A line in which the text stands."""
+    """A line that contains the text."""
 
     line: int
-    """From 1."""
+    """Line number, from 1."""
     offset: int
-    """Of the line's first byte."""
+    """Offset of the line's first byte."""
     text: str
-    """The line, or what is around the match in a long one."""
+    """The line; of a long one, the text around the match."""
 
 
 @dataclass
-class Found:
-    """The first lines that match, and how far the log was looked through."""
+class SearchResult:
+    """The first matching lines, and how far the log was searched."""
 
     hits: list[Hit] = field(default_factory=list)
     lines: int = 0
-    """That match in what was looked through, also where not all of them are in `hits`."""
+    """Number of matching lines in the searched part, also where `hits` has fewer."""
     offset: int = 0
     line: int = 1
-    """Where to go on: all before was looked through."""
+    """Where the next search continues."""
     is_complete: bool = False
-    """It was looked through to its end."""
+    """Whether the log was searched to its end."""
 
 
 @dataclass
-class _Place:
+class _LineCursor:
     """The line that a stretch begins in."""
 
     line: int
@@ -58,13 +58,13 @@ class _Place:
 
 
 def find_text(text: str) -> tuple[Finder, int]:
-    """Finds a text; with it, how many bytes of a stretch may belong to a match that goes on."""
-    wanted = text.encode(errors="replace").lower()
-    return lambda stretch, start: stretch.find(wanted, start), len(wanted) - 1
+    """A finder of this text, and the number of bytes by which a match may reach into the next stretch."""
+    needle = text.encode(errors="replace").lower()
+    return lambda stretch, start: stretch.find(needle, start), len(needle) - 1
 
 
 def find_error(stretch: bytes, start: int) -> int:
-    """Finds what reads like an error: a traceback, `ValueError:`, the word error, fatal or exception."""
+    """Find text that reads like an error: a traceback, `ValueError:`, the word error, fatal or exception."""
     match = _ERROR.search(stretch, start)
     return -1 if match is None else match.start()
 
@@ -72,47 +72,47 @@ def find_error(stretch: bytes, start: int) -> int:
 def search(
     read: Read, size: int, finder: Finder, overlap: int, offset: int = 0, line: int = 1, most: int = 1000,
     stops_at_most: bool = False,
-) -> Found:  # fmt: skip
-    """The lines that match from a line's beginning on. Takes at most MOST_SECONDS and a few MiB of memory."""
-    found, place, kept = Found(offset=offset, line=line), _Place(line, offset), b""
-    until, base = time.monotonic() + MOST_SECONDS, offset
-    while base + len(kept) < size:
-        at = base + len(kept)
+) -> SearchResult:  # fmt: skip
+    """The matching lines from the start of a line on. Takes at most MOST_SECONDS and a few MiB of memory."""
+    result, cursor, carried = SearchResult(offset=offset, line=line), _LineCursor(line, offset), b""
+    deadline, base = time.monotonic() + MOST_SECONDS, offset
+    while base + len(carried) < size:
+        at = base + len(carried)
         piece = read(at, min(STRETCH_BYTES, size - at))
         if not piece:
             break
-        stretch, is_last = kept + piece, at + len(piece) >= size
-        consumed = _look_through(stretch, base, finder, 0 if is_last else overlap, place, found, most)
-        kept, base = stretch[consumed:], base + consumed
-        found.offset, found.line = place.begins_at, place.line
-        if (stops_at_most and len(found.hits) >= most) or time.monotonic() > until:
+        stretch, is_last = carried + piece, at + len(piece) >= size
+        consumed = _search_stretch(stretch, base, finder, 0 if is_last else overlap, cursor, result, most)
+        carried, base = stretch[consumed:], base + consumed
+        result.offset, result.line = cursor.begins_at, cursor.line
+        if (stops_at_most and len(result.hits) >= most) or time.monotonic() > deadline:
             break
-    found.is_complete = base + len(kept) >= size
-    return found
+    result.is_complete = base + len(carried) >= size
+    return result
 
 
 def line_at(read: Read, size: int, line: int) -> Hit | None:
-    """A line by its number; None where the log has fewer. Takes at most MOST_SECONDS."""
-    before, at, until = line - 1, 0, time.monotonic() + MOST_SECONDS
-    while before and at < size and time.monotonic() < until:
+    """The line with this number; None when the log has fewer. Takes at most MOST_SECONDS."""
+    remaining, at, deadline = line - 1, 0, time.monotonic() + MOST_SECONDS
+    while remaining and at < size and time.monotonic() < deadline:
         piece = read(at, min(STRETCH_BYTES, size - at))
         breaks = piece.count(b"\n")
         if not piece:
             return None
-        if breaks >= before:
-            at += [match.end() for match, _ in zip(re.finditer(b"\n", piece), range(before), strict=False)][
-                -1
-            ]
-            before = 0
+        if breaks >= remaining:
+            at += [
+                match.end() for match, _ in zip(re.finditer(b"\n", piece), range(remaining), strict=False)
+            ][-1]
+            remaining = 0
         else:
-            before, at = before - breaks, at + len(piece)
-    return None if before or at >= size else Hit(line, at, shown(read(at, SHOWN_BYTES), 0, 0))
+            remaining, at = remaining - breaks, at + len(piece)
+    return None if remaining or at >= size else Hit(line, at, shown(read(at, SHOWN_BYTES), 0, 0))
 
 
-def number_of(read: Read, size: int, offset: int) -> int | None:
-    """The number of the line that begins at an offset; None where counting took MOST_SECONDS."""
-    line, at, until = 1, 0, time.monotonic() + MOST_SECONDS
-    while at < min(offset, size) and time.monotonic() < until:
+def line_number_at(read: Read, size: int, offset: int) -> int | None:
+    """The number of the line that begins at an offset; None when counting took more than MOST_SECONDS."""
+    line, at, deadline = 1, 0, time.monotonic() + MOST_SECONDS
+    while at < min(offset, size) and time.monotonic() < deadline:
         piece = read(at, min(STRETCH_BYTES, offset - at))
         if not piece:
             return None
@@ -120,38 +120,44 @@ def number_of(read: Read, size: int, offset: int) -> int | None:
     return line if at == offset else None
 
 
-def _look_through(
-    stretch: bytes, base: int, finder: Finder, overlap: int, place: _Place, found: Found, most: int
+def _search_stretch(
+    stretch: bytes,
+    base: int,
+    finder: Finder,
+    overlap: int,
+    cursor: _LineCursor,
+    result: SearchResult,
+    most: int,
 ) -> int:
-    """Add the lines of one stretch that match; returns how many of its bytes are done with."""
-    lowered, looked, seen = stretch.lower(), 0, 0
-    while (at := finder(lowered, looked)) >= 0:
-        _step(stretch, base, seen, at, place)
-        if place.line != place.last_hit:
-            place.last_hit = place.line
-            found.lines += 1
-            if len(found.hits) < most:
-                begin = max(0, place.begins_at - base)
-                found.hits.append(Hit(place.line, place.begins_at, shown(stretch, begin, at)))
-        seen = at
-        looked = stretch.find(b"\n", at)
-        if looked < 0:
+    """Add the matching lines of one stretch to the result; returns the number of bytes that are done."""
+    lowered, searched_to, counted_to = stretch.lower(), 0, 0
+    while (at := finder(lowered, searched_to)) >= 0:
+        _advance(stretch, base, counted_to, at, cursor)
+        if cursor.line != cursor.last_hit:
+            cursor.last_hit = cursor.line
+            result.lines += 1
+            if len(result.hits) < most:
+                begin = max(0, cursor.begins_at - base)
+                result.hits.append(Hit(cursor.line, cursor.begins_at, shown(stretch, begin, at)))
+        counted_to = at
+        searched_to = stretch.find(b"\n", at)
+        if searched_to < 0:
             break
-    done = max(seen, len(stretch) - overlap)
-    _step(stretch, base, seen, done, place)
-    return done
+    consumed = max(counted_to, len(stretch) - overlap)
+    _advance(stretch, base, counted_to, consumed, cursor)
+    return consumed
 
 
-def _step(stretch: bytes, base: int, start: int, end: int, place: _Place) -> None:
-    """Count the lines between two places of a stretch."""
+def _advance(stretch: bytes, base: int, start: int, end: int, cursor: _LineCursor) -> None:
+    """Move the cursor over the lines between two positions of a stretch."""
     breaks = stretch.count(b"\n", start, end)
     if breaks:
-        place.line += breaks
-        place.begins_at = base + stretch.rfind(b"\n", start, end) + 1
+        cursor.line += breaks
+        cursor.begins_at = base + stretch.rfind(b"\n", start, end) + 1
 
 
 def shown(stretch: bytes, begin: int, at: int) -> str:
-    """The line that begins somewhere in a stretch, or of a long one what is around the match at `at`."""
+    """The line that contains position `begin` of a stretch; of a long line, the text around the match at `at`."""
     first = begin if at - begin < SHOWN_BYTES // 2 else at - SHOWN_BYTES // 4
     line, _, _ = stretch[first : first + SHOWN_BYTES].partition(b"\n")
     return line.decode(errors="replace").rstrip("\r")

@@ -1,4 +1,4 @@
-"""The logs of a run that are shown as one, and looking for a text in all of them."""
+"""The logs of a run that are shown as one, and searches in all of them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dashboard.logs.stored_logs import ALL, LAUNCHER, LogFile, SomeStream, find_
 from dashboard.service.service import Service
 
 _LAST = 10**7
-"""Behind every rank."""
+"""Orders the launcher behind every rank."""
 
 
 @dataclass(frozen=True)
 class MergedHit:
-    """A line of one of the logs in which the text stands."""
+    """A line of one of the logs that contains the text."""
 
     rank: int | str
     stream: str
     line: int
-    """In its own log, from 1."""
+    """Line number in its own log, from 1."""
     offset: int
     at: float | None
     position: str
@@ -33,8 +33,8 @@ class MergedHit:
 
 
 @dataclass
-class MergedFound:
-    """Lines that match, log after log, and where to go on."""
+class MergedSearchResult:
+    """Matching lines, log after log, and where the next search continues."""
 
     hits: list[MergedHit] = field(default_factory=list)
     lines: int = 0
@@ -45,23 +45,23 @@ class MergedFound:
 
 
 def is_merged(rank: str, stream: SomeStream) -> bool:
-    """Whether that names more than one log."""
+    """Whether this selects more than one log."""
     return rank == ALL or stream == "both"
 
 
 def merged_sources(
     service: Service, run_id: str, attempt: int, rank: str, stream: SomeStream
 ) -> list[LogSource]:
-    """The logs of a rank, or of all of them and the launcher, of a stream or both, in order."""
-    # First the end, then the sizes: no byte comes between.
+    """The selected logs in order: of one rank or of all and the launcher, of one stream or both."""
+    # Read whether it ended before the sizes, so that no byte is missed in between.
     has_ended = service.has_ended(run_id, attempt)
-    wanted = {
+    files = {
         log: file
         for log, file in find_logs(service.store, run_id, attempt).items()
         if rank in (ALL, str(log[0])) and stream in ("both", log[1])
     }
-    found = [_source(service, log, file, has_ended) for log, file in wanted.items()]
-    return sorted(found, key=lambda source: source.order)
+    sources = [_source(service, log, file, has_ended) for log, file in files.items()]
+    return sorted(sources, key=lambda source: source.order)
 
 
 def _source(service: Service, log: tuple[int | str, str], file: LogFile, has_ended: bool) -> LogSource:
@@ -73,21 +73,21 @@ def _source(service: Service, log: tuple[int | str, str], file: LogFile, has_end
 
 
 def are_untimed(sources: Sequence[LogSource]) -> bool:
-    """Whether something of these logs was stored before arrival times were noted."""
+    """Whether some of these logs' bytes were stored before times of arrival were recorded."""
     return any(source.size_bytes and not source.times.at_ms(0) for source in sources)
 
 
-def written(position: MergePosition) -> str:
-    """A position as text."""
+def position_text(position: MergePosition) -> str:
+    """The position as text."""
     return f"{position.at_ms}.{position.order}.{position.offset}"
 
 
 def page(sources: Sequence[LogSource], lines: Sequence[Line]) -> dict[str, Any]:
-    """Lines as JSON values, and the position before the first of them, where something stands before it."""
+    """The lines as JSON values, and the position before the first one if there are earlier lines."""
     has_more = bool(lines) and any(offsets_at(sources, lines[0].position))
     return {
-        "lines": [asdict(line) | {"position": written(line.position)} for line in lines],
-        "before": written(lines[0].position) if has_more else None,
+        "lines": [asdict(line) | {"position": position_text(line.position)} for line in lines],
+        "before": position_text(lines[0].position) if has_more else None,
         "is_untimed": are_untimed(sources),
     }
 
@@ -95,30 +95,30 @@ def page(sources: Sequence[LogSource], lines: Sequence[Line]) -> dict[str, Any]:
 def search_all(
     sources: Sequence[LogSource], finder: Finder, overlap: int, log: int, offset: int, line: int, limit: int,
     only_first: bool = False,
-) -> MergedFound:  # fmt: skip
-    """The lines that match in one log after the other; `only_first`: the first of each.
+) -> MergedSearchResult:  # fmt: skip
+    """The matching lines of one log after the other; with `only_first`, the first one of each.
 
-    Looks for a few seconds at most; `log`, `offset` and `line` of what it returns say where to go on."""
-    until, found = time.monotonic() + search.MOST_SECONDS, MergedFound()
-    for source in (each for each in sources if each.order >= log):
+    Takes a few seconds at most; `log`, `offset` and `line` of the result say where the next search continues."""
+    deadline, result = time.monotonic() + search.MOST_SECONDS, MergedSearchResult()
+    for source in (source for source in sources if source.order >= log):
         start = (offset, line) if source.order == log else (0, 1)
-        most = 1 if only_first else limit
-        one = search.search(
-            source.read, source.size_bytes, finder, overlap, *start, most, stops_at_most=only_first
+        max_hits = 1 if only_first else limit
+        log_result = search.search(
+            source.read, source.size_bytes, finder, overlap, *start, max_hits, stops_at_most=only_first
         )
-        found.hits += [_hit(source, hit) for hit in one.hits]
-        found.lines += one.lines
-        found.log, found.offset, found.line = source.order, one.offset, one.line
-        if not one.is_complete and not (only_first and one.hits):
-            return found
-        found.log, found.offset, found.line = source.order + 1, 0, 1
-        if time.monotonic() > until or len(found.hits) >= limit:
-            return found
-    found.is_complete = True
-    return found
+        result.hits += [_hit(source, hit) for hit in log_result.hits]
+        result.lines += log_result.lines
+        result.log, result.offset, result.line = source.order, log_result.offset, log_result.line
+        if not log_result.is_complete and not (only_first and log_result.hits):
+            return result
+        result.log, result.offset, result.line = source.order + 1, 0, 1
+        if time.monotonic() > deadline or len(result.hits) >= limit:
+            return result
+    result.is_complete = True
+    return result
 
 
 def _hit(source: LogSource, hit: search.Hit) -> MergedHit:
     position = position_of(source, hit.offset)
     at = position.at_ms / 1000 if position.at_ms else None
-    return MergedHit(source.rank, source.stream, hit.line, hit.offset, at, written(position), hit.text)
+    return MergedHit(source.rank, source.stream, hit.line, hit.offset, at, position_text(position), hit.text)

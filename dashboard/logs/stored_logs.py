@@ -1,4 +1,4 @@
-"""Where a rank's log is among the mirrored files, and reading it as text that arrives in pieces."""
+"""A rank's log among the mirrored files, and its decoding as text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = re.compile(r"logs/(?:rank(\d{1,7})|launcher)\.(out|err)")
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log as far as it has been mirrored."""
+    """The part of a log that has been mirrored."""
 
     file_id: int
     size_bytes: int
@@ -33,41 +33,43 @@ def log_path(rank: str, stream: Stream) -> str:
 
 
 def check_rank(run: RunView, rank: str) -> None:
-    """Refuse a rank that none of the run's attempts can have."""
+    """Raises Rejection for a rank that none of the run's attempts can have."""
     ranks = run.spec.world_size
     if rank != LAUNCHER and not (rank.isascii() and rank.isdigit() and int(rank[:9]) < ranks):
-        known = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
-        raise Rejection(404, f"rank: run {run.id} has {known} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank")
+        valid_ranks = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
+        raise Rejection(
+            404, f"rank: run {run.id} has {valid_ranks} and `{LAUNCHER}`, not {rank[:40]!r}.", "rank"
+        )
 
 
 def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream) -> LogFile | None:
-    """The newest generation of a log, or None while nothing of it has arrived."""
-    wanted = log_path(rank, stream)
-    found = [f for f in run_queries.files(store, run_id, attempt) if f.path == wanted]
-    newest = max(found, key=lambda f: (-f.node_rank, f.generation), default=None)
+    """The newest generation of a log; None while nothing of it has arrived."""
+    path = log_path(rank, stream)
+    generations = [f for f in run_queries.files(store, run_id, attempt) if f.path == path]
+    newest = max(generations, key=lambda f: (-f.node_rank, f.generation), default=None)
     return LogFile(newest.id, newest.size_bytes) if newest else None
 
 
 def find_logs(store: Store, run_id: str, attempt: int) -> dict[tuple[int | str, str], LogFile]:
     """The newest generation of each log of an attempt, by rank and stream."""
-    found: dict[tuple[int | str, str], FileView] = {}
+    newest: dict[tuple[int | str, str], FileView] = {}
     for file in run_queries.files(store, run_id, attempt):
         if (match := _LOG.fullmatch(file.path)) is not None:
             log = (LAUNCHER if match[1] is None else int(match[1]), match[2])
-            known = found.get(log, file)
-            found[log] = max(known, file, key=lambda f: (-f.node_rank, f.generation))
-    return {log: LogFile(file.id, file.size_bytes) for log, file in found.items()}
+            current = newest.get(log, file)
+            newest[log] = max(current, file, key=lambda f: (-f.node_rank, f.generation))
+    return {log: LogFile(file.id, file.size_bytes) for log, file in newest.items()}
 
 
 class TextPieces:
-    """Turns bytes into text piece by piece; a character cut in two is completed by the next piece."""
+    """Decodes text piece by piece; a character split between two pieces is completed by the second."""
 
     def __init__(self, starts_inside: bool = False) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._starts_inside = starts_inside
 
     def decode(self, piece: bytes) -> str:
-        """The text that is complete now."""
+        """The text that the piece completes."""
         if self._starts_inside and piece:
             self._starts_inside = False
             piece = piece.lstrip(bytes(range(0x80, 0xC0))) if piece[0] in range(0x80, 0xC0) else piece

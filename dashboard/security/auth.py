@@ -1,4 +1,4 @@
-"""The guard in front of every page, route and WebSocket: who is asking, from where, and may they."""
+"""The guard in front of every page, route and WebSocket: authentication, host and origin checks, permissions."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from db.requests.join_tokens import Admitted
 PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
 )
-"""All that answers without a credential; a test compares this list with every route there is."""
+"""The routes that need no credential; a test compares this list with all routes."""
 REGISTER = "/api/worker/register"
 LONGEST_TOKEN_BYTES = 512
 UPLOADS = "/api/uploads"
-"""Takes bytes; a browser sends those across sites only when the other side agrees, which we never do."""
+"""Takes bytes; browsers send these across sites only with the server's consent, which we never give."""
 STREAMLIT_UPLOADS = "/_stcore/upload_file"
-"""Streamlit's own route takes multipart bodies and checks its own cross-site token besides."""
+"""Streamlit's own route takes multipart bodies and checks a cross-site token of its own."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who is asking, and by which credential."""
+    """The sender of a request, and the credential it used."""
 
     kind: Literal["user", "join", "node", "nobody"]
     via: Literal["bearer", "cookie", "pass", "none"]
     node_id: str | None = None
     join_token: str | None = None
-    """Which of those that were made; None for the server's own."""
+    """The id of the join token; None for the server's own."""
     job: int | None = None
-    """The attempt for whose Slurm job a worker may register."""
+    """The fencing number of the attempt whose Slurm job's workers may register."""
 
 
 NOBODY = Principal("nobody", "none")
 PASS_HOLDER = Principal("nobody", "pass")
-"""A part of TensorBoard's page: it may reach its own run's TensorBoard."""
+"""A request of TensorBoard's page, which may reach its own run's TensorBoard only."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not answered."""
+    """The status and message of a rejected request."""
 
     status: int
     message: str
@@ -72,7 +72,7 @@ NO_JOIN_TOKEN = Refusal(
 
 
 class Guard:
-    """Pure ASGI middleware, because Starlette's BaseHTTPMiddleware does not see WebSockets."""
+    """Checks every request. Pure ASGI middleware, because Starlette's BaseHTTPMiddleware skips WebSockets."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Guard:
         return Passes(self.credentials).admits(path, self.now())
 
     def _exchange_token(self, scope: Scope) -> Response | Refusal | None:
-        """The address printed at start carries `?token=`: take it out of the address bar, into a cookie."""
+        """Exchange the `?token=` of the address printed at start for a cookie, and remove it from the address bar."""
         path = scope["path"]
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith("/api/"):
             return None
@@ -179,8 +179,9 @@ class Guard:
 
 
 def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:
-    """Only plain addresses, localhost and configured names: a name an attacker controls can be made to
-    point here (DNS rebinding), an address cannot."""
+    """Whether the Host header is an IP address, localhost or a configured name.
+
+    An attacker can point a name of theirs at this server (DNS rebinding), but not an address."""
     match = (
         re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(:\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
     )
@@ -201,9 +202,9 @@ def _query(scope: Scope) -> list[tuple[str, str]]:
 
 
 def _address(scope: Scope) -> str:
-    """Path and query of a request, as an address that leads nowhere else, without a token."""
-    rest = urlencode([(key, value) for key, value in _query(scope) if key != "token"])
-    return local_path(quote(scope["path"])) + (f"?{rest}" if rest else "")
+    """The request's path and query without a token, as an address on this site."""
+    query = urlencode([(key, value) for key, value in _query(scope) if key != "token"])
+    return local_path(quote(scope["path"])) + (f"?{query}" if query else "")
 
 
 def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal | None:
@@ -218,7 +219,7 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
 
 
 def _cross_site(scope: Scope, headers: Headers) -> Refusal | None:
-    """Browsers add the cookie by themselves, so what changes anything must prove that it comes from our page."""
+    """Refuse requests of other sites' pages: browsers add the cookie to these, too."""
     if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
         return None
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")

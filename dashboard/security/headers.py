@@ -1,4 +1,4 @@
-"""Headers that keep browsers from being tricked, and limits on what may be sent to us."""
+"""Security headers of responses, and size limits of request bodies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ALWAYS = {
 
 
 class SecurityHeaders:
-    """Adds the headers to every response that does not bring its own."""
+    """Adds the security headers to every response that does not set its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -73,7 +73,7 @@ def _policy(path: str, status: int) -> str:
 
 
 class Departures:
-    """Ends quietly what was done for somebody who has gone in the midst of a request: it is no mistake of ours."""
+    """Ends a request quietly when its client has disconnected: that is not an error of the server."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -83,32 +83,32 @@ class Departures:
         try:
             await self.app(scope, receive, send)
         except Exception as error:
-            if not _has_gone(error):
+            if not _is_disconnect(error):
                 raise
-            log.debug("%s %s: its sender has gone", scope.get("method"), scope["path"])
+            log.debug("%s %s: the client disconnected", scope.get("method"), scope["path"])
 
 
-def _has_gone(error: BaseException | None) -> bool:
+def _is_disconnect(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ClientDisconnect):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 class BodyLimits:
-    """Ends a request whose body grows beyond what its route takes, while it arrives."""
+    """Ends a request whose body exceeds its route's limit, while it arrives."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the bytes of the body as they come."""
+        """Pass the request on, counting the bytes of its body."""
         limit = _limit(scope["path"], scope["method"]) if scope["type"] == "http" else None
         if limit is None:
             await self.app(scope, receive, send)
             return
         received = 0
 
-        async def receive_counted() -> Message:
+        async def _receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -116,18 +116,18 @@ class BodyLimits:
                 raise Rejection(413, f"The body must be at most {limit} bytes here.")
             return message
 
-        await self.app(scope, receive_counted, send)
+        await self.app(scope, _receive_counted, send)
 
 
 def _limit(path: str, method: str) -> int | None:
     if path.startswith("/api/worker/"):
         if method == "PUT" and path.startswith("/api/worker/checkpoints/"):
-            return None  # the route itself stops at the size that was offered
+            return None  # the route itself enforces the offered size
         if path.endswith("/points"):
             return 16 * MIB
         return 4 * MIB + 64 * KIB if path.endswith("/files") else 2 * MIB
     if path == "/api/uploads" or (method == "PUT" and path.startswith("/api/snapshots/")):
-        return None  # the routes themselves stop at the limit of a snapshot
+        return None  # the routes themselves enforce the size limit of snapshots
     if path.startswith(("/_stcore/upload_file", "/tensorboard/")):
         return 2 * MIB
     return 4 * MIB if path in ("/api/runs", "/api/preview") else 64 * KIB

@@ -1,4 +1,4 @@
-"""Where people without a session paste their token, and where a session ends."""
+"""The login page, and the end of a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.security.sessions import Sessions
 from dashboard.security.token_files import COOKIE_LIFETIME_S, Credentials
 
 log = logging.getLogger("rankzero")
-TOLD_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 
 
 class Login:
@@ -27,7 +27,7 @@ class Login:
         self._failures = Failures()
 
     async def show(self, request: Request) -> Response:
-        """The form."""
+        """The login form."""
         content = login_page("/", signed_out="signed-out" in request.query_params)
         return HTMLResponse(content, headers={"Cache-Control": "no-store"})
 
@@ -43,7 +43,7 @@ class Login:
         return signed_in(self._credentials, target, self._now(), secure=request.url.scheme == "https")
 
     async def sign_out(self, request: Request) -> Response:
-        """End the session of the cookie that came along, in this browser and wherever else it was copied to."""
+        """End the session of the cookie, in this browser and wherever else it was copied to."""
         name = self._credentials.cookie_name
         if (cookie := request.cookies.get(name)) is not None:
             self._sessions.end(cookie, self._now())
@@ -53,22 +53,22 @@ class Login:
 
 
 class Failures:
-    """Wrong tokens are told in the log once a minute, not once a try."""
+    """Counts wrong tokens and logs them at most once a minute."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def count(self, now: float) -> None:
-        """One more wrong token."""
+        """Count one wrong token."""
         self._count += 1
-        if now - self._told_at >= TOLD_EVERY_S:
+        if now - self._logged_at >= LOG_EVERY_S:
             log.warning("%d sign-ins with a wrong token", self._count)
-            self._count, self._told_at = 0, now
+            self._count, self._logged_at = 0, now
 
 
 def signed_in(credentials: Credentials, target: str, now: float, secure: bool) -> Response:
-    """A redirect to a path of ours that carries the session cookie."""
+    """A redirect to a local path that sets the session cookie."""
     response = RedirectResponse(target, status_code=303, headers={"Cache-Control": "no-store"})
     response.set_cookie(
         credentials.cookie_name,
@@ -82,7 +82,7 @@ def signed_in(credentials: Credentials, target: str, now: float, secure: bool) -
 
 
 def local_path(path: str) -> str:
-    """A path that no browser takes for another site's address; `/` when it might be one."""
+    """The path, or `/` when a browser might take it for another site's address."""
     before_query = path.partition("?")[0]
     if not path.startswith("/") or path.startswith("//") or "\\" in path or "%5c" in before_query.lower():
         return "/"
@@ -90,7 +90,7 @@ def local_path(path: str) -> str:
 
 
 def _is_from_here(request: Request) -> bool:
-    """Another site must not sign somebody in here."""
+    """Whether the form was sent by this site: another site must not sign somebody in."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     host = request.headers.get("host", "")

@@ -1,4 +1,4 @@
-"""Pages that need neither a script nor Streamlit: signing in, and addresses where nothing is."""
+"""Pages without scripts or Streamlit: the login form, and the page for unknown addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ code{font-size:.875em}[role=alert]{border-left:4px solid #d6336c;padding-left:.7
 """
 )
 STYLE_HASH = "sha256-" + b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-"""Lets the content security policy allow this style and no other."""
+"""The content security policy allows this style and no other."""
 PLAIN_POLICY = (
     f"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
@@ -36,7 +36,7 @@ PLAIN_POLICY = (
 
 
 def plain_page(title: str, content: str) -> str:
-    """A page of this title; the content is HTML in which everything from outside is escaped."""
+    """A page with this title; `content` is HTML with all outside values escaped."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{escape(title)} · Rankzero</title><link rel="icon" href="{ICON}"><style>{_STYLE}</style></head>
@@ -44,8 +44,8 @@ def plain_page(title: str, content: str) -> str:
 
 
 def login_page(next_path: str, wrong: bool = False, signed_out: bool = False) -> str:
-    """The form that asks for the token."""
-    note = '<p role="alert">That token is not right.</p>' if wrong else ""
+    """The form for the token."""
+    note = '<p role="alert">Incorrect token.</p>' if wrong else ""
     if signed_out:
         note = '<p role="status">You are signed out, and so is every other tab of this browser.</p>'
     return plain_page(
@@ -62,11 +62,11 @@ def login_page(next_path: str, wrong: bool = False, signed_out: bool = False) ->
 
 
 def not_found_page(path: str) -> str:
-    """What people see at an address that leads nowhere."""
+    """The page for an unknown address."""
     shown = path if len(path) <= 80 else path[:79] + "…"
     return plain_page(
         "No such page",
         f"""<h1>There is no such page</h1>
-<p>Nothing is at <code>{escape(shown)}</code>. The address may be mistyped, or from another version.</p>
+<p>There is nothing at <code>{escape(shown)}</code>. The address may be mistyped, or belong to another version.</p>
 <nav aria-label="Pages"><a href="/">Runs</a><a href="/launch">Launch</a><a href="/nodes">Nodes</a></nav>""",
     )

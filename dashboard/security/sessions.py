@@ -1,23 +1,22 @@
-"""Browsers' sessions that were ended: their cookies are worth nothing any more, their WebSockets are closed."""
+"""Signed-out browser sessions: their cookies are rejected, their WebSockets are closed."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard.security.token_files import COOKIE_LIFETIME_S
+from dashboard.security.token_files import COOKIE_LIFETIME_S, write_private
 
 SIGNED_OUT = 1008
 """The WebSocket close code: a policy was violated."""
 
 
 class Sessions:
-    """Which sessions have ended, kept in a file so that a restart does not bring them back."""
+    """The signed-out sessions, stored in a file so that a restart does not revive them."""
 
     def __init__(self, path: Path, now: float) -> None:
         self._path = path
@@ -25,24 +24,22 @@ class Sessions:
         self._open: dict[str, set[asyncio.Event]] = {}
 
     def is_ended(self, cookie: str) -> bool:
-        """Was this session signed out?"""
+        """Whether this session was signed out."""
         return bool(self._ended) and _name(cookie) in self._ended
 
     def end(self, cookie: str, now: float) -> None:
-        """Sign the session out: at once, for ever, and on all its WebSockets. Inside the event loop only."""
+        """Sign the session out for good, and close all its WebSockets. Inside the event loop only."""
         name = _name(cookie)
-        self._ended = {known: until for known, until in self._ended.items() if until > now}
+        self._ended = {session: until for session, until in self._ended.items() if until > now}
         self._ended[name] = now + COOKIE_LIFETIME_S
         with suppress(OSError):  # a full disk must not keep anybody signed in
-            draft = self._path.with_name(f".{self._path.name}")
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.writelines(f"{known} {until:.0f}\n" for known, until in self._ended.items())
-            draft.replace(self._path)
+            lines = (f"{session} {until:.0f}\n" for session, until in self._ended.items())
+            write_private(self._path, "".join(lines))
         for event in self._open.get(name, ()):
             event.set()
 
     async def keep_open(self, cookie: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let an application have its WebSocket until the session ends; to it, the browser then left."""
+        """Serve a WebSocket until the session ends; the application then sees a disconnect."""
         ended = asyncio.Event()
         name = _name(cookie)
         self._open.setdefault(name, set()).add(ended)
@@ -56,14 +53,14 @@ class Sessions:
 
 
 class _Connection:
-    """One WebSocket, which reads as closed by the browser as soon as its session has ended."""
+    """A WebSocket that appears closed by the browser as soon as its session has ended."""
 
     def __init__(self, ended: asyncio.Event, receive: Receive, send: Send) -> None:
         self._ended, self._receive, self._send = ended, receive, send
         self._is_closed = False
 
     async def receive(self) -> Message:
-        """The browser's next message."""
+        """The browser's next message, or a disconnect after the session's end."""
         reading = asyncio.ensure_future(self._receive())
         waiting = asyncio.ensure_future(self._ended.wait())
         try:
@@ -79,13 +76,13 @@ class _Connection:
         return {"type": "websocket.disconnect", "code": SIGNED_OUT}
 
     async def send(self, message: Message) -> None:
-        """Send, unless nobody is there any more."""
+        """Send the message unless the session has ended."""
         if not self._is_closed:
             await self._send(message)
 
 
 def _name(cookie: str) -> str:
-    """What stands for a session in the file: who reads it cannot sign in with it."""
+    """The session's name in the file: a hash, so that nobody can sign in with it."""
     return hashlib.sha256(b"ended session " + cookie.encode(errors="replace")).hexdigest()
 
 

@@ -1,8 +1,8 @@
-"""Passes: what TensorBoard's own requests carry in their path, because its page has no session.
+"""Passes that TensorBoard's own requests carry in their path, because its page has no session.
 
-Its page is sandboxed, so that nothing in it, whatever an event file may hold, can act for the person who looks at it.
-Browsers then send no cookie with its requests. The page itself needs the login like every other one; it is given a
-pass that opens the data of one run's TensorBoard, for a day, and nothing else.
+The page is sandboxed, so that nothing in an event file can act for the person who looks at it, and browsers then send
+no cookie with its requests. The page itself needs the login; it gets a pass that opens one run's TensorBoard for a
+day, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dashboard.security.token_files import Credentials
 PREFIX = "/tensorboard/"
 METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 SAME_FOR_S = 3600
-"""Passes of one hour are the same, so that browsers need not load TensorBoard itself anew."""
+"""Passes issued within one hour are equal, so that browsers can cache TensorBoard's own files."""
 LIFETIME_S = 24 * 3600
 _PATH = re.compile(r"/tensorboard/(?P<run>[^/]+)/(?P<issued>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})/.*")
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Issues and checks them; signed with the login token, so a new token ends them all."""
+    """Issues and checks passes; they are signed with the login token, so a new token ends them all."""
 
     credentials: Credentials
 
@@ -34,7 +34,7 @@ class Passes:
         return f"{issued}.{self._signature(run_id, issued)}"
 
     def admits(self, path: str, now: float) -> bool:
-        """Does this path of a request carry a pass for the run that it names?"""
+        """Whether the path of a request carries a valid pass for the run it names."""
         match = _PATH.fullmatch(path)
         if match is None:
             return False

@@ -1,4 +1,4 @@
-"""Token files: made once, readable by their owner only."""
+"""Token files: created once, readable by their owner only."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ COOKIE_LIFETIME_S = 30 * 24 * 3600
 
 
 class TokenUnusable(Exception):
-    """A token file exists but cannot be used; the sentence says why and what to do."""
+    """A token file exists but cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """The two secrets of one dashboard and what is derived from them."""
+    """The two secrets of one dashboard and the values derived from them."""
 
     user: str
-    """Opens everything people may do."""
+    """Grants everything people may do."""
     join: str
-    """Lets a worker register, nothing else."""
+    """Lets workers register, and nothing else."""
 
     @classmethod
     def load_or_create(cls, data: Path, join_token_file: Path | None = None) -> Credentials:
-        """Read DATA/token and the join token, made at the first start."""
+        """Read DATA/token and the join token; the first start creates them. Raises TokenUnusable."""
         make_private_directory(data)
         return cls(read_or_create(data / "token"), read_or_create(join_token_file or data / "join-token"))
 
     @property
     def cookie_name(self) -> str:
-        """Cookies are per host, not per port: each instance needs a name of its own."""
+        """The name of the session cookie; cookies are per host, not per port, so each instance has its own."""
         return "rankzero-" + hashlib.sha256(b"cookie name of " + self.user.encode()).hexdigest()[:10]
 
     def is_user(self, token: bytes) -> bool:
-        """Does this token open everything people may do?"""
+        """Whether this is the login token."""
         return hmac.compare_digest(token, self.user.encode())
 
     def is_join(self, token: bytes) -> bool:
-        """May this token register a worker?"""
+        """Whether this is the join token."""
         return hmac.compare_digest(token, self.join.encode())
 
     def job_secret(self, fence: int) -> str:
-        """With this the workers of one attempt's Slurm job may register, for that attempt alone."""
+        """The secret with which workers of the attempt's Slurm job may register, for that attempt only."""
         message = f"rankzero job {fence}".encode()
         return f"job-{fence}-{hmac.new(self.join.encode(), message, hashlib.sha256).hexdigest()}"
 
     def job_of(self, token: bytes) -> int | None:
-        """The attempt whose job carries this secret."""
-        found = re.match(rb"job-(\d{1,18})-", token)
-        if found is None:
+        """The fencing number of the attempt whose job has this secret."""
+        match = re.match(rb"job-(\d{1,18})-", token)
+        if match is None:
             return None
-        fence = int(found[1])
+        fence = int(match[1])
         return fence if hmac.compare_digest(token, self.job_secret(fence).encode()) else None
 
     def cookie(self, now: float) -> str:
-        """The value of a new session's cookie, issued now: signed with the token, never the token."""
+        """The value of a new session's cookie, issued now: signed with the token, which it does not contain."""
         issued = f"{int(now)}-{secrets.token_hex(8)}"
         return f"{issued}.{self._signature(issued)}"
 
     def is_cookie(self, value: str, now: float) -> bool:
-        """Was this cookie issued by us and is it still young enough?"""
+        """Whether this cookie was issued by us and has not expired."""
         issued, _, signature = value.partition(".")
         if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(issued).encode()):
             return False
@@ -81,12 +81,12 @@ class Credentials:
 
 
 def join_token_path(data: Path) -> Path:
-    """Where the token of workers is, for who has not read the dashboard's settings."""
+    """The path of the join token, for programs that do not read the dashboard's settings."""
     return Path(os.environ.get("RANKZERO_JOIN_TOKEN_FILE") or data / "join-token")
 
 
 def read_or_create(path: Path) -> str:
-    """The token in a file; a new one of 256 bits when there is none yet."""
+    """The token in a file; creates one of 256 bits when there is none. Raises TokenUnusable."""
     if not path.exists():
         _create(path)
     token = path.read_text(errors="replace").strip()
@@ -99,9 +99,9 @@ def read_or_create(path: Path) -> str:
 
 
 def write_private(path: Path, content: str, spare: Path | None = None) -> None:
-    """Replace a file as a whole; nobody but its owner can read it at any moment.
+    """Replace a file atomically; only its owner can ever read it.
 
-    On a full disk the block of the `spare` file is used up for it."""
+    On a full disk the `spare` file's block is used."""
     try:
         draft = _draft(path, content)
     except OSError as error:
@@ -111,20 +111,20 @@ def write_private(path: Path, content: str, spare: Path | None = None) -> None:
     draft.replace(path)
 
 
-def spare_of(data: Path) -> Path:
-    """A file whose block is ours already: a dashboard can say where it is also on a full disk."""
+def spare_path(data: Path) -> Path:
+    """The file that reserves a block, so that a dashboard can publish its address on a full disk."""
     return data / ".spare"
 
 
 def keep_spare(data: Path) -> None:
-    """Make the spare file unless it is there; where that fails, it is tried again at the next call."""
-    if not spare_of(data).exists():
+    """Create the spare file if it is missing; after a failure the next call tries again."""
+    if not spare_path(data).exists():
         with suppress(OSError):
-            _draft(spare_of(data), "\0" * SPARE_BYTES).replace(spare_of(data))
+            _draft(spare_path(data), "\0" * SPARE_BYTES).replace(spare_path(data))
 
 
 def _overwritten(spare: Path, content: str) -> Path:
-    """The spare file with the content in the block that it has."""
+    """The spare file, overwritten with the content in its own block."""
     with spare.open("r+b") as file:
         file.write(content.encode())
         file.truncate()
@@ -134,7 +134,7 @@ def _overwritten(spare: Path, content: str) -> Path:
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory that only its owner may enter, whatever the umask says."""
+    """Make a directory that only its owner may enter, whatever the umask."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Turns of the scheduler: one at a time, and where a turn takes long, only so often that it stays cheap."""
+"""Runs the scheduler one turn at a time, and limits how often slow turns repeat."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SCHEDULING_SHARE = 0.05
-"""Share of one core for scheduling that only reports ask for, so that a large queue is not read for each of them."""
+"""Share of one core for scheduling after reports: a large queue is not read for every one of them."""
 SHORT_SCHEDULING_S = 0.03
 
 
 class QueueTurns:
-    """When the queue may be looked at; safe to use from any thread."""
+    """Limits turns of the scheduler; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,12 +21,12 @@ class QueueTurns:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last turn is long enough ago, by what it cost, for one that nobody waits for."""
+        """Whether enough time has passed since the last turn, given its cost, for a turn that nobody waits for."""
         return time.monotonic() >= self._due_from
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Take a turn alone and measure it, in seconds of this thread's processor time."""
+        """Take a turn exclusively, and measure its processor time."""
         with self._lock:
             began_s = time.thread_time()
             yield

@@ -1,4 +1,4 @@
-"""What the API and the pages share: the open store, the clock, and the wishes people may have."""
+"""The state shared by the API and the pages: the open store, the clock, and the actions that people may request."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from db.trouble import Trouble, has_room
 from domain.errors import InvalidRequest
 from domain.masking import NothingBehind, has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
-from domain.spec import Assignment, CheckWish, RunSpec
+from domain.spec import Assignment, RunSpec
 from domain.spec_size import check_size
-from domain.views import CheckView, NodeView, RunView, StacksView
+from domain.views import NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
 LIVE_RUN_AGE_S = 0.2
@@ -68,33 +68,33 @@ class Service(Membership):
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
-        self._preflights = Preflights(store, self.hub.wishes_changed)
+        self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.uploads: dict[int, object] = {}
-        """Which request is bringing which checkpoint."""
+        """The request that is uploading each checkpoint, by the checkpoint's id."""
         self._queue_turns = QueueTurns()
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._live_changes = 0
         self._silence = Silence(store, self.hub, self.run_changed, self._may_note)
         self._lost_nodes = LostNodes()
-        self.find_room()
-        self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.part_changed)
+        self.check_disk_space()
+        self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.task_changed)
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
     def open(cls, settings: Settings, *, new_store: bool = False) -> Service:
-        """Open (or, where no store ever was, make) the data directory and the store in it. Raises StoreUnusable."""
+        """Open the data directory and its store; creates them where there never was a store. Raises StoreUnusable."""
         make_private_directory(settings.data)
         return cls(settings, open_store(settings, new_store=new_store))
 
     def start(self) -> None:
-        """Called inside the event loop that serves."""
+        """Start the hub and the channel to other dashboards; call it inside the event loop that serves."""
         self.hub.start()
         if self.peers is not None:
             self.peers.start()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Stop background work and close the store."""
         self.hub.close()
         if self.peers is not None:
             self.peers.close()
@@ -103,12 +103,12 @@ class Service(Membership):
         self.store.close()
 
     def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
-        """Queue a run; masked values are those of the run it is like. Raises InvalidRequest."""
-        known = self.nodes()
+        """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
+        nodes = self.nodes()
         spec = self.with_secrets(spec, like)
         check_size(spec)
-        check_target(spec, known)
-        spec = interpreters.with_project_python(spec, known)
+        check_target(spec, nodes)
+        spec = interpreters.with_project_python(spec, nodes)
         with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
             run_id = run_requests.submit(self.store, complete, self.clock(), interpreters.remark(spec))
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
@@ -116,7 +116,7 @@ class Service(Membership):
         return self.run(run_id)
 
     def with_secrets(self, spec: RunSpec, like: str | None) -> RunSpec:
-        """The specification with the values that are shown masked. Raises InvalidRequest."""
+        """The specification with masked values filled in from the run `like`. Raises InvalidRequest."""
         if not has_mask(spec):
             return spec
         try:
@@ -125,23 +125,23 @@ class Service(Membership):
             raise InvalidRequest(error.field, str(error)) from error
 
     def stop(self, run_id: str) -> RunView:
-        """Ask a run to end."""
+        """Ask a run to end. Raises NoSuchRun."""
         run_requests.request_stop(self.store, run_id, self.clock())
-        return self._wished(run_id)
+        return self._after_request(run_id)
 
     def resume(self, run_id: str, checkpoint: str | None = None) -> RunView:
-        """Open a new attempt from a checkpoint, the latest complete one by default."""
+        """Open a new attempt from a checkpoint, by default the latest complete one. Raises NoSuchRun, WrongState."""
         run_requests.resume(self.store, run_id, self.clock(), checkpoint)
-        return self._wished(run_id)
+        return self._after_request(run_id)
 
     def ask_stacks(self, run_id: str) -> StacksView:
-        """Ask every rank of a live run where it stands."""
+        """Ask every rank of a live run for its stack."""
         ranks.request_stacks(self.store, run_id, self.clock())
-        self.hub.wishes_of_runs_changed([run_id])
+        self.hub.desired_state_of_runs_changed([run_id])
         return ranks.stacks(self.store, run_id)
 
     def delete(self, run_id: str) -> RunView:
-        """Forget an ended run and all its files; returns what it was."""
+        """Delete an ended run and all its files; returns its last view."""
         run = self.run(run_id)
         files, checkpoints = run_requests.delete(self.store, run_id, self.clock())
         self.files.remove(files, checkpoints)
@@ -151,53 +151,31 @@ class Service(Membership):
         return run
 
     def run(self, run_id: str) -> RunView:
-        """A run, whole. Raises db.NoSuchRun."""
+        """One run in full. Raises NoSuchRun."""
         view = run_queries.run(self.store, run_id, self.now_for_contact())
         if view is None:
             raise NoSuchRun(f"There is no run {run_id!r}.")
         return with_next_step(view)
 
     def nodes(self) -> list[NodeView]:
-        """All nodes there ever were."""
+        """All nodes that ever joined."""
         return run_queries.nodes(self.store, self.now_for_contact(), self.settings.lost_after_s)
 
     def drain(self, node: str) -> NodeView:
-        """Start nothing new on a node, by its name or id. Raises db.requests.NoSuchNode."""
+        """Start nothing new on a node, by its name or id. Raises NoSuchNode."""
         return self._drained(run_requests.drain(self.store, node, self.clock()), "is draining")
 
     def undrain(self, node: str) -> NodeView:
-        """Give a node new runs again. Raises db.requests.NoSuchNode."""
+        """Let a node take new runs again. Raises NoSuchNode."""
         return self._drained(run_requests.undrain(self.store, node), "takes new runs again")
 
-    def preflight(self, nodes: list[str] | None = None, bandwidth: bool = False) -> int:
-        """Ask nodes (None: all that are alive) whether they can train together; returns the question's id.
-
-        Raises db.requests.NoSuchNode, Refused."""
-        return self._preflights.ask(nodes, bandwidth, self.clock())
-
-    def preflights(self) -> list[CheckView]:
-        """What was asked for on demand, newest first."""
-        return self._preflights.all()
-
-    def preflight_of(self, check_id: int) -> CheckView:
-        """One preflight, as far as it got. Raises db.requests.NoSuchCheck."""
-        return self._preflights.one(check_id)
-
-    def preflight_of_run(self, run_id: str) -> CheckView | None:
-        """What the nodes of a run found before they started; None on one node. Raises db.NoSuchRun."""
-        return self._preflights.of_run(run_id)
-
-    def check_wishes(self, node_id: str) -> list[CheckWish]:
-        """The preflights a node takes part in."""
-        return self._preflights.wishes(node_id)
-
-    def check_answered(self, node_id: str, check_id: int, said: CheckAnswer) -> None:
-        """A node has answered a stage of a preflight."""
-        for run_id in self._preflights.answered(node_id, check_id, said, self.clock()):
+    def check_answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> None:
+        """Take a node's answer to one stage of a preflight."""
+        for run_id in self.preflights.answered(node_id, check_id, check_answer):
             self.run_changed(run_id)
 
     def schedule(self) -> None:
-        """Give free devices to runs that wait, and tell everybody concerned."""
+        """Allocate free devices to queued runs, and notify everybody concerned."""
         with self._queue_turns.turn(), self.store.alone("scheduling"):
             self.registry.write_down()
             self.jobs.give_out()
@@ -205,25 +183,23 @@ class Service(Membership):
                 self.store, self.clock(), lost_after_s=self.settings.lost_after_s
             )
         if changed:
-            self.hub.wishes_of_runs_changed(changed)
+            self.hub.desired_state_of_runs_changed(changed)
         for run_id in changed:
             self.run_changed(run_id)
 
     def schedule_in_turn(self) -> None:
-        """The same for a fact, of which many may come at once: where it takes long, a later tick does it."""
+        """Schedule after a report, of which many may come at once; if scheduling is slow, a later tick does it."""
         if self._queue_turns.is_due:
             self.schedule()
 
     def run_changed(self, run_id: str) -> None:
-        """Something about the run is different: those who watch get it anew."""
+        """Notify the run's viewers that something about it has changed."""
         self._forget_live_run(run_id)
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
     def register(self, facts: NodeFacts, claim: Claim, join_token: str | None = None) -> RegisteredNode:
-        """Take a worker in; its earlier token ends, at every dashboard.
-
-        Raises db.nodes.NameTaken, db.nodes.IdentityEnded."""
+        """Register a worker; its earlier token ends, at every dashboard. Raises NameTaken, IdentityEnded."""
         registration = self.registry.register(facts, claim, self.settings.lost_after_s)
         if join_token is not None:
             join_tokens.used(self.store, join_token, self.clock())
@@ -231,9 +207,7 @@ class Service(Membership):
         return registration
 
     def remove_node(self, node: str) -> str:
-        """Take a node (its name or id) out of the cluster; returns its name.
-
-        Raises db.requests.NoSuchNode, db.requests.WrongState."""
+        """Remove a node (its name or id) from the cluster; returns its name. Raises NoSuchNode, WrongState."""
         node_id, name = nodes.remove_node(self.store, node, self.clock())
         self.registry.forget(node_id)
         self._token_ended(node_id)
@@ -242,50 +216,50 @@ class Service(Membership):
         return name
 
     def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
-        """All a node should be running, and whether anybody looks at any of it live."""
-        wished = desired_state.assignments(self.store, node_id)
-        return wished, any(self.hub.watched(a.run_id) for a in wished)
+        """Everything a node should be running, and whether anybody looks at any of it live."""
+        assignments = desired_state.assignments(self.store, node_id)
+        return assignments, any(self.hub.watched(a.run_id) for a in assignments)
 
-    def part_changed(self, fence: int) -> None:
-        """A worker reported: the wishes of its run's nodes may differ, devices may be free."""
+    def task_changed(self, fence: int) -> None:
+        """Handle a worker's report: its run's desired state may change, devices may be free."""
         run_id = self.run_of(fence)
         if run_id is not None:
-            self.hub.wishes_of_runs_changed([run_id])
+            self.hub.desired_state_of_runs_changed([run_id])
         self.schedule_in_turn()
         if run_id is not None:
             self.run_changed(run_id)
 
     def checkpoint_stored(self, run_id: str, checkpoint_id: int) -> None:
-        """A checkpoint is whole: the moment for an elastic run to go on with other nodes."""
+        """Handle a complete checkpoint: an elastic run may now continue on other nodes."""
         self.hub.publish(run_id, {"type": "checkpoints"})
         self.hub.publish(run_id, {"type": "history"})
         now, settings = self.clock(), self.settings
         if elastic.resize_at_checkpoint(
             self.store, checkpoint_id, now, settings.grow_after_s, settings.lost_after_s
         ):
-            self.hub.wishes_of_runs_changed([run_id])
+            self.hub.desired_state_of_runs_changed([run_id])
             self.run_changed(run_id)
 
     def file_grew(self, fence: int) -> None:
-        """Bytes of a log or event file arrived."""
+        """Notify viewers that bytes of a log or event file arrived."""
         if run_id := self.run_of(fence):
             self.hub.publish(run_id, {"type": "log"})
 
     def run_of(self, fence: int) -> str | None:
-        """The run an attempt belongs to."""
+        """The id of the run that an attempt belongs to."""
         if fence not in self._run_of_fence and (run_id := run_queries.run_of_attempt(self.store, fence)):
             self._run_of_fence[fence] = run_id
         return self._run_of_fence.get(fence)
 
     def live_run(self, run_id: str) -> str:
-        """A run as JSON text, at most a quarter of a second old: shared by all who watch it."""
-        now, (at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
-        if now - at >= LIVE_RUN_AGE_S:
+        """A run as JSON text, at most LIVE_RUN_AGE_S old: shared by all its viewers."""
+        now, (read_at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
+        if now - read_at >= LIVE_RUN_AGE_S:
             changes = self._live_changes
             text = json_text(document(self.run(run_id)))
-            if changes != self._live_changes:  # what was read may be old already: not for the next who asks
+            if changes != self._live_changes:  # the run changed while it was read: do not cache this
                 return text
-            self._live_runs = {r: kept for r, kept in self._live_runs.items() if now - kept[0] < 60}
+            self._live_runs = {r: entry for r, entry in self._live_runs.items() if now - entry[0] < 60}
             self._live_runs[run_id] = (now, text)
         return text
 
@@ -295,7 +269,7 @@ class Service(Membership):
             return latest_attempt(session, run_id).number
 
     def has_ended(self, run_id: str, attempt: int) -> bool:
-        """Will nothing more be written by this attempt?"""
+        """Whether this attempt will write nothing more."""
         states = {a.number: a.state for a in run_queries.attempts(self.store, run_id)}
         return attempt in states and states[attempt].is_terminal if states else True
 
@@ -304,24 +278,24 @@ class Service(Membership):
         return self.lease.judging_time(self.clock())
 
     def tick(self) -> None:
-        """Once a second: place what waits, and tell of nodes that fell silent or spoke again."""
+        """Once a second: schedule, and announce nodes that fell silent or are back."""
         self.lease.tick(self.clock())
         self.store.try_again()
-        if self.find_room():
+        if self.check_disk_space():
             keep_spare(self.settings.data)
         if self.store.trouble is None:
             self._decide()
-        self._silence.look(self.now_for_contact(), self.clock())
+        self._silence.update(self.now_for_contact(), self.clock())
 
-    def find_room(self) -> bool:
-        """Look whether the disk has room, and remember it."""
-        self._has_room = has_room(self.files.root)
-        return self._has_room
+    def check_disk_space(self) -> bool:
+        """Check whether the disk has free space, and remember it."""
+        self._has_disk_space = has_room(self.files.root)
+        return self._has_disk_space
 
     @property
     def trouble(self) -> Trouble | None:
-        """What keeps the server from storing anything now; None when nothing does."""
-        return self.store.trouble or (None if self._has_room else Trouble.FULL)
+        """Why the server cannot store anything at the moment; None when it can."""
+        return self.store.trouble or (None if self._has_disk_space else Trouble.FULL)
 
     def _decide(self) -> None:
         self.rewrites.sweep()
@@ -330,17 +304,17 @@ class Service(Membership):
         self.registry.write_down()
         self.schedule_in_turn()
         now = self.now_for_contact()
-        self._let_go_of_lost_nodes(now)
-        for run_id in self._preflights.tick(now):
+        self._end_tasks_of_lost_nodes(now)
+        for run_id in self.preflights.tick(now):
             self.run_changed(run_id)
 
-    def _let_go_of_lost_nodes(self, now: float) -> None:
-        """What waits for a lost node is ended, and goes on elsewhere if its spec says so."""
+    def _end_tasks_of_lost_nodes(self, now: float) -> None:
+        """End the attempts that wait for a lost node; by their policies they continue elsewhere."""
         if self.peers is not None and not self.peers.leads:
             return
         changed = self._lost_nodes.judge(self.store, now, self.settings.lost_after_s)
         if changed:
-            self.hub.wishes_of_runs_changed(changed)
+            self.hub.desired_state_of_runs_changed(changed)
             self.schedule()
         for run_id in changed:
             self.run_changed(run_id)
@@ -358,27 +332,27 @@ class Service(Membership):
 
     def _token_ended(self, node_id: str) -> None:
         if self.peers is not None:
-            self.peers.tell_registered(node_id)
+            self.peers.announce_registration(node_id)
 
-    def _drained(self, node_id: str, now_it: str) -> NodeView:
+    def _drained(self, node_id: str, state_text: str) -> NodeView:
         view = next(node for node in self.nodes() if node.id == node_id)
-        log.info("node %s %s", view.name, now_it)
+        log.info("node %s %s", view.name, state_text)
         self.schedule()
         return view
 
     def _may_note(self) -> bool:
-        """Whether this dashboard writes down what all of them see."""
+        """Whether this dashboard records the history that all of them observe."""
         return (self.peers is None or self.peers.leads) and self.store.trouble is None
 
-    def _wished(self, run_id: str) -> RunView:
-        self.hub.wishes_of_runs_changed([run_id])
+    def _after_request(self, run_id: str) -> RunView:
+        self.hub.desired_state_of_runs_changed([run_id])
         self.schedule()
         self.run_changed(run_id)
         return self.run(run_id)
 
 
 def _name_of(data: Path) -> str:
-    """One name for each dashboard of those that share a folder, the same after a restart."""
+    """A name for each of several dashboards that share a folder; stable across restarts."""
     return hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:8]
 
 
@@ -386,7 +360,7 @@ _current: Service | None = None
 
 
 def use(service: Service | None) -> None:
-    """Make this the service the pages of this process talk to."""
+    """Set the service of this process, which its pages use."""
     global _current
     _current = service
     if service is not None:
@@ -394,7 +368,7 @@ def use(service: Service | None) -> None:
 
 
 def current() -> Service:
-    """The service of this process: pages run inside the server and share it."""
+    """The service of this process: pages run inside the server and share it. Raises RuntimeError without one."""
     if _current is None:
         raise RuntimeError("The pages need a running dashboard: start it with `rankzero dashboard`.")
     return _current

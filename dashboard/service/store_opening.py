@@ -1,4 +1,4 @@
-"""Which store a dashboard opens: the one its data directory had before, never silently an empty one."""
+"""Opens the store that the data directory had before; never silently an empty one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("rankzero")
 
 
 def open_store(settings: Settings, *, new_store: bool = False) -> Store:
-    """Open the store; a new one is made where none ever was, or on request. Raises StoreUnusable."""
+    """Open the store; create one if there never was one, or on request. Raises StoreUnusable."""
     backups = settings.data / "backups"
     where = settings.database_url or str(settings.data / "rankzero.db")
     try:
@@ -27,7 +27,7 @@ def open_store(settings: Settings, *, new_store: bool = False) -> Store:
 
 
 def had_store(settings: Settings) -> bool:
-    """Whether a dashboard has served from this directory: its token and files are made after the store."""
+    """Whether a dashboard has served from this directory: it creates its token and files after the store."""
     return (settings.data / "token").exists() and settings.files_directory.exists()
 
 
@@ -38,7 +38,7 @@ def _missing(settings: Settings) -> str:
 
 
 def _set_files_aside(settings: Settings) -> None:
-    """Their names are the ids of rows, which a new store gives out again."""
+    """Rename the folder of files: their names are ids of rows, which a new store assigns again."""
     files = settings.files_directory
     aside = files.with_name(f"{files.name}-before-{time.strftime('%Y%m%d-%H%M%S')}")
     files.rename(aside)

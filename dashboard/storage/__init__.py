@@ -1,1 +1,1 @@
-"""Where checkpoints lie: in the directory of files, or as objects of an S3-compatible bucket."""
+"""Storage of checkpoints and files: in the directory of files, or as objects of an S3-compatible bucket."""

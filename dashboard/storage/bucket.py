@@ -1,4 +1,4 @@
-"""Checkpoints as objects of a bucket: brought in parts, proven by the sums of the parts or by reading them back."""
+"""Checkpoints as objects of a bucket: uploaded in parts, verified by the parts' digests or by reading them back."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ log = logging.getLogger("rankzero")
 MIB = 1024 * 1024
 PART_BYTES = 16 * MIB
 MOST_PARTS = 9_000
-"""A bucket takes 10,000; parts of large checkpoints are larger for that."""
+"""A bucket allows 10,000; large checkpoints have larger parts to stay below that."""
 READ_BYTES = 4 * MIB
 
 
 class Bucket:
-    """See `Place`. All buckets of one server are one place: a checkpoint's row says which it is in."""
+    """Checkpoints in buckets. One instance serves all buckets: the checkpoint's row names its own."""
 
     def __init__(self, store: Store, files: Files, s3: S3, clock: Callable[[], float]) -> None:
         self._store, self._files, self._s3, self._clock = store, files, s3, clock
         self.least_part_bytes = PART_BYTES
-        self._checks_sums: dict[str, bool] = {}
+        self._verifying: dict[str, bool] = {}
 
     def batch_bytes(self, size_bytes: int) -> int:
-        """See `Place`: a part."""
+        """See `CheckpointStorage`: the size of a part."""
         needed = -(-size_bytes // MOST_PARTS)
         return max(self.least_part_bytes, -(-needed // MIB) * MIB)
 
     def part_bytes(self, size_bytes: int) -> int | None:
-        """See `Place`."""
+        """See `CheckpointStorage`."""
         return self.batch_bytes(size_bytes)
 
-    def require_room(self, size_bytes: int) -> None:
-        """See `Place`: a bucket has no end."""
+    def require_free_space(self, size_bytes: int) -> None:
+        """See `CheckpointStorage`: a bucket is never full."""
 
-    def have(self, checkpoint: Checkpoint, *, anew: bool) -> int:
-        """See `Place`. What a crash left completed, but not listed, counts as there."""
+    def durable_bytes(self, checkpoint: Checkpoint, *, refresh: bool) -> int:
+        """See `CheckpointStorage`. An object completed just before a crash counts, though it is not listed."""
         if checkpoint.upload_id is None:
             return 0
-        if not anew:
+        if not refresh:
             return checkpoint.received_bytes
         try:
             parts = self._s3.parts(_name(checkpoint), checkpoint.upload_id)
         except Gone:
             if self._has_right_size(checkpoint):
                 return checkpoint.size_bytes
-            self._start_again(checkpoint)
+            self._restart(checkpoint)
             return 0
-        have = sum(part.size_bytes for part in self._in_order(checkpoint, parts))
-        checkpoints.received(self._store, checkpoint.id, have)
-        return have
+        received_bytes = sum(part.size_bytes for part in self._in_order(checkpoint, parts))
+        checkpoints.received(self._store, checkpoint.id, received_bytes)
+        return received_bytes
 
     def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
-        """See `Place`: a whole part, or nothing."""
+        """See `CheckpointStorage`: a whole part, or nothing."""
         size_bytes = self.batch_bytes(checkpoint.size_bytes)
         if offset % size_bytes or len(content) != min(size_bytes, checkpoint.size_bytes - offset):
             return offset
@@ -81,59 +81,60 @@ class Bucket:
         try:
             self._s3.put_part(_name(checkpoint), self._upload_of(checkpoint), number, content)
         except Gone:
-            self._start_again(checkpoint)
+            self._restart(checkpoint)
             return 0
         return offset + len(content)
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
-        """See `Place`. Who asks says that all earlier parts are there; `finish` will see."""
+        """See `CheckpointStorage`. Assumes that earlier parts are stored; `finish` checks. Raises Rejection."""
         size_bytes = self.batch_bytes(checkpoint.size_bytes)
         last = max(1, -(-checkpoint.size_bytes // size_bytes))
         if first + len(sha256s) - 1 > last:
             raise Rejection(422, f"first: the checkpoint has {last} parts of {size_bytes} bytes.", "first")
-        upload_id, at = self._upload_of(checkpoint), _name(checkpoint)
-        have = (first - 1) * size_bytes
-        if have > checkpoint.received_bytes:
-            checkpoints.received(self._store, checkpoint.id, have)
+        upload_id, name = self._upload_of(checkpoint), _name(checkpoint)
+        received_bytes = (first - 1) * size_bytes
+        if received_bytes > checkpoint.received_bytes:
+            checkpoints.received(self._store, checkpoint.id, received_bytes)
         return [
-            PartLink(self._s3.part_url(at, upload_id, number, sha256), part_headers(sha256))
+            PartLink(self._s3.part_url(name, upload_id, number, sha256), part_headers(sha256))
             for number, sha256 in enumerate(sha256s, first)
         ]
 
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
-        """See `Place`. Where the bucket proves each part, those are compared; else the object is read back."""
-        at = _name(checkpoint)
+        """See `CheckpointStorage`. Compares the digests of a bucket that verifies them, else reads the object back."""
+        name = _name(checkpoint)
         try:
             parts = self._arrived(checkpoint)
         except Gone:  # a crash came between the bucket's completion and the entry in the store
-            return self._reads_back(checkpoint) or self._start_again(checkpoint)
-        listed = [part.sha256 for part in parts]
+            return self._reads_back(checkpoint) or self._restart(checkpoint)
+        stored_sha256s = [part.sha256 for part in parts]
         if sum(part.size_bytes for part in self._in_order(checkpoint, parts)) != checkpoint.size_bytes:
-            return self._start_again(checkpoint)
+            return self._restart(checkpoint)
         if part_sha256s and any(
-            there not in (None, said) for there, said in zip(listed, part_sha256s, strict=False)
+            stored not in (None, announced)
+            for stored, announced in zip(stored_sha256s, part_sha256s, strict=False)
         ):
-            return self._start_again(checkpoint)
+            return self._restart(checkpoint)
         assert checkpoint.upload_id is not None
-        self._s3.complete(at, checkpoint.upload_id, parts)
-        is_proven = listed == list(part_sha256s) and self._checks_what_it_takes(at)
-        return is_proven or self._reads_back(checkpoint) or self._start_again(checkpoint)
+        self._s3.complete(name, checkpoint.upload_id, parts)
+        is_proven = stored_sha256s == list(part_sha256s) and self._verifies_checksums(name)
+        return is_proven or self._reads_back(checkpoint) or self._restart(checkpoint)
 
     def response(
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
     ) -> Response:
-        """See `Place`."""
-        at, headers = _name(checkpoint), checkpoint_headers(checkpoint.sha256, more)
+        """See `CheckpointStorage`. Raises Gone when the object is not the one that was stored."""
+        name, headers = _name(checkpoint), checkpoint_headers(checkpoint.sha256, more)
         if not_modified(request, checkpoint.sha256):
             return Response(status_code=304, headers=headers)
         if via == "bucket" and request.method == "GET":
-            url = self._s3.url(at, content_disposition(checkpoint.path))
+            url = self._s3.url(name, content_disposition(checkpoint.path))
             return RedirectResponse(url, 307, headers | {"Cache-Control": "private, no-store"})
-        stat = self._s3.stat(at)
+        stat = self._s3.stat(name)
         if stat.size_bytes != checkpoint.size_bytes:
-            raise Gone(f"s3://{at.bucket}/{at.key} is another object than the one that was stored.")
+            raise Gone(f"s3://{name.bucket}/{name.key} is not the object that was stored.")
         return StreamedResponse(
-            lambda start: self._s3.open(at, start),
+            lambda start: self._s3.open(name, start),
             stat.size_bytes,
             stat.modified_at,
             checkpoint.path,
@@ -142,8 +143,8 @@ class Bucket:
 
     @contextmanager
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
-        """See `Place`."""
-        self._files.require_room(checkpoint.size_bytes)
+        """See `CheckpointStorage`. Raises Gone when the object is not the one that was stored."""
+        self._files.require_free_space(checkpoint.size_bytes)
         path, hashing = folder / f"{checkpoint.id}.copy.part", hashlib.sha256()
         try:
             with path.open("wb") as file:
@@ -151,7 +152,7 @@ class Bucket:
                     file.write(piece)
                     hashing.update(piece)
             if hashing.hexdigest() != checkpoint.sha256:
-                raise Gone(f"{checkpoint.location} is another object than the one that was stored.")
+                raise Gone(f"{checkpoint.location} is not the object that was stored.")
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -165,26 +166,30 @@ class Bucket:
         return checkpoint.upload_id
 
     def _arrived(self, checkpoint: Checkpoint) -> list[StoredPart]:
-        """Raises Gone."""
-        at = _name(checkpoint)
+        """The stored parts of the upload. Raises Gone."""
+        name = _name(checkpoint)
         if checkpoint.size_bytes == 0:  # an object has one part at least
-            self._s3.put_part(at, self._upload_of(checkpoint), 1, b"")
+            self._s3.put_part(name, self._upload_of(checkpoint), 1, b"")
         if checkpoint.upload_id is None:
-            raise Gone("Nothing of the checkpoint has come.")
-        return self._s3.parts(at, checkpoint.upload_id)
+            raise Gone("Nothing of the checkpoint has arrived.")
+        return self._s3.parts(name, checkpoint.upload_id)
 
     def _in_order(self, checkpoint: Checkpoint, parts: Sequence[StoredPart]) -> list[StoredPart]:
-        """The first parts, as far as none is missing and each is as long as it should be."""
-        size_bytes, left, found = self.batch_bytes(checkpoint.size_bytes), checkpoint.size_bytes, []
+        """The leading parts up to the first one that is missing or has the wrong size."""
+        size_bytes, remaining_bytes, complete = (
+            self.batch_bytes(checkpoint.size_bytes),
+            checkpoint.size_bytes,
+            [],
+        )
         for number, part in enumerate(parts, 1):
-            if part.number != number or part.size_bytes != min(size_bytes, left):
+            if part.number != number or part.size_bytes != min(size_bytes, remaining_bytes):
                 break
-            found.append(part)
-            left -= part.size_bytes
-        return found
+            complete.append(part)
+            remaining_bytes -= part.size_bytes
+        return complete
 
-    def _start_again(self, checkpoint: Checkpoint) -> bool:
-        """Nothing of it stays; False, as what was to be."""
+    def _restart(self, checkpoint: Checkpoint) -> bool:
+        """Delete everything uploaded so far; returns False, for `finish`."""
         with suppress(BucketTrouble):
             self._s3.delete(_name(checkpoint))
         checkpoint.upload_id = None
@@ -193,12 +198,12 @@ class Bucket:
 
     # -- proofs --------------------------------------------------------------------------------
 
-    def _checks_what_it_takes(self, at: ObjectName) -> bool:
-        """Does this bucket refuse bytes that differ from the SHA-256 sent with them? Tried once."""
-        if at.bucket not in self._checks_sums:
-            folder = ObjectName(at.bucket, at.key.rpartition("/")[0])
-            self._checks_sums[at.bucket] = refuses_wrong_bytes(self._s3, folder)
-        return self._checks_sums[at.bucket]
+    def _verifies_checksums(self, name: ObjectName) -> bool:
+        """Whether this bucket refuses bytes that do not match their SHA-256; tested once per bucket."""
+        if name.bucket not in self._verifying:
+            folder = ObjectName(name.bucket, name.key.rpartition("/")[0])
+            self._verifying[name.bucket] = refuses_wrong_bytes(self._s3, folder)
+        return self._verifying[name.bucket]
 
     def _reads_back(self, checkpoint: Checkpoint) -> bool:
         hashing = hashlib.sha256()
@@ -216,20 +221,20 @@ class Bucket:
 
 
 def try_out(s3: S3, folder: ObjectName) -> None:
-    """Do with a small object all that is done with checkpoints. Raises BucketTrouble."""
+    """Test every operation on checkpoints with a small object. Raises BucketTrouble."""
     probe, content = _probe(folder.bucket, folder.key), b"rankzero doctor"
     upload_id = s3.begin(probe)
     try:
         s3.put_part(probe, upload_id, 1, content)
         s3.complete(probe, upload_id, s3.parts(probe, upload_id))
         if b"".join(s3.read(probe, READ_BYTES)) != content:
-            raise BucketTrouble(f"The bucket {probe.bucket} gave back other bytes than it was given.")
+            raise BucketTrouble(f"The bucket {probe.bucket} returned other bytes than were stored.")
     finally:
         s3.delete(probe)
 
 
 def refuses_wrong_bytes(s3: S3, folder: ObjectName) -> bool:
-    """Offer a few bytes with the SHA-256 of others, and see."""
+    """Whether the bucket refuses a few bytes sent with the SHA-256 of others."""
     probe = _probe(folder.bucket, folder.key)
     try:
         s3.put(probe, b"these bytes", hashlib.sha256(b"other bytes").hexdigest())

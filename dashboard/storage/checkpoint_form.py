@@ -1,4 +1,4 @@
-"""The forms a checkpoint can be had in: as it was saved, without its prefix, as safetensors."""
+"""The forms of a downloaded checkpoint: as saved, without its prefix, as safetensors."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CheckpointForm:
-    """How a checkpoint is wanted."""
+    """The requested form of a checkpoint."""
 
     strip: bool = False
     safetensors: bool = False
 
     @property
     def is_as_saved(self) -> bool:
-        """Nothing has to be written."""
+        """Whether the saved file can be sent as it is."""
         return not (self.strip or self.safetensors)
 
     @property
     def params(self) -> dict[str, Any]:
-        """What is added to the address of the file."""
-        wanted: dict[str, Any] = {"prefix": "strip"} if self.strip else {}
-        return wanted | ({"format": "safetensors"} if self.safetensors else {})
+        """Query parameters of the download."""
+        prefix: dict[str, Any] = {"prefix": "strip"} if self.strip else {}
+        return prefix | ({"format": "safetensors"} if self.safetensors else {})
 
     @property
     def options(self) -> list[str]:
-        """For the program that writes it."""
+        """Options of the program that writes this form."""
         return ["--strip"] * self.strip + ["--safetensors"] * self.safetensors
 
     def file_name(self, name: str) -> str:
-        """`last.pt` -> `last.no-prefix.safetensors`: told from the original at a glance."""
+        """`last.pt` -> `last.no-prefix.safetensors`: easy to tell from the original."""
         path = PurePosixPath(name)
         suffix = FILE_SUFFIX if name.endswith(FILE_SUFFIX) else path.suffix
         stem = path.name.removesuffix(suffix)
@@ -39,9 +39,9 @@ class CheckpointForm:
 
 
 FILE_SUFFIX = ".pth.tar"
-"""What many scripts call a file of torch.save: it is no archive."""
+"""Many scripts use this suffix for files of torch.save, which are not archives."""
 
 
 def is_folder(name: str) -> bool:
-    """Whether a checkpoint is a folder, on its way as one archive."""
+    """Whether the checkpoint is a folder, stored as one archive."""
     return name.endswith(".tar") and not name.endswith(FILE_SUFFIX)

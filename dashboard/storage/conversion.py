@@ -1,4 +1,4 @@
-"""Checkpoints in another form (no prefix, safetensors): written by a program apart, kept for a while."""
+"""Checkpoints in another form (no prefix, safetensors): written by a separate program, cached for an hour."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from db.models import Checkpoint
 
 log = logging.getLogger("rankzero")
 KEEP_S = 3600.0
-"""After the last time somebody asked for it."""
+"""Seconds for which a rewritten checkpoint is cached after its last request."""
 SWEEP_EVERY_S = 60.0
 MOST_WAITING = 8
 LEAST_S = 120
 SLOWEST_BYTES_PER_S = 20_000_000
-"""A rewrite takes at most so long: a disk that is slower is asked too much of."""
+"""Slowest disk that a rewrite is expected to work with; it sets the time limit."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A checkpoint in another form, and what a person should know of it."""
+    """A checkpoint in another form, with notes for the user."""
 
     path: Path | None
-    """None: that form is the one it was saved in."""
+    """None when the checkpoint was saved in that form."""
     sha256: str
     size_bytes: int
     notes: Sequence[str]
 
 
 class Rewrites:
-    """One at a time, in order; what was written stays until nobody has asked for it in an hour."""
+    """Rewrites checkpoints, one at a time, in order; results are cached."""
 
     def __init__(self, files: Files, places: Places) -> None:
         self._files, self._places = files, places
@@ -54,17 +54,19 @@ class Rewrites:
         self._lock = threading.Lock()
         self._swept_at = float("-inf")
         self._is_closed = False
-        for left in self._folder.glob("*.part"):
-            left.unlink(missing_ok=True)
+        for leftover in self._folder.glob("*.part"):
+            leftover.unlink(missing_ok=True)
 
-    def wish(self, checkpoint: Checkpoint, form: CheckpointForm) -> Future[Rewritten]:
-        """The checkpoint in that form, soon; joined to a wish for the same. Its failure is a Rejection."""
+    def request(self, checkpoint: Checkpoint, form: CheckpointForm) -> Future[Rewritten]:
+        """A future of the checkpoint in that form, shared by equal requests. It may fail with a Rejection.
+
+        Raises Rejection when the checkpoint is incomplete or too many requests wait."""
         stem = f"{checkpoint.id}-{checkpoint.sha256[:16]}{''.join(form.options)}"
         with self._lock:
             if (running := self._running.get(stem)) is not None:
                 return running
-            if (kept := self._kept(stem, checkpoint)) is not None:
-                return kept
+            if (cached := self._cached(stem, checkpoint)) is not None:
+                return cached
             if not checkpoint.complete:
                 raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
             if len(self._running) >= MOST_WAITING or self._is_closed:
@@ -75,78 +77,78 @@ class Rewrites:
         return future
 
     def sweep(self) -> None:
-        """Remove what nobody asked for any more; called once a second."""
+        """Delete results that have not been requested for an hour; called once a second."""
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
             return
         self._swept_at = time.monotonic()
-        for answer in self._folder.glob("*.json"):
+        for result_path in self._folder.glob("*.json"):
             try:
-                if time.time() - answer.stat().st_mtime > KEEP_S:
-                    answer.unlink()
-                    answer.with_suffix("").unlink(missing_ok=True)
+                if time.time() - result_path.stat().st_mtime > KEEP_S:
+                    result_path.unlink()
+                    result_path.with_suffix("").unlink(missing_ok=True)
             except FileNotFoundError:  # deleted with its checkpoint
                 pass
 
     def close(self) -> None:
-        """End the program that writes, and take no more wishes."""
+        """Kill the running program and take no more requests."""
         with self._lock:
             self._is_closed = True
             if self._program is not None:
                 self._program.kill()
         self._threads.shutdown(cancel_futures=True)
 
-    # -- what is there already -----------------------------------------------------------------
+    # -- cached results ------------------------------------------------------------------------
 
-    def _kept(self, stem: str, checkpoint: Checkpoint) -> Future[Rewritten] | None:
+    def _cached(self, stem: str, checkpoint: Checkpoint) -> Future[Rewritten] | None:
         try:
-            answer = json.loads(self._answer(stem).read_text())
+            result = json.loads(self._result_path(stem).read_text())
         except (OSError, ValueError):
             return None
         future: Future[Rewritten] = Future()
-        if refused := answer.get("refused"):
+        if refused := result.get("refused"):
             future.set_exception(Rejection(422, refused))
             return future
-        found = self._told(stem, checkpoint, answer)
-        if found.path is not None and not found.path.exists():
+        rewritten = self._rewritten(stem, checkpoint, result)
+        if rewritten.path is not None and not rewritten.path.exists():
             return None
-        os.utime(self._answer(stem))
-        future.set_result(found)
+        os.utime(self._result_path(stem))
+        future.set_result(rewritten)
         return future
 
-    def _told(self, stem: str, checkpoint: Checkpoint, answer: dict[str, Any]) -> Rewritten:
-        if answer.get("unchanged"):
-            return Rewritten(None, checkpoint.sha256, checkpoint.size_bytes, answer["notes"])
-        return Rewritten(self._folder / stem, answer["sha256"], answer["size_bytes"], answer["notes"])
+    def _rewritten(self, stem: str, checkpoint: Checkpoint, result: dict[str, Any]) -> Rewritten:
+        if result.get("unchanged"):
+            return Rewritten(None, checkpoint.sha256, checkpoint.size_bytes, result["notes"])
+        return Rewritten(self._folder / stem, result["sha256"], result["size_bytes"], result["notes"])
 
-    def _answer(self, stem: str) -> Path:
+    def _result_path(self, stem: str) -> Path:
         return self._folder / f"{stem}.json"
 
     # -- writing -------------------------------------------------------------------------------
 
     def _rewrite(self, stem: str, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
-        part = self._folder / f"{stem}.part"
-        part.unlink(missing_ok=True)
+        draft = self._folder / f"{stem}.part"
+        draft.unlink(missing_ok=True)
         seconds = LEAST_S + checkpoint.size_bytes // SLOWEST_BYTES_PER_S
         try:
             with self._places.as_file(checkpoint, self._folder) as source:
-                answer = self._run(source, part, form, seconds)
-            _require_success(answer, self._files.free_bytes())
-            if part.exists():
-                part.replace(self._folder / stem)
-            elif "sha256" in answer:
+                result = self._run(source, draft, form, seconds)
+            _require_success(result, self._files.free_bytes())
+            if draft.exists():
+                draft.replace(self._folder / stem)
+            elif "sha256" in result:
                 raise Rejection(410, "The checkpoint was deleted meanwhile.")
-            self._answer(stem).write_text(json.dumps(answer))
+            self._result_path(stem).write_text(json.dumps(result))
         finally:
-            part.unlink(missing_ok=True)
-        if refused := answer.get("refused"):
+            draft.unlink(missing_ok=True)
+        if refused := result.get("refused"):
             raise Rejection(422, refused)
         log.info("checkpoint %d rewritten (%s)", checkpoint.id, " ".join(form.options))
-        return self._told(stem, checkpoint, answer)
+        return self._rewritten(stem, checkpoint, result)
 
-    def _run(self, source: Path, part: Path, form: CheckpointForm, seconds: int) -> dict[str, Any]:
-        """What the program says of its work."""
+    def _run(self, source: Path, draft: Path, form: CheckpointForm, seconds: int) -> dict[str, Any]:
+        """Run the program; returns the JSON object that it prints."""
         limits = ["--room", str(max(0, self._files.free_bytes())), "--seconds", str(seconds)]
-        argv = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(part)]
+        argv = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(draft)]
         with self._lock:
             if self._is_closed:
                 raise Rejection(503, "The dashboard is ending; ask again when it is back.")
@@ -158,43 +160,43 @@ class Rewrites:
                 env={name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")},
             )
         try:
-            return _answer_of(self._program, seconds)
+            return _read_result(self._program, seconds)
         finally:
             with self._lock:
                 self._program = None
 
 
-def _answer_of(program: subprocess.Popen[bytes], seconds: int) -> dict[str, Any]:
+def _read_result(program: subprocess.Popen[bytes], seconds: int) -> dict[str, Any]:
     with program:
         assert program.stdout is not None
         timer = threading.Timer(seconds, program.kill)
         timer.start()
         try:
-            said = program.stdout.read()  # communicate() would close its standard input
-            code = program.wait()
+            output = program.stdout.read()  # communicate() would close its standard input
+            exit_code = program.wait()
         finally:
             timer.cancel()
-    last_words = said.decode(errors="replace").strip().rpartition("\n")[2]
+    last_line = output.decode(errors="replace").strip().rpartition("\n")[2]
     try:
-        answer = json.loads(last_words)
-        if isinstance(answer, dict):
-            return answer
+        result = json.loads(last_line)
+        if isinstance(result, dict):
+            return result
     except ValueError:
         pass
-    log.error("a checkpoint could not be rewritten: exit code %d %s", code, last_words[:500])
+    log.error("a checkpoint could not be rewritten: exit code %d %s", exit_code, last_line[:500])
     raise Rejection(
-        422 if code < 0 else 500,
+        422 if exit_code < 0 else 500,
         f"The checkpoint could not be rewritten within {seconds} s and the memory that is given to it; "
         "download it as it was saved.",
     )
 
 
-def _require_success(answer: dict[str, Any], free_bytes: int) -> None:
-    if answer.get("no_room"):
+def _require_success(result: dict[str, Any], free_bytes: int) -> None:
+    if result.get("no_room"):
         raise Rejection(
             507,
             f"The server's disk has {max(0, free_bytes)} bytes free beyond its reserve; the rewritten checkpoint "
-            f"needs {answer['size_bytes']}. Free some space there, or download it as it was saved.",
+            f"needs {result['size_bytes']}. Free some space there, or download it as it was saved.",
         )
-    if failed := answer.get("failed"):
+    if failed := result.get("failed"):
         raise Rejection(507, failed)

@@ -1,4 +1,4 @@
-"""Downloads: streamed with flat memory, resumable, named safely."""
+"""Downloads: streamed with flat memory, resumable, with safe file names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_NAME = 200
 
 
 class CheckpointResponse(FileResponse):
-    """A checkpoint with its SHA-256 as ETag, so that a broken download goes on only with the same bytes."""
+    """A checkpoint with its SHA-256 as ETag, so that a broken download resumes only with identical bytes."""
 
     chunk_size = 512 * 1024
 
@@ -28,7 +28,7 @@ class CheckpointResponse(FileResponse):
     def of_file(
         cls, request: Request, path: Path, sha256: str, name: str, more: Mapping[str, str] | None = None
     ) -> Self | Response:
-        """The answer to GET or HEAD; `more` are further headers."""
+        """The response to GET or HEAD, with the headers `more`. Raises Rejection when the file is gone."""
         headers = checkpoint_headers(sha256, more)
         if not_modified(request, sha256):
             return Response(status_code=304, headers=headers)
@@ -46,7 +46,7 @@ class CheckpointResponse(FileResponse):
 
 
 class Body(Protocol):
-    """Bytes that come from elsewhere."""
+    """A stream of bytes from elsewhere."""
 
     def read(self, amount: int) -> bytes: ...
 
@@ -54,7 +54,7 @@ class Body(Protocol):
 
 
 class StreamedResponse(CheckpointResponse):
-    """The same, Range and all, for bytes that are no file here: `opened` gives them from an offset on."""
+    """A checkpoint that is not a file here, with Range support; `opened(offset)` opens its stream."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class StreamedResponse(CheckpointResponse):
 
 
 class _Stream:
-    """As much of a file as FileResponse asks for."""
+    """The part of a file's interface that FileResponse uses."""
 
     def __init__(self, opened: Callable[[int], Body]) -> None:
         self._opened = opened
@@ -92,16 +92,16 @@ class _Stream:
         self._body: Body | None = None
 
     async def seek(self, offset: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         self.close()
         self._start = offset
 
     async def read(self, amount: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """At most `amount` bytes, fewer only at the end."""
         return await run_in_threadpool(self._read, amount)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the stream."""
         if self._body is not None:
             self._body.close()
             self._body = None
@@ -117,7 +117,7 @@ class SnapshotResponse(FileResponse):
 
     @classmethod
     def of(cls, request: Request, path: Path, sha256: str) -> Self | Response:
-        """The answer to GET or HEAD."""
+        """The response to GET or HEAD. Raises Rejection when the file is gone."""
         etag = f'"{sha256}"'
         headers = {"ETag": etag, "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == etag:
@@ -136,27 +136,27 @@ class SnapshotResponse(FileResponse):
 
 
 def checkpoint_headers(sha256: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What every answer with a checkpoint says."""
+    """The headers of every response with a checkpoint, and `more`."""
     headers = {"ETag": f'"{sha256}"', "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
     return headers | dict(more or {})
 
 
 def not_modified(request: Request, sha256: str) -> bool:
-    """Whether who asks has these bytes already."""
+    """Whether the client already has these bytes."""
     return request.headers.get("if-none-match") == f'"{sha256}"'
 
 
 def content_disposition(name: str) -> str:
-    """As FileResponse has it, for an answer that somebody else gives."""
+    """The Content-Disposition header that FileResponse would send for a file of this name."""
     plain = download_name(name)
     quoted = quote(plain)
-    same = f'attachment; filename="{plain}"'
-    return same if quoted == plain else f"attachment; filename*=utf-8''{quoted}"
+    header = f'attachment; filename="{plain}"'
+    return header if quoted == plain else f"attachment; filename*=utf-8''{quoted}"
 
 
 def download_name(path: str) -> str:
-    """The last part of a checkpoint's name, fit to be a file name anywhere."""
+    """The last component of a checkpoint's name, valid as a file name on any system."""
     name = PurePosixPath(path.replace("\\", "/")).name
-    kept = "".join(c if c.isprintable() and c not in '<>:"|?*' else "_" for c in name).strip(" .")
-    kept = kept.encode(errors="replace").decode()
-    return kept[-LONGEST_NAME:] or "checkpoint"
+    safe = "".join(c if c.isprintable() and c not in '<>:"|?*' else "_" for c in name).strip(" .")
+    safe = safe.encode(errors="replace").decode()
+    return safe[-LONGEST_NAME:] or "checkpoint"

@@ -1,4 +1,4 @@
-"""The server's files: mirrored logs and events, checkpoints on their way, checkpoints whole."""
+"""The server's files: mirrored logs and event files, checkpoints being uploaded, complete checkpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOCKS = 64
 
 @dataclass(frozen=True)
 class AdoptedFile:
-    """How a worker on the same disk hands over a snapshot without sending it."""
+    """The folder and proof with which a worker on the same disk hands over a snapshot without sending it."""
 
     directory: str
     proof_file: str
@@ -33,10 +33,10 @@ class AdoptedFile:
 
 
 class Files:
-    """Everything below DATA/files; names on disk are ids, never names that somebody gave."""
+    """Everything below DATA/files; names on disk are ids, never names given by users."""
 
     def __init__(self, root: Path, reserve_bytes: int, name: str = "") -> None:
-        """`name` tells the dashboards apart that share the folder."""
+        """`name` distinguishes dashboards that share the folder."""
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.incoming = root / "incoming"
@@ -52,85 +52,85 @@ class Files:
         self._prove()
 
     def adoption(self) -> AdoptedFile:
-        """What a worker needs to find out that it shares this disk; one that cannot read the proof sends all."""
+        """The proof by which a worker finds out that it shares this disk; one that cannot read it sends all bytes."""
         self._prove()
         return AdoptedFile(str(self.incoming), str(self._proof_file), self._proof)
 
     def _prove(self) -> None:
-        """Write the proof, once; on a full disk it is tried again when the next worker asks."""
+        """Write the proof once; on a full disk the next worker's request tries again."""
         if not self._has_proof:
             with suppress(OSError):
                 write_private(self._proof_file, self._proof)
                 self._has_proof = True
 
     @contextmanager
-    def alone_with(self, key: object) -> Iterator[None]:
-        """One thread at a time for each file."""
+    def locked(self, key: object) -> Iterator[None]:
+        """Hold the file's lock: one thread at a time for each key."""
         with self._locks[hash(key) % _LOCKS]:
             yield
 
     @contextmanager
-    def alone_with_checkpoint(self, checkpoint_id: int) -> Iterator[None]:
-        """The same for each checkpoint; no log waits for one that is read or sent to a bucket."""
+    def locked_checkpoint(self, checkpoint_id: int) -> Iterator[None]:
+        """Hold the checkpoint's lock, of a separate set: no log waits for a checkpoint being read or uploaded."""
         with self._checkpoint_locks[checkpoint_id % _LOCKS]:
             yield
 
     def mirrored(self, file_id: int) -> Path:
-        """Where the bytes of a log or event file are."""
+        """The path of a mirrored log or event file."""
         return self.root / str(file_id)
 
     def arrivals(self, file_id: int) -> Path:
-        """Where it stands when the stretches of a log arrived."""
+        """The path of a log's times of arrival."""
         return self.root / f"{file_id}.times"
 
     def append(self, file_id: int, offset: int, content: bytes) -> None:
-        """Make bytes durable at an offset; what a crash left behind it is overwritten."""
+        """Write bytes durably at an offset; anything that a crash left behind it is overwritten."""
         _write_durably(self.mirrored(file_id), offset, content)
 
     def read(self, file_id: int, offset: int, limit: int) -> bytes:
-        """Bytes of a mirrored file; empty where there are none."""
+        """Bytes of a mirrored file; empty when it does not exist."""
         return _read(self.mirrored(file_id), offset, limit)
 
     def arrival_times(self, file_id: int, size_bytes: int) -> ArrivalTimes:
-        """When the stretches of a log of that size arrived."""
+        """The times of arrival of a log of this size."""
         path = self.arrivals(file_id)
         return ArrivalTimes(partial(_read, path), count_notes(path), size_bytes)
 
     def checkpoint(self, checkpoint_id: int) -> Path:
-        """Where a whole checkpoint is."""
+        """The path of a complete checkpoint."""
         return self.checkpoints / str(checkpoint_id)
 
     def arriving(self, checkpoint_id: int) -> Path:
-        """Where a checkpoint gathers while it is sent."""
+        """The path of a checkpoint while it is uploaded."""
         return self.incoming / f"{checkpoint_id}.part"
 
     def arrived_bytes(self, checkpoint_id: int) -> int:
-        """How much of a checkpoint is really there."""
+        """The number of bytes of an unfinished checkpoint on the disk."""
         try:
             return self.arriving(checkpoint_id).stat().st_size
         except FileNotFoundError:
             return 0
 
     def add_to_checkpoint(self, checkpoint_id: int, offset: int, content: bytes) -> None:
-        """Make a further stretch of a checkpoint durable."""
+        """Write a further stretch of a checkpoint durably."""
         _write_durably(self.arriving(checkpoint_id), offset, content)
 
-    def require_room(self, size_bytes: int) -> None:
-        """Refuse before the first byte what would not fit on the disk, with a reserve for the store."""
-        free = self.free_bytes()
-        if size_bytes > free:
+    def require_free_space(self, size_bytes: int) -> None:
+        """Raises Rejection when the bytes would not fit on the disk beside the reserve for the store."""
+        free_bytes = self.free_bytes()
+        if size_bytes > free_bytes:
             raise Rejection(
                 507,
-                f"The server's disk has {free} bytes free beyond a reserve of {self._reserve_bytes}; "
-                f"{size_bytes} bytes do not fit. Free some space there; sending goes on by itself.",
+                f"The server's disk has {free_bytes} bytes free beyond a reserve of {self._reserve_bytes}; "
+                f"{size_bytes} bytes do not fit. Free some space there; the upload then continues automatically.",
             )
 
     def free_bytes(self) -> int:
-        """Room on the disk beyond the reserve; negative when the reserve itself is eaten into."""
+        """Free bytes on the disk beyond the reserve; negative when less than the reserve is free."""
         return shutil.disk_usage(self.root).free - self._reserve_bytes
 
     def finish(self, checkpoint_id: int, adopted: str | None, size_bytes: int, sha256: str) -> bool:
-        """Check a checkpoint and put it in its place; False (and gone) when it is not what was offered."""
+        """Verify a checkpoint and move it to its final path; False (and deleted) when it is not what was offered."""
         target = self.checkpoint(checkpoint_id)
         source = self._adoptable(adopted) if adopted is not None else self.arriving(checkpoint_id)
         if not source.exists() and target.exists():
@@ -145,7 +145,7 @@ class Files:
         return True
 
     def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
-        """Delete the files of a run that was deleted."""
+        """Delete these files, and these checkpoints with their rewritten forms."""
         for file_id in file_ids:
             self.mirrored(file_id).unlink(missing_ok=True)
             self.arrivals(file_id).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What every place for checkpoints can do; the routes know no more of it."""
+"""The operations of every storage for checkpoints; the routes use nothing else."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.responses import Response
 from db.models import Checkpoint
 
 Via = Literal["server", "bucket"]
-"""Through the dashboard, or from the bucket itself by an address it signed."""
+"""Download through the dashboard, or from the bucket itself by a signed address."""
 
 
 @dataclass(frozen=True)
 class PartLink:
-    """Where a node may PUT one part, and the headers that belong to it."""
+    """The signed address at which a node may PUT one part, and the headers to send."""
 
     url: str
     headers: Mapping[str, str]
@@ -28,33 +28,33 @@ class PartLink:
 class CheckpointStorage(Protocol):
     """The directory of files, or a bucket. Every method may wait for a disk or a network.
 
-    Raises Rejection with a sentence for what will not change by itself, BucketTrouble for what may."""
+    Raises Rejection for permanent failures, BucketTrouble for those that may pass."""
 
     def batch_bytes(self, size_bytes: int) -> int:
-        """A checkpoint of that size is made durable in stretches of this many bytes, the last may be shorter."""
+        """The number of bytes of each durable stretch of a checkpoint of that size; the last may be shorter."""
 
     def part_bytes(self, size_bytes: int) -> int | None:
-        """The size of the parts that nodes may bring to the place itself; None where they cannot."""
+        """The size of the parts that nodes may upload to the storage directly; None when they cannot."""
 
-    def require_room(self, size_bytes: int) -> None:
-        """Refuse before the first byte what would not fit."""
+    def require_free_space(self, size_bytes: int) -> None:
+        """Raises Rejection when the bytes would not fit."""
 
-    def have(self, checkpoint: Checkpoint, *, anew: bool) -> int:
-        """How many of its first bytes are durable; `anew`: looked for there, not only remembered."""
+    def durable_bytes(self, checkpoint: Checkpoint, *, refresh: bool) -> int:
+        """The number of leading bytes that are durable; with `refresh`, checked in the storage itself."""
 
     def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
-        """Make a stretch durable; returns the offset up to which it now is."""
+        """Write a stretch durably; returns the offset up to which bytes are durable."""
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
-        """Addresses for the parts from number `first` (1 is the first of all) on."""
+        """Signed addresses for the parts from number `first` (1 is the first one) on."""
 
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
-        """Put what has come in its place, proven; False (and gone) when it is not what was offered."""
+        """Verify and complete the checkpoint; False (and deleted) when it is not what was offered."""
 
     def response(
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
     ) -> Response:
-        """The answer to GET or HEAD; `more` are further headers."""
+        """The response to GET or HEAD, with the headers `more`."""
 
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> AbstractContextManager[Path]:
-        """A file with its bytes, in `folder` if it has to be copied for that, as long as it is needed."""
+        """A file with the checkpoint's bytes while it is needed; a copy in `folder` if necessary."""

@@ -1,4 +1,4 @@
-"""Which place a checkpoint has, and the deletion of what has none any more."""
+"""The storage of each checkpoint, and the deletion of discarded ones."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ SWEEP_EVERY_S = 2.0
 AFTER_TROUBLE_S = 60.0
 AT_ONCE = 100
 ABANDONED_AFTER_S = 24 * 3600.0
-"""Of an attempt that ended so long ago nothing more is expected; a node that comes back later begins anew."""
+"""Age of an ended attempt whose unfinished uploads are given up; a node that returns later restarts them."""
 
 
 class StorageUnusable(Exception):
-    """Checkpoints cannot be stored as the settings say; one sentence."""
+    """Checkpoints cannot be stored as the settings say; the message says why."""
 
 
 class Places:
-    """The places for checkpoints of one dashboard; safe to use from any thread."""
+    """The disk and the buckets for checkpoints of one dashboard; safe to use from any thread."""
 
     def __init__(self, store: Store, files: Files, url: str | None, clock: Callable[[], float]) -> None:
-        """`url`: s3://BUCKET/PREFIX for new checkpoints; None for the directory of files."""
+        """`url`: s3://BUCKET/PREFIX for new checkpoints; None for the directory of files. Raises StorageUnusable."""
         if url and importlib.util.find_spec("botocore") is None:
             raise StorageUnusable(
                 f"Checkpoints in {url} need the package botocore: pip install 'rankzero[s3]'."
@@ -54,22 +54,22 @@ class Places:
         self._sweep_from = float("-inf")
 
     def locate(self, run_id: str) -> str | None:
-        """Where a new checkpoint of this run is to lie; no two ever have the same name."""
+        """The address of a new checkpoint of this run, never used before; None on the disk."""
         return f"{self._url}/{run_id}/{secrets.token_hex(8)}" if self._url else None
 
     @property
     def takes_adopted(self) -> bool:
-        """Whether new checkpoints gather on this machine's disk, so that a worker here need not send them."""
+        """Whether new checkpoints are stored on this machine's disk, so that a worker here need not send them."""
         return self._url is None
 
     def of(self, checkpoint: Checkpoint) -> CheckpointStorage:
-        """Where it is, or is to be; older ones stay where they were when the settings change."""
+        """The checkpoint's storage; older checkpoints stay where they are when the settings change."""
         return self.disk if checkpoint.location is None else self.bucket
 
     def response(
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
     ) -> Response:
-        """The answer to GET or HEAD of a checkpoint, from wherever it is. Raises Rejection."""
+        """The response to GET or HEAD of a checkpoint, from its storage. Raises Rejection."""
         if not checkpoint.complete:
             raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
         try:
@@ -81,7 +81,7 @@ class Places:
 
     @contextmanager
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
-        """A file with a checkpoint's bytes, for as long as it is needed. Raises Rejection."""
+        """A file with a checkpoint's bytes while it is needed. Raises Rejection."""
         try:
             with self.of(checkpoint).as_file(checkpoint, folder) as path:
                 yield path
@@ -89,13 +89,13 @@ class Places:
             raise Rejection(410 if isinstance(trouble, Gone) else 503, str(trouble)) from trouble
 
     def sweep(self) -> None:
-        """Delete from buckets what was discarded, in a thread of its own; called once a second."""
+        """Delete discarded objects from buckets, in a thread of its own; called once a second."""
         if time.monotonic() >= self._sweep_from and (self._sweeping is None or self._sweeping.done()):
             self._sweep_from = time.monotonic() + SWEEP_EVERY_S
             self._sweeping = self._threads.submit(self._delete_discarded)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further deletions."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _delete_discarded(self) -> None:
@@ -109,5 +109,5 @@ class Places:
         except BucketTrouble as trouble:
             log.warning("discarded checkpoints are still in their bucket: %s", trouble)
             self._sweep_from = time.monotonic() + AFTER_TROUBLE_S
-        except Exception:  # the store may be away for a moment; the next time tries again
+        except Exception:  # the store may be unavailable for a moment; the next sweep tries again
             log.exception("discarded checkpoints could not be deleted")

@@ -1,4 +1,4 @@
-"""An S3-compatible server as far as checkpoints need it: multipart uploads, signed addresses, reads, deletions."""
+"""A client of S3-compatible servers for checkpoints: multipart uploads, signed addresses, reads, deletions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 60.0
 CONNECTIONS = 32
 AWAY_S = 3.0
-"""After it could not be reached, it is not tried again for so long: nobody's thread waits in vain meanwhile."""
+"""Seconds without a new attempt after the server could not be reached, so that no thread waits in vain."""
 SIGNED_FOR_S = 15 * 60
-"""A signed address begins to work no later than this; what has begun may take longer."""
+"""Seconds within which a request to a signed address must begin; it may take longer."""
 
 
 class BucketTrouble(Exception):
-    """The bucket does not do what it was asked; one sentence for people."""
+    """The bucket failed; the message is one sentence for people."""
 
 
 class BucketAway(BucketTrouble):
-    """It cannot be reached."""
+    """The bucket cannot be reached."""
 
 
 class Gone(BucketTrouble):
-    """There is no such object or upload (any more)."""
+    """The object or upload does not exist (any more)."""
 
 
 class S3Refused(BucketTrouble):
-    """It does not take these bytes, because they are not those that were announced."""
+    """The bucket refused bytes that do not match their announced digest."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class StoredPart:
     size_bytes: int
     etag: str
     sha256: str | None
-    """In hex; None where the server keeps none."""
+    """In hex; None when the server stores none."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What a bucket says of an object."""
+    """Size and time of an object."""
 
     size_bytes: int
     modified_at: float
 
 
 class S3Body(Protocol):
-    """An object's bytes as they come."""
+    """An object's bytes as a stream."""
 
     def read(self, amount: int) -> bytes: ...
 
@@ -66,68 +66,68 @@ class S3Body(Protocol):
 
 
 class S3:
-    """The server that the usual AWS_* variables name; safe to use from several threads."""
+    """A client of the server that the usual AWS_* variables name; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._opened: Any = None
-        self._opening = threading.Lock()
+        self._connected: Any = None
+        self._connecting = threading.Lock()
         self._away_until = 0.0
         self._away: str | None = None
 
     @property
     def endpoint(self) -> str:
-        """The address at which it is spoken to."""
+        """The server's address."""
         return str(self._client.meta.endpoint_url)
 
     # -- uploads -------------------------------------------------------------------------------
 
     def begin(self, at: ObjectName) -> str:
-        """The id of the multipart upload for an object; one that was begun before is found again."""
-        with self._told(at):
-            known = self._client.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
-            for upload in known.get("Uploads", ()):
+        """The id of the object's multipart upload; an existing upload is continued."""
+        with self._errors_as_trouble(at):
+            listing = self._client.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
+            for upload in listing.get("Uploads", ()):
                 if upload["Key"] == at.key:
                     return str(upload["UploadId"])
-            named = {"Bucket": at.bucket, "Key": at.key, "ContentType": "application/octet-stream"}
-            answer = self._client.create_multipart_upload(**named, ChecksumAlgorithm="SHA256")
-            return str(answer["UploadId"])
+            target = {"Bucket": at.bucket, "Key": at.key, "ContentType": "application/octet-stream"}
+            response = self._client.create_multipart_upload(**target, ChecksumAlgorithm="SHA256")
+            return str(response["UploadId"])
 
     def put_part(self, at: ObjectName, upload_id: str, number: int, content: bytes) -> None:
-        """Store a part. Raises Gone when the upload is."""
+        """Store a part. Raises Gone when the upload does not exist."""
         digest = _base64(hashlib.sha256(content).hexdigest())
         part = {"UploadId": upload_id, "PartNumber": number, "ChecksumSHA256": digest}
-        with self._told(at):
+        with self._errors_as_trouble(at):
             self._client.upload_part(Bucket=at.bucket, Key=at.key, Body=content, **part)
 
     def part_url(self, at: ObjectName, upload_id: str, number: int, sha256: str) -> str:
-        """Where somebody without credentials may PUT this part, and no other bytes.
+        """A signed address at which a node may PUT this part, and no other bytes.
 
         The header x-amz-checksum-sha256 must be sent with it (see `part_headers`)."""
         part = {"UploadId": upload_id, "PartNumber": number, "ChecksumSHA256": _base64(sha256)}
         return self._signed("upload_part", at, part)
 
     def parts(self, at: ObjectName, upload_id: str) -> list[StoredPart]:
-        """All parts there are, in order. Raises Gone when the upload is."""
-        found: list[StoredPart] = []
-        after = 0
+        """All stored parts of the upload, in order. Raises Gone when the upload does not exist."""
+        parts: list[StoredPart] = []
+        marker = 0
         while True:
-            with self._told(at):
+            with self._errors_as_trouble(at):
                 page = self._client.list_parts(
-                    Bucket=at.bucket, Key=at.key, UploadId=upload_id, PartNumberMarker=after
+                    Bucket=at.bucket, Key=at.key, UploadId=upload_id, PartNumberMarker=marker
                 )
-            found += [_stored(part) for part in page.get("Parts", ())]
+            parts += [_stored(part) for part in page.get("Parts", ())]
             if not page.get("IsTruncated") or not page.get("Parts"):
-                return found
-            after = found[-1].number
+                return parts
+            marker = parts[-1].number
 
     def complete(self, at: ObjectName, upload_id: str, parts: Sequence[StoredPart]) -> None:
-        """Make an object of the parts. Raises Gone when the upload is."""
+        """Join the parts to an object. Raises Gone when the upload does not exist."""
         listed = [
             {"PartNumber": part.number, "ETag": part.etag}
             | ({"ChecksumSHA256": _base64(part.sha256)} if part.sha256 else {})
             for part in parts
         ]
-        with self._told(at):
+        with self._errors_as_trouble(at):
             self._client.complete_multipart_upload(
                 Bucket=at.bucket, Key=at.key, UploadId=upload_id, MultipartUpload={"Parts": listed}
             )
@@ -135,49 +135,49 @@ class S3:
     # -- objects -------------------------------------------------------------------------------
 
     def put(self, at: ObjectName, content: bytes, sha256: str) -> None:
-        """Store a small object. Raises S3Refused when the bytes are others than announced."""
-        with self._told(at):
+        """Store a small object. Raises S3Refused when the bytes do not match the SHA-256."""
+        with self._errors_as_trouble(at):
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ChecksumSHA256=_base64(sha256)
             )
 
     def stat(self, at: ObjectName) -> Stat:
-        """An object's size and time. Raises Gone."""
-        with self._told(at):
-            answer = self._client.head_object(Bucket=at.bucket, Key=at.key)
-            return Stat(int(answer["ContentLength"]), answer["LastModified"].timestamp())
+        """Size and time of an object. Raises Gone."""
+        with self._errors_as_trouble(at):
+            response = self._client.head_object(Bucket=at.bucket, Key=at.key)
+            return Stat(int(response["ContentLength"]), response["LastModified"].timestamp())
 
     def open(self, at: ObjectName, start: int = 0) -> S3Body:
-        """An object's bytes from `start` on. Raises Gone."""
-        with self._told(at):
+        """A stream of an object's bytes from `start` on. Raises Gone."""
+        with self._errors_as_trouble(at):
             options = {"Range": f"bytes={start}-"} if start else {}
             body: S3Body = self._client.get_object(Bucket=at.bucket, Key=at.key, **options)["Body"]
             return body
 
     def read(self, at: ObjectName, piece_bytes: int) -> Iterator[bytes]:
-        """An object from its beginning to its end. Raises Gone."""
+        """An object's bytes, piece by piece. Raises Gone."""
         body = self.open(at)
         try:
-            with self._told(at):
+            with self._errors_as_trouble(at):
                 while piece := body.read(piece_bytes):
                     yield piece
         finally:
             body.close()
 
     def url(self, at: ObjectName, disposition: str) -> str:
-        """Where somebody without credentials may GET the object, for a while."""
-        answer = {
+        """A signed address at which anybody may GET the object, for a while."""
+        response_headers = {
             "ResponseContentDisposition": disposition,
             "ResponseContentType": "application/octet-stream",
             "ResponseCacheControl": "private, no-store",
         }
-        return self._signed("get_object", at, answer)
+        return self._signed("get_object", at, response_headers)
 
     def delete(self, at: ObjectName) -> None:
-        """Delete an object and all uploads of it; there need be none."""
-        with self._told(at):
-            known = self._client.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
-            for upload in known.get("Uploads", ()):
+        """Delete an object and all its uploads, if there are any."""
+        with self._errors_as_trouble(at):
+            listing = self._client.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
+            for upload in listing.get("Uploads", ()):
                 if upload["Key"] == at.key:
                     with suppress(self._client.exceptions.NoSuchUpload):
                         self._client.abort_multipart_upload(
@@ -189,22 +189,22 @@ class S3:
 
     @property
     def _client(self) -> Any:
-        with self._opening:
-            if self._opened is None:
-                self._opened = _connect()
-            return self._opened
+        with self._connecting:
+            if self._connected is None:
+                self._connected = _connect()
+            return self._connected
 
     def _signed(self, operation: str, at: ObjectName, more: Mapping[str, object]) -> str:
-        with self._told(at):
-            named = {"Bucket": at.bucket, "Key": at.key, **more}
-            return str(self._client.generate_presigned_url(operation, Params=named, ExpiresIn=SIGNED_FOR_S))
+        with self._errors_as_trouble(at):
+            params = {"Bucket": at.bucket, "Key": at.key, **more}
+            return str(self._client.generate_presigned_url(operation, Params=params, ExpiresIn=SIGNED_FOR_S))
 
     @contextmanager
-    def _told(self, at: ObjectName) -> Iterator[None]:
-        """Turn what goes wrong into a sentence; raises BucketTrouble."""
+    def _errors_as_trouble(self, at: ObjectName) -> Iterator[None]:
+        """Convert errors of the client to BucketTrouble."""
         if self._away is not None and time.monotonic() < self._away_until:
             raise BucketAway(self._away)
-        _ = self._client  # says so where botocore is not installed
+        _ = self._client  # raises BucketTrouble when botocore is not installed
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -212,16 +212,16 @@ class S3:
             self._away = None
         except ClientError as error:
             self._away = None
-            raise _answered(at, error) from error
+            raise _refusal(at, error) from error
         except (BotoCoreError, OSError) as error:
-            trouble = _unanswered(at, error)
+            trouble = _connection_failure(at, error)
             if isinstance(trouble, BucketAway):
                 self._away, self._away_until = str(trouble), time.monotonic() + AWAY_S
             raise trouble from error
 
 
 def part_headers(sha256: str) -> dict[str, str]:
-    """What has to be sent with a part to its signed address."""
+    """The headers to send with a part to its signed address."""
     return {"x-amz-checksum-sha256": _base64(sha256)}
 
 
@@ -241,7 +241,7 @@ def _connect() -> Any:
         read_timeout=READ_TIMEOUT_S,
         max_pool_connections=CONNECTIONS,
         retries={"total_max_attempts": 2, "mode": "standard"},
-        request_checksum_calculation="when_required",  # servers other than Amazon's know no others
+        request_checksum_calculation="when_required",  # other servers than Amazon's support no others
         response_checksum_validation="when_required",
     )
     region = session.get_config_variable("region") or "us-east-1"
@@ -251,27 +251,27 @@ def _connect() -> Any:
         raise BucketTrouble(f"The AWS_* variables of the dashboard cannot be used: {error}") from error
 
 
-def _answered(at: ObjectName, error: Any) -> BucketTrouble:
-    about = error.response.get("Error", {})
-    code, text = str(about.get("Code", "")), str(about.get("Message", "")).rstrip(".")
+def _refusal(at: ObjectName, error: Any) -> BucketTrouble:
+    details = error.response.get("Error", {})
+    code, text = str(details.get("Code", "")), str(details.get("Message", "")).rstrip(".")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code == "NoSuchBucket":
         return BucketTrouble(
-            f"The bucket {at.bucket} does not exist; make it, or set RANKZERO_CHECKPOINTS_URL."
+            f"The bucket {at.bucket} does not exist; create it, or change RANKZERO_CHECKPOINTS_URL."
         )
     if code in ("NoSuchUpload", "NoSuchKey", "404", "InvalidPart"):
         return Gone(f"s3://{at.bucket}/{at.key} is not in the bucket ({code}).")
     if code in ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"):
-        return S3Refused(f"The bucket {at.bucket} refused bytes whose checksum is another ({code}).")
+        return S3Refused(f"The bucket {at.bucket} refused bytes whose checksum does not match ({code}).")
     if status == 403 or code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
         return BucketTrouble(
-            f"The bucket {at.bucket} does not let the dashboard in ({code}: {text}); "
-            "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights of that user."
+            f"The bucket {at.bucket} denies the dashboard access ({code}: {text}); "
+            "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and that user's permissions."
         )
     return BucketTrouble(f"The bucket {at.bucket} answered {code or status}: {text}.")
 
 
-def _unanswered(at: ObjectName, error: Exception) -> BucketTrouble:
+def _connection_failure(at: ObjectName, error: Exception) -> BucketTrouble:
     kind = type(error).__name__
     if kind in (
         "NoCredentialsError",
@@ -284,7 +284,7 @@ def _unanswered(at: ObjectName, error: Exception) -> BucketTrouble:
             "AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) where it is started."
         )
     if kind in ("ParamValidationError", "InvalidBucketName"):
-        return BucketTrouble(f"The bucket {at.bucket} cannot be asked: {error}")
+        return BucketTrouble(f"The bucket {at.bucket} cannot be used: {error}")
     return BucketAway(
         f"The bucket {at.bucket} cannot be reached ({kind}); check AWS_ENDPOINT_URL and the network."
     )

@@ -1,4 +1,4 @@
-"""TensorBoard's page made fit for a sandbox, and the pages shown while there is none."""
+"""TensorBoard's page, adapted to a sandbox, and the pages shown while there is none."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _STAND_INS = """(() => {
     return new RealWorker(URL.createObjectURL(new Blob([source], {type: "text/javascript"})), options);
   };
 })();"""
-"""A sandboxed page has no storage, no cookies and no worker from an address: TensorBoard gets stand-ins. Addresses
-that it makes of the page's own get the pass. Of its settings, loading new data by itself is on from the start."""
+"""Substitutes for what a sandboxed page lacks: storage, cookies, and workers from an address. Addresses derived from
+the page's own get the pass. TensorBoard's setting to reload data is on from the start."""
 _STYLE = """:root{color-scheme:light dark;--text:#1b1f24;--soft:#5b6470;--page:#f6f7f9;--accent:#3b5bdb}
 @media(prefers-color-scheme:dark){:root{--text:#e7eaee;--soft:#9aa4b1;--page:#12151a;--accent:#7c93f5}}
 body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--page);color:var(--text);
@@ -55,7 +55,7 @@ main{width:min(34rem,calc(100vw - 4rem))}h1{font-size:1.25rem;margin:0 0 .5rem}
 p{margin:0 0 1rem;color:var(--soft);overflow-wrap:anywhere}a{color:var(--accent)}
 """
 ASK_AGAIN_S = 5
-_WHO_WRITES = (
+_SOURCES_OF_EVENTS = (
     "Event files come from torch's or tensorboardX's SummaryWriter, or a framework's TensorBoard logger."
 )
 CORS = {
@@ -64,7 +64,7 @@ CORS = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST",
     "Access-Control-Max-Age": "600",
 }
-"""A sandboxed page has the origin `null`; TensorBoard asks for credentials, of which it has none."""
+"""A sandboxed page has the origin `null`; TensorBoard requests with credentials, though it has none."""
 
 
 def _hash(text: str) -> str:
@@ -87,7 +87,7 @@ POLICY = "; ".join(
         "sandbox allow-scripts allow-downloads",
     )
 )
-"""The sandbox without allow-same-origin is what counts: nothing in the page can use the session of who looks at it."""
+"""The sandbox lacks allow-same-origin, so nothing in the page can use the viewer's session."""
 PAGE_HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
@@ -105,46 +105,48 @@ NOTE_POLICY = f"default-src 'none'; style-src '{_hash(_STYLE)}'; base-uri 'none'
 
 
 def sandboxed(page: str, base: str) -> HTMLResponse:
-    """TensorBoard's own page, whose parts are below `base`."""
+    """TensorBoard's own page, with its files below `base`."""
     added = f'<head><base href="{escape(base)}"><script>{_STAND_INS}</script>'
     page = page.replace("<head>", added, 1).replace("url(/font-roboto/", "url(font-roboto/")
     return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
 def nothing(run_id: str, name: str, has_ended: bool) -> HTMLResponse:
-    """A run without event files; while it runs, the page opens TensorBoard by itself when there are."""
+    """The page of a run without event files; while the run is live it opens TensorBoard once there are some."""
     if has_ended:
-        text = f"“{name}” has ended and wrote nothing that TensorBoard could show."
-        return _note(run_id, "No event files", f"{text} {_WHO_WRITES}", 200)
-    text = f"“{name}” has written nothing that TensorBoard could show. It opens here by itself as soon as it has."
-    return _note(run_id, "No event files yet", f"{text} {_WHO_WRITES}", 200, again_s=ASK_AGAIN_S)
+        text = f"“{name}” has ended without writing any event files."
+        return _note(run_id, "No event files", f"{text} {_SOURCES_OF_EVENTS}", 200)
+    text = f"“{name}” has not written any event files yet. TensorBoard opens here automatically once it has."
+    return _note(run_id, "No event files yet", f"{text} {_SOURCES_OF_EVENTS}", 200, again_s=ASK_AGAIN_S)
 
 
 def starting(run_id: str, name: str) -> HTMLResponse:
-    """It takes a moment, longer on a machine that trains."""
-    return _note(run_id, "Starting TensorBoard…", f"It reads the event files of “{name}”.", 200, again_s=1)
+    """The page shown while TensorBoard starts."""
+    return _note(
+        run_id, "Starting TensorBoard…", f"It is reading the event files of “{name}”.", 200, again_s=1
+    )
 
 
-def not_started(run_id: str, words: str) -> HTMLResponse:
-    """It ended before it answered."""
+def not_started(run_id: str, reason: str) -> HTMLResponse:
+    """The page shown when TensorBoard failed to start."""
     return _note(
         run_id,
         "TensorBoard did not start",
-        f"Its last words: {words}. Everything else of the run is shown without it.",
+        f"Its last output: {reason}. The run's other pages work without it.",
         status=503,
     )
 
 
 def no_such_run() -> HTMLResponse:
-    """Deleted, or never there."""
+    """The page for an unknown or deleted run."""
     return _note("", "There is no such run", "It may have been deleted.", status=404)
 
 
 def _note(run_id: str, title: str, text: str, status: int, again_s: int | None = None) -> HTMLResponse:
-    again = "" if again_s is None else f'<meta http-equiv="refresh" content="{again_s}">'
+    refresh = "" if again_s is None else f'<meta http-equiv="refresh" content="{again_s}">'
     back = f'<a href="/run?id={escape(run_id)}">Back to the run</a>' if run_id else '<a href="/">All runs</a>'
     page = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">{again}
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">{refresh}
 <title>{escape(title)} · Rankzero</title><style>{_STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1><p>{escape(text)}</p><p>{back}</p></main></body></html>"""
     return HTMLResponse(

@@ -1,4 +1,4 @@
-"""TensorBoard for runs: started when somebody opens it, a few at once, ended when nobody looks any more."""
+"""TensorBoard processes for runs: started on demand, a few at a time, ended when idle."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from domain.views import RunView
 log = logging.getLogger("rankzero")
 MOST_AT_ONCE = 3
 IDLE_S = 600.0
-"""An open page asks every half minute, unless its tab is hidden."""
-LOOK_EVERY_S = 2.0
+"""Idle seconds before a process ends; an open page sends a request every half minute unless its tab is hidden."""
+REFRESH_EVERY_S = 2.0
 POLL_S = 0.05
 LONGEST_START_S = 60.0
 
 Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
-"""(folder, title) -> the process that serves it."""
+"""(folder, title) -> the process that serves the folder."""
 
 
 class NothingToShow(Exception):
@@ -43,16 +43,16 @@ class NothingToShow(Exception):
 
 
 class StillStarting(Exception):
-    """It does not answer yet."""
+    """TensorBoard is not ready yet."""
 
 
 class TensorBoardFailed(Exception):
-    """It ended before it answered; the sentence says with which words."""
+    """TensorBoard ended before it was ready; the message is its last output."""
 
 
 @dataclass
 class Board:
-    """One TensorBoard and the run that it shows."""
+    """One TensorBoard process and its run."""
 
     run_id: str
     folder: Path
@@ -60,16 +60,16 @@ class Board:
     http: httpx.AsyncClient
     started_at: float
     used_at: float
-    answers: bool = False
+    is_ready: bool = False
 
     @property
     def is_running(self) -> bool:
-        """Whether its process exists."""
+        """Whether the process exists."""
         return self.process.poll() is None
 
 
 class TensorBoards:
-    """All that are open; used from the event loop's thread alone, because its end is what ends the processes."""
+    """All TensorBoard processes; used from the event loop's thread only, because they die with that thread."""
 
     def __init__(
         self,
@@ -86,93 +86,95 @@ class TensorBoards:
         self._start, self._now = start or start_program, now
         self._idle_s, self._most_at_once = idle_s, most_at_once
         self._boards: dict[str, Board] = {}
-        self._opened = 0
+        self._opened_count = 0
         self._starting = asyncio.Lock()
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """While this lasts they are looked after; at its end they all end."""
-        shutil.rmtree(self._folder, ignore_errors=True)  # what a dashboard that was killed has left
-        looking = asyncio.create_task(self._look_after())
+    async def running(self) -> AsyncIterator[None]:
+        """Refresh the processes while the context lasts; end them all at its exit."""
+        shutil.rmtree(self._folder, ignore_errors=True)  # left by a dashboard that was killed
+        refreshing = asyncio.create_task(self._refresh_regularly())
         try:
             yield
         finally:
-            looking.cancel()
+            refreshing.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
+                await refreshing
             for board in list(self._boards.values()):
                 await self._end(board)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def reach(self, run: RunView, wait_s: float) -> httpx.AsyncClient:
-        """The run's TensorBoard, started where it is not; raises NothingToShow, StillStarting, TensorBoardFailed."""
+        """A client of the run's TensorBoard, which is started if needed.
+
+        Raises NothingToShow, StillStarting, TensorBoardFailed."""
         async with self._starting:
             board = self._boards.get(run.id)
-            if board is not None and board.answers and not board.is_running:
+            if board is not None and board.is_ready and not board.is_running:
                 await self._end(board)
                 board = None
             board = board or await self._open(run)
         board.used_at = self._now()
-        if not board.answers:
-            await self._until_it_answers(board, wait_s)
+        if not board.is_ready:
+            await self._wait_until_ready(board, wait_s)
         return board.http
 
-    async def look(self) -> None:
-        """Show files that are new, end what nobody uses or what is of a run that was deleted."""
+    async def refresh(self) -> None:
+        """Link new event files; end processes that are idle or whose run was deleted."""
         for board in list(self._boards.values()):
-            if self._now() - board.used_at > self._idle_s or not await self._refresh(
+            if self._now() - board.used_at > self._idle_s or not await self._update_links(
                 board.run_id, board.folder
             ):
                 await self._end(board)
 
-    async def _look_after(self) -> None:
+    async def _refresh_regularly(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(REFRESH_EVERY_S)
             try:
-                await self.look()
-            except Exception:  # the store may be locked for a while; the next look tries again
-                log.exception("looking after TensorBoard failed")
+                await self.refresh()
+            except Exception:  # the store may be locked for a while; the next refresh tries again
+                log.exception("refreshing TensorBoard failed")
 
     async def _open(self, run: RunView) -> Board:
-        self._opened += 1
-        folder = self._folder / f"{run.id}-{self._opened}"
-        for directory in (self._folder, folder):  # who may enter may read
+        self._opened_count += 1
+        folder = self._folder / f"{run.id}-{self._opened_count}"
+        for directory in (self._folder, folder):  # whoever may enter it may read the events
             make_private_directory(directory)
-        if not await self._refresh(run.id, folder):
+        if not await self._update_links(run.id, folder):
             folder.rmdir()
             raise NothingToShow
         while len(self._boards) >= self._most_at_once:
             await self._end(min(self._boards.values(), key=lambda board: board.used_at))
         now = self._now()
-        transport = httpx.AsyncHTTPTransport(uds=_reachable(folder / SOCKET))
+        transport = httpx.AsyncHTTPTransport(uds=_socket_path(folder / SOCKET))
         http = httpx.AsyncClient(transport=transport, base_url="http://tensorboard", timeout=60)
         board = Board(run.id, folder, self._start(folder, run.name), http, now, now)
         self._boards[run.id] = board
         log.info("run %s: TensorBoard started, process %d", run.id, board.process.pid)
         return board
 
-    async def _refresh(self, run_id: str, folder: Path) -> bool:
-        """Whether there is anything to show."""
+    async def _update_links(self, run_id: str, folder: Path) -> bool:
+        """Link the run's event files; returns whether there are any."""
 
-        def refresh() -> bool:
+        def update() -> bool:
             nodes = max((len(a.parts) for a in run_queries.attempts(self._store, run_id)), default=1)
             links = event_links(run_queries.files(self._store, run_id), nodes)
             if links and folder.is_dir():
                 arrange(folder / EVENTS, {name: self._files.mirrored(id) for name, id in links.items()})
             return bool(links)
 
-        return await asyncio.to_thread(refresh)
+        return await asyncio.to_thread(update)
 
-    async def _until_it_answers(self, board: Board, wait_s: float) -> None:
-        until = self._now() + wait_s
-        while not board.answers:
-            if await _accepts(_reachable(board.folder / SOCKET)):
-                board.answers = True
+    async def _wait_until_ready(self, board: Board, wait_s: float) -> None:
+        deadline = self._now() + wait_s
+        while not board.is_ready:
+            if await _accepts(_socket_path(board.folder / SOCKET)):
+                board.is_ready = True
             elif not board.is_running or self._now() - board.started_at > LONGEST_START_S:
-                words = _words(board)
+                reason = _failure_reason(board)
                 await self._end(board)
-                raise TensorBoardFailed(words)
-            elif self._now() > until:
+                raise TensorBoardFailed(reason)
+            elif self._now() > deadline:
                 raise StillStarting
             else:
                 await asyncio.sleep(POLL_S)
@@ -180,7 +182,7 @@ class TensorBoards:
     async def _end(self, board: Board) -> None:
         if self._boards.get(board.run_id) is board:
             del self._boards[board.run_id]
-        board.process.send_signal(signal.SIGKILL)  # it keeps nothing
+        board.process.send_signal(signal.SIGKILL)  # it has no state to save
         await asyncio.to_thread(board.process.wait)
         await board.http.aclose()
         shutil.rmtree(board.folder, ignore_errors=True)
@@ -188,19 +190,19 @@ class TensorBoards:
 
 
 def start_program(folder: Path, title: str) -> subprocess.Popen[bytes]:
-    """Nothing is run between fork and exec: the dashboard has threads."""
+    """Start TensorBoard. Nothing runs between fork and exec, because the dashboard has threads."""
     title = "".join(c for c in title if c.isprintable()).encode(errors="replace").decode()
-    with (folder / "log").open("wb") as words:
+    with (folder / "log").open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "dashboard.tensorboard.program", str(folder),
              f"--parent={os.getpid()}", f"--title={title}"],
             env={name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")},
-            stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
 
 
-def _reachable(socket: Path) -> str:
-    """The path of a socket may be about a hundred bytes long: the dashboard works in its data directory."""
+def _socket_path(socket: Path) -> str:
+    """The shorter of the absolute and relative path: a socket's path is limited to about a hundred bytes."""
     return min(str(socket), os.path.relpath(socket), key=len)
 
 
@@ -213,8 +215,8 @@ async def _accepts(socket: str) -> bool:
     return True
 
 
-def _words(board: Board) -> str:
-    """Why it does not answer, as far as it said so."""
+def _failure_reason(board: Board) -> str:
+    """Why it is not ready: its last output, or its exit code."""
     code = board.process.poll()
     if code is None:
         return f"it did not answer within {LONGEST_START_S:.0f} s"

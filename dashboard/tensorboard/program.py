@@ -1,4 +1,4 @@
-"""TensorBoard as a program of its own that only the dashboard can reach: FOLDER/events, served on FOLDER/socket."""
+"""TensorBoard as a separate program that only the dashboard can reach: serves FOLDER/events on FOLDER/socket."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from typing import Any
 
 EVENTS = "events"
 SOCKET = "socket"
-STAND_BACK = 10
-"""Trainings on this machine come first."""
+NICENESS = 10
+"""Training on this machine has priority."""
 PR_SET_PDEATHSIG = 1
 RELOAD_S = 5.0
 FIRST_LOAD_S = 5.0
-"""So long the first page waits for what there is; a page without anything would have to be reloaded."""
+"""Seconds that the first page waits for data; an empty page would have to be reloaded."""
 MOST_WRITTEN_BYTES = 1024 * 1024
-"""It has nothing to write but a few complaints: a file that grows further is a fault."""
+"""Limit on the log: TensorBoard writes only a few warnings."""
 PLUGINS = frozenset(
     {"audio", "core", "custom_scalar", "distribution", "graph", "histogram", "hparams", "image", "mesh",
      "metrics", "pr_curve", "scalar", "text"}
 )  # fmt: skip
-"""What shows event files. Left out are those that read further files which an event file names (the projector,
-the debugger), and whatever other packages plug in."""
+"""Plugins that show event files. Excluded are those that read further files named in an event file (the projector, the
+debugger), and those of other packages."""
 
 
 def main() -> int:
-    """Serve a folder of event files on a Unix socket until the dashboard is gone."""
+    """Serve a folder of event files on a Unix socket until the dashboard ends."""
     parser = argparse.ArgumentParser(prog="dashboard.tensorboard.program", description=__doc__)
-    parser.add_argument("folder", help="holds events/ and gets the socket; who may enter it may read")
+    parser.add_argument("folder", help="contains events/ and the socket; whoever may enter it may read")
     parser.add_argument("--title", default="")
     parser.add_argument("--parent", type=int, required=True, help="process id of the dashboard")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     _die_with_parent()
-    os.nice(STAND_BACK)
-    os.chdir(asked.folder)  # the path of a socket may be about a hundred bytes long, not more
+    os.nice(NICENESS)
+    os.chdir(arguments.folder)  # a socket's path is limited to about a hundred bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))
-    logging.disable(logging.ERROR)  # a torn record is told of at every look, for ever
-    server = _server(_application(asked.title))
+    logging.disable(logging.ERROR)  # a torn record would be logged at every reload
+    server = _server(_application(arguments.title))
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
-    while os.getppid() == asked.parent:
+    while os.getppid() == arguments.parent:
         time.sleep(1)
     return 0
 
 
 def plugins() -> list[Any]:
-    """TensorBoard's own plugins that are wanted, in its order."""
+    """TensorBoard's own plugins among PLUGINS, in its order."""
     from tensorboard import default
 
     return [plugin for plugin in default.get_static_plugins() if _name(plugin) in PLUGINS]
 
 
 def _die_with_parent() -> None:
-    """At once where Linux sees to it; elsewhere a second later."""
+    """Have Linux kill this process with its parent; elsewhere `main` notices within a second."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _name(plugin: Any) -> str:
-    """The package below `tensorboard.plugins` that it comes from."""
+    """The package below `tensorboard.plugins` that the plugin comes from."""
     module: str = (plugin if isinstance(plugin, type) else type(plugin)).__module__
     return module.removeprefix("tensorboard.plugins.").partition(".")[0]
 
@@ -76,7 +76,7 @@ def _application(title: str) -> Any:
     from tensorboard.backend.event_processing.data_ingester import LocalDataIngester
 
     board = program.TensorBoard(plugins=plugins())
-    # Python reads the files: the faster reader would open a port for everybody on this machine.
+    # The Python reader: the faster one opens a port that everybody on this machine can reach.
     board.configure(logdir=EVENTS, window_title=title, reload_multifile=True, load_fast="false")
     data = LocalDataIngester(board.flags)
     loaded = threading.Event()
@@ -97,7 +97,7 @@ def _reload(multiplexer: Any, loaded: threading.Event) -> None:
         try:
             multiplexer.AddRunsFromDirectory(EVENTS)
             multiplexer.Reload()
-        except Exception as error:  # a file may go while it is read; the next look finds what is there then
+        except Exception as error:  # a file may vanish while it is read; the next reload tries again
             print(f"reload: {error}", file=sys.stderr)
         loaded.set()
         time.sleep(RELOAD_S)
@@ -114,11 +114,11 @@ def _server(application: Any) -> Any:
         def log(self, type: str, message: str, *args: Any) -> None:
             """Nothing."""
 
-    listening = socket.socket(socket.AF_UNIX)  # not by werkzeug, which makes the path absolute, and too long
+    listening = socket.socket(socket.AF_UNIX)  # werkzeug would make the path absolute, and too long
     listening.bind(SOCKET)
     listening.listen()
-    place = (f"unix://{SOCKET}", 0)
-    return make_server(*place, application, threaded=True, request_handler=Quiet, fd=listening.detach())
+    address = (f"unix://{SOCKET}", 0)
+    return make_server(*address, application, threaded=True, request_handler=Quiet, fd=listening.detach())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a script says about itself: its options, what the form could hand to them, how it wants to be started."""
+"""A script's own options, the values proposed for them and its launcher, read without executing it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def script(
         str | None, Query(max_length=4096, description="The module to start in a folder.")
     ] = None,
 ) -> Response:
-    """The script is read and never executed."""
+    """Read a script without executing it. Raises Rejection when it cannot be read."""
     try:
-        found = targets.read(RunSpec(target=target, entry=entry, module=module))
+        reading = targets.read(RunSpec(target=target, entry=entry, module=module))
     except ValidationError as error:
         field, sentence = describe(error.errors())
         raise Rejection(422, sentence, field) from error
     except UnreadableScript as unreadable:
         raise Rejection(422, str(unreadable), "target") from unreadable
-    about = {name: getattr(found, name) for name in ("name", "parsers", "options", "proposals")}
-    return answer(about | {"launcher": found.guess})
+    content = {name: getattr(reading, name) for name in ("name", "parsers", "options", "proposals")}
+    return answer(content | {"launcher": reading.guess})

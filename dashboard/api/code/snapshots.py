@@ -1,4 +1,4 @@
-"""Snapshots of code: whether one is here, its bytes, where it came from; and uploads from the browser."""
+"""Code snapshots: whether one is stored, its bytes and its origin; and uploads from the browser."""
 
 from __future__ import annotations
 
@@ -24,48 +24,50 @@ from db.reports.snapshots import SnapshotView
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
 PIECE_BYTES = 1024 * 1024
 OVERHEAD_BYTES = 2 * MOST_FILES * 2048
-"""What an archive may be larger than the files in it."""
+"""How much larger an archive may be than the files in it."""
 
 
 @router.get("/snapshots/{sha256}")
 def show(service: TheService, sha256: str) -> Response:
-    """A snapshot that is here: its size, its number of files, where it came from."""
-    return answer(_found(service.snapshots.find(sha256), sha256))
+    """A stored snapshot: its size, its number of files, its origin. Raises Rejection when there is none."""
+    return answer(_require(service.snapshots.find(sha256), sha256))
 
 
 @router.head("/snapshots/{sha256}")
 def is_here(service: TheService, sha256: str) -> Response:
-    """Is it here? Asked before a launch; what is here then stays for an hour."""
-    return answer(_found(service.snapshots.hold(sha256), sha256))
+    """Whether a snapshot is stored; it then stays for an hour, so that a launch can use it."""
+    return answer(_require(service.snapshots.hold(sha256), sha256))
 
 
 @router.put("/snapshots/{sha256}")
 async def receive(request: Request, service: TheService, threads: TheThreads, sha256: str) -> Response:
-    """Bring a snapshot: an uncompressed tar, named by its own SHA-256."""
+    """Store a snapshot: an uncompressed tar, named by its own SHA-256.
+
+    Raises Rejection when the bytes do not match the name or are not acceptable code."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + OVERHEAD_BYTES
-        found = await _write_body(request, threads, service, folder / "archive", limit_bytes)
-        if found != sha256:
+        received_sha256 = await _write_body(request, threads, service, folder / "archive", limit_bytes)
+        if received_sha256 != sha256:
             message = "The SHA-256 of what arrived is not the one in the address; send it again."
             raise Rejection(422, message, "snapshot")
         try:
-            kept = await threads.run(service.snapshots.accept, folder / "archive", sha256)
+            snapshot = await threads.run(service.snapshots.accept, folder / "archive", sha256)
         except CodeRefused as refused:
             raise Rejection(422, str(refused), refused.field) from refused
-    return answer(kept)
+    return answer(snapshot)
 
 
 @router.put("/snapshots/{sha256}/origin")
-def tell_origin(service: TheService, sha256: str, origin: Origin) -> Response:
-    """Say where a snapshot came from."""
-    return answer(_found(service.snapshots.tell_origin(sha256, origin), sha256))
+def set_origin(service: TheService, sha256: str, origin: Origin) -> Response:
+    """Record where a snapshot came from."""
+    return answer(_require(service.snapshots.tell_origin(sha256, origin), sha256))
 
 
 @router.get("/snapshots/{sha256}/archive")
 @router.head("/snapshots/{sha256}/archive", include_in_schema=False)
 def download(request: Request, service: TheService, sha256: str) -> Response:
-    """The code itself."""
-    _found(service.snapshots.find(sha256), sha256)
+    """The archive itself."""
+    _require(service.snapshots.find(sha256), sha256)
     return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
 
 
@@ -74,21 +76,25 @@ async def upload(
     request: Request,
     service: TheService,
     threads: TheThreads,
-    name: Annotated[str, Query(min_length=1, max_length=255, description="Of the file.")],
+    name: Annotated[str, Query(min_length=1, max_length=255, description="Name of the file.")],
 ) -> Response:
-    """Take a script, or a zip or tar.gz of a project; answers with its snapshot and what could be started."""
+    """Store a script, or a zip or tar.gz of a project, as a snapshot; lists the scripts that could be started.
+
+    Raises Rejection when it is not acceptable code."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + PIECE_BYTES
         await _write_body(request, threads, service, folder / "upload", limit_bytes)
         try:
-            kept, scripts = await threads.run(service.snapshots.take_upload, folder / "upload", name, folder)
+            snapshot, scripts = await threads.run(
+                service.snapshots.take_upload, folder / "upload", name, folder
+            )
         except CodeRefused as refused:
             raise Rejection(422, str(refused), refused.field) from refused
-    about = {"snapshot": kept.sha256, "size_bytes": kept.size_bytes, "files": kept.files}
-    return answer(about | {"scripts": scripts}, 201)
+    summary = {"snapshot": snapshot.sha256, "size_bytes": snapshot.size_bytes, "files": snapshot.files}
+    return answer(summary | {"scripts": scripts}, 201)
 
 
-def _found(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
+def _require(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
     if snapshot is None:
         raise Rejection(404, f"There is no snapshot {sha256[:64]!r}.")
     return snapshot
@@ -97,7 +103,7 @@ def _found(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
 async def _write_body(
     request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int
 ) -> str:
-    """The body into a new file, as it comes; returns its SHA-256."""
+    """Write the body to a new file as it arrives and return its SHA-256."""
     hashing = hashlib.sha256()
     size_bytes, buffer = 0, bytearray()
 
@@ -107,7 +113,7 @@ async def _write_body(
         hashing.update(buffer)
         buffer.clear()
 
-    service.files.require_room(int(request.headers.get("content-length", 0)))
+    service.files.require_free_space(int(request.headers.get("content-length", 0)))
     async for chunk in request.stream():
         size_bytes += len(chunk)
         if size_bytes > limit_bytes:

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, and their bytes."""
+"""A run's checkpoints: the list, and downloads of their bytes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from db.queries import run_queries
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 WAIT_S = 20.0
-"""A rewrite that takes longer is asked for again: no proxy must break the connection meanwhile."""
+"""Longest wait for a rewrite in seconds; the client then asks again, so that no proxy times out."""
 LONGEST_NOTE = 4000
 
 
 @router.get("/runs/{run_id}/checkpoints")
 def list_checkpoints(service: TheService, run_id: str) -> Response:
-    """A run's checkpoints, newest first, also those on their way."""
+    """A run's checkpoints, newest first, including those still being uploaded."""
     service.run(run_id)
     return answer(run_queries.checkpoints(service.store, run_id))
 
@@ -46,33 +46,34 @@ async def download(
     format: Literal["saved", "safetensors"] = "saved",
     via: Via | None = None,
 ) -> Response:
-    """The file: Range, ETag and If-Range are understood.
+    """The checkpoint's file, with Range, ETag and If-Range. Raises Rejection when there is none.
 
-    `via=bucket` answers with the address of the object in its bucket where it is in one, `via=server` with the bytes;
-    which is the default is a setting.
+    `via=bucket` redirects to the object in its bucket where it is stored in one, `via=server` sends the bytes;
+    a setting chooses the default.
 
-    `prefix=strip` takes a wrapper's `module.` off the names, `format=safetensors` gives the state dict alone; such
-    a file is written first. That takes a while for large ones: 503 with Retry-After says to ask again.
+    `prefix=strip` removes a wrapper's `module.` from the names, `format=safetensors` gives the state dict alone. Such
+    a file is written first; for a large checkpoint the answer is 503 with Retry-After until it is ready.
     """
-    found = await run_in_threadpool(run_queries.checkpoint_file, service.store, checkpoint_id)
-    if found is None:
+    row = await run_in_threadpool(run_queries.checkpoint_file, service.store, checkpoint_id)
+    if row is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
+    checkpoint, _ = row
     form = CheckpointForm(strip=prefix == "strip", safetensors=format == "safetensors")
-    way: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
+    route: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
     if form.is_as_saved:
-        return await run_in_threadpool(service.places.response, request, found[0], way)
-    rewritten = await _rewritten(service, found[0], form)
-    return await run_in_threadpool(_response, service, request, found[0], form, rewritten)
+        return await run_in_threadpool(service.places.response, request, checkpoint, route)
+    rewritten = await _rewritten(service, checkpoint, form)
+    return await run_in_threadpool(_response, service, request, checkpoint, form, rewritten)
 
 
 async def _rewritten(service: Service, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
-    future: Future[Rewritten] = await run_in_threadpool(service.rewrites.wish, checkpoint, form)
-    until = asyncio.get_running_loop().time() + WAIT_S
+    future: Future[Rewritten] = await run_in_threadpool(service.rewrites.request, checkpoint, form)
+    deadline = asyncio.get_running_loop().time() + WAIT_S
     while not future.done():
-        if asyncio.get_running_loop().time() > until:
-            refusal = Rejection(503, "The checkpoint is being rewritten; ask again in a few seconds.")
-            refusal.headers = {"Retry-After": "5"}
-            raise refusal
+        if asyncio.get_running_loop().time() > deadline:
+            rejection = Rejection(503, "The checkpoint is being rewritten; ask again in a few seconds.")
+            rejection.headers = {"Retry-After": "5"}
+            raise rejection
         await asyncio.sleep(0.05)
     return future.result()
 
@@ -80,8 +81,8 @@ async def _rewritten(service: Service, checkpoint: Checkpoint, form: CheckpointF
 def _response(
     service: Service, request: Request, checkpoint: Checkpoint, form: CheckpointForm, rewritten: Rewritten
 ) -> Response:
-    shown = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
-    headers = {"X-Rankzero-Note": shown.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
+    notes = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
+    headers = {"X-Rankzero-Note": notes.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
     if rewritten.path is None:
         return service.places.response(request, checkpoint, "server", headers)
     name = form.file_name(checkpoint.path)

@@ -1,4 +1,4 @@
-"""What differs between two runs: what they were asked for, and their code."""
+"""The difference between two runs: their specifications and their code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def diff(
 ) -> Response:
     """From one run to another: `spec` in rows, `code` as files and one unified diff.
 
-    `same_code` is null where nobody can tell, because the code of one of them was not kept; `code.note` says so."""
+    `same_code` is null when the code of one of them was not stored; `code.note` says so."""
     state = request.app.state
     if not hasattr(state, "comparing"):  # of this event loop
         state.comparing = CapacityLimiter(1)
@@ -40,14 +40,14 @@ async def diff(
 
 def _difference(service: Service, run_id: str, other_id: str) -> dict[str, Any]:
     old, new = service.run(run_id), service.run(other_id)
-    found = runs.code(service, old, new)
+    comparison = runs.code(service, old, new)
     code = {
-        "files": [_file(file) for file in found.difference.files],
-        "diff": found.difference.diff,
-        "truncated": found.difference.truncated,
-        "note": found.note,
+        "files": [_file(file) for file in comparison.difference.files],
+        "diff": comparison.difference.diff,
+        "truncated": comparison.difference.truncated,
+        "note": comparison.note,
     }
-    return {"spec": runs.asked(service.store, old, new), "code": code, "same_code": found.same}
+    return {"spec": runs.asked(service.store, old, new), "code": code, "same_code": comparison.same}
 
 
 def _file(file: FileChange) -> dict[str, Any]:

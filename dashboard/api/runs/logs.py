@@ -1,4 +1,4 @@
-"""Log bytes of a rank, as they are; following, if asked."""
+"""A rank's log, byte for byte, and searches in it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dashboard.json_responses import answer
 from dashboard.logs.search import (
     ERROR_OVERLAP,
     SHOWN_BYTES,
-    Found,
     Hit,
+    SearchResult,
     find_error,
     find_text,
     line_at,
-    number_of,
+    line_number_at,
     search,
     shown,
 )
@@ -33,8 +33,8 @@ from dashboard.service.service import Service
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 PIECE_BYTES = 256 * 1024
 SEARCHES = 2
-"""At once: each reads a log from its beginning."""
-NEWS = {"log", "run", "deleted"}
+"""Concurrent searches: each reads a log from its beginning."""
+FOLLOW_EVENTS = {"log", "run", "deleted"}
 
 
 @router.get("/runs/{run_id}/logs")
@@ -48,14 +48,14 @@ def logs(
         int | None, Query(description="First byte; a negative one counts from the end.")
     ] = None,
     limit: Annotated[int | None, Query(ge=0)] = None,
-    follow: Annotated[bool, Query(description="Go on until the run ends.")] = False,
+    follow: Annotated[bool, Query(description="Continue until the run ends.")] = False,
 ) -> Response:
-    """The bytes of a log; X-Rankzero-Offset says where the first of them stands."""
+    """A log's bytes; X-Rankzero-Offset is the offset of the first one."""
     run = service.run(run_id)
     check_rank(run, rank)
     number = attempt or run.attempt
-    found = find_log(service.store, run_id, number, rank, stream)
-    size = found.size_bytes if found else 0
+    log = find_log(service.store, run_id, number, rank, stream)
+    size = log.size_bytes if log else 0
     start = _start(offset, size, follow)
     end = size if limit is None else min(size, start + limit)
     headers = {
@@ -66,7 +66,7 @@ def logs(
         body = _follow(service, run_id, number, rank, stream, start)
         return StreamingResponse(body, media_type="text/plain; charset=utf-8", headers=headers)
     headers["Content-Length"] = str(end - start)
-    pieces = _pieces(service, found, start, end)
+    pieces = _pieces(service, log, start, end)
     return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
 
 
@@ -89,47 +89,47 @@ async def search_log(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines.")] = 1000,
 ) -> Response:
-    """The lines of a whole stored log that hold a text, with their numbers and offsets.
+    """The lines of a stored log that contain a text, with their numbers and offsets.
 
-    Looks for two seconds at most: unless `is_complete`, ask again with `offset` and `line` of the answer."""
+    A search takes two seconds at most: unless `is_complete`, repeat it with `offset` and `line` of the answer."""
     state = request.app.state
     if not hasattr(state, "searching"):  # of this event loop
         state.searching = Threads(SEARCHES)
     if begins_at is not None:
         return answer(await state.searching.run(_line, service, run_id, attempt, rank, stream, begins_at))
-    wish = partial(_search, service, run_id, attempt, rank, stream)
-    return answer(await state.searching.run(wish, q, errors, line, offset, limit))
+    find_lines = partial(_search, service, run_id, attempt, rank, stream)
+    return answer(await state.searching.run(find_lines, q, errors, line, offset, limit))
 
 
 def _line(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream, offset: int
-) -> Found:
+) -> SearchResult:
     run = service.run(run_id)
     check_rank(run, rank)
     log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
     if log is None:
-        return Found(is_complete=True)
+        return SearchResult(is_complete=True)
     read = partial(service.files.read, log.file_id)
-    line = number_of(read, log.size_bytes, offset)
+    line = line_number_at(read, log.size_bytes, offset)
     hits = [] if line is None else [Hit(line, offset, shown(read(offset, SHOWN_BYTES), 0, 0))]
-    return Found(hits, len(hits), is_complete=True)
+    return SearchResult(hits, len(hits), is_complete=True)
 
 
 def _search(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream,
     q: str, errors: bool, line: int, offset: int, limit: int,
-) -> Found:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     run = service.run(run_id)
     check_rank(run, rank)
     log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
     if log is None:
-        return Found(is_complete=True)
+        return SearchResult(is_complete=True)
     read = partial(service.files.read, log.file_id)
     if errors:
         return search(read, log.size_bytes, find_error, ERROR_OVERLAP, offset, line, 1, stops_at_most=True)
     if not q:
         hit = line_at(read, log.size_bytes, line)
-        return Found([hit] if hit else [], int(hit is not None), is_complete=True)
+        return SearchResult([hit] if hit else [], int(hit is not None), is_complete=True)
     return search(read, log.size_bytes, *find_text(q), offset, line, limit)
 
 
@@ -142,10 +142,10 @@ def _start(offset: int | None, size: int, follow: bool) -> int:
     return start
 
 
-def _pieces(service: Service, found: LogFile | None, start: int, end: int) -> Iterator[bytes]:
-    while found is not None and start < end:
-        piece = service.files.read(found.file_id, start, min(PIECE_BYTES, end - start))
-        # A file that has vanished must not leave the answer shorter than it was announced to be.
+def _pieces(service: Service, log: LogFile | None, start: int, end: int) -> Iterator[bytes]:
+    while log is not None and start < end:
+        piece = service.files.read(log.file_id, start, min(PIECE_BYTES, end - start))
+        # The answer must be as long as announced even when the file has vanished.
         piece = piece or b"\n" * min(PIECE_BYTES, end - start)
         start += len(piece)
         yield piece
@@ -157,15 +157,15 @@ async def _follow(
     with service.hub.viewer(run_id) as viewer:
         while not service.hub.closing:
             ended = await run_in_threadpool(service.has_ended, run_id, attempt)
-            found = await run_in_threadpool(find_log, service.store, run_id, attempt, rank, stream)
-            while found is not None and start < found.size_bytes:
-                length = min(PIECE_BYTES, found.size_bytes - start)
-                piece = await run_in_threadpool(service.files.read, found.file_id, start, length)
+            log = await run_in_threadpool(find_log, service.store, run_id, attempt, rank, stream)
+            while log is not None and start < log.size_bytes:
+                length = min(PIECE_BYTES, log.size_bytes - start)
+                piece = await run_in_threadpool(service.files.read, log.file_id, start, length)
                 if not piece:
                     return
                 start += len(piece)
                 yield piece
             if ended:
                 return
-            while not {m["type"] for m in await viewer.take()} & NEWS and not service.hub.closing:
+            while not {m["type"] for m in await viewer.take()} & FOLLOW_EVENTS and not service.hub.closing:
                 pass

@@ -1,4 +1,4 @@
-"""Lines of all ranks and both streams in one view, by the time at which they arrived; looking for a text in them."""
+"""Lines of all ranks and both streams in one view, by their time of arrival, and searches in them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.logs.merge import LogSource, MergePosition, lines_before, lines_from, offsets_at
 from dashboard.logs.search import ERROR_OVERLAP, find_error, find_text
-from dashboard.logs.sources import MergedFound, merged_sources, page, search_all
+from dashboard.logs.sources import MergedSearchResult, merged_sources, page, search_all
 from dashboard.logs.stored_logs import ALL, SomeStream, check_rank
 from dashboard.service.service import Service
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["logs"])
 READERS = 2
-"""At once: each may read many logs."""
+"""Concurrent requests: each may read many logs."""
 _POSITION = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,18})")
 Rank = Annotated[str, Query(max_length=20, description="`all`, a rank's number, or `launcher`.")]
 Attempt = Annotated[int | None, Query(ge=1, le=MOST, description="By default the latest.")]
@@ -42,11 +42,11 @@ async def merged_logs(
     ] = "",
     limit: Annotated[int, Query(ge=1, le=262_144, description="Bytes of lines, at most.")] = 65_536,
 ) -> Response:
-    """Whole lines of several logs, in the order in which they arrived at this dashboard; those of one stretch together.
+    """Whole lines of several logs, in the order of their arrival at this dashboard.
 
-    Each has its rank, stream, offset in its own log, and `at`, the time at which it was there."""
-    wish = partial(_lines, service, run_id, attempt, rank, stream)
-    return answer(await _threads(request).run(wish, _position(before), _position(from_), limit))
+    Each line has its rank, stream and offset in its own log, and `at`, its time of arrival."""
+    read_lines = partial(_lines, service, run_id, attempt, rank, stream)
+    return answer(await _threads(request).run(read_lines, _position(before), _position(from_), limit))
 
 
 @router.get("/runs/{run_id}/logs/merged/search")
@@ -64,13 +64,14 @@ async def search_merged_logs(
     line: Annotated[int, Query(ge=1, le=MOST, description="Its `line`.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines of each log.")] = 1000,
 ) -> Response:
-    """The lines that hold a text, one log after the other; their `position` orders them by time.
+    """The lines that contain a text, one log after the other; `position` orders them by time.
 
-    Looks for a few seconds at most: unless `is_complete`, ask again with `log`, `offset` and `line` of the answer."""
+    A search takes a few seconds at most: unless `is_complete`, repeat it with `log`, `offset` and `line` of the answer.
+    Raises Rejection when there is nothing to look for."""
     if not q and not errors:
-        raise Rejection(422, "q: say what to look for, or ask for errors=true.", "q")
-    wish = partial(_search, service, run_id, attempt, rank, stream)
-    return answer(await _threads(request).run(wish, q, errors, log, offset, line, limit))
+        raise Rejection(422, "q: enter a text to look for, or set errors=true.", "q")
+    find_lines = partial(_search, service, run_id, attempt, rank, stream)
+    return answer(await _threads(request).run(find_lines, q, errors, log, offset, line, limit))
 
 
 def _threads(request: Request) -> Threads:
@@ -112,7 +113,7 @@ def _lines(
 def _search(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: SomeStream,
     q: str, errors: bool, log: int, offset: int, line: int, limit: int,
-) -> MergedFound:  # fmt: skip
+) -> MergedSearchResult:  # fmt: skip
     _, sources = _sources(service, run_id, attempt, rank, stream)
     finder, overlap = (find_error, ERROR_OVERLAP) if errors else find_text(q)
     return search_all(sources, finder, overlap, log, offset, line, limit, only_first=errors)

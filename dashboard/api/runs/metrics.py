@@ -1,4 +1,4 @@
-"""Series of a run, as JSON and as CSV."""
+"""A run's series, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
 Source = Literal["events", "printed", "probe", "all"]
 Names = Annotated[list[str] | None, Query(description="Only these series.")]
 POINTS_A_PIECE = 5000
+"""Long answers are written piece by piece, so that neither memory nor other requests suffer."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What a cell begins with that a spreadsheet would carry out (OWASP, CSV injection)."""
-"""Long answers are made piece by piece, so that neither memory nor other requests suffer."""
+"""First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection)."""
 
 
 @router.get("/runs/{run_id}/metrics")
@@ -38,22 +38,22 @@ def metrics(
 ) -> Response:
     """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
     service.run(run_id)
-    found = run_queries.series(service.store, run_id, name, source, attempt, since, max_points)
-    return StreamingResponse(_json(found), media_type="application/json")
+    series = run_queries.series(service.store, run_id, name, source, attempt, since, max_points)
+    return StreamingResponse(_json(series), media_type="application/json")
 
 
 @router.get("/runs/{run_id}/metrics.csv")
 def metrics_csv(service: TheService, run_id: str, name: Names = None, source: Source = "events") -> Response:
     """One line per point: series, attempt, step, value, wall time."""
     service.run(run_id)
-    found = run_queries.series(service.store, run_id, name, source)
+    series = run_queries.series(service.store, run_id, name, source)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}-metrics.csv"'}
-    return StreamingResponse(_csv(found), media_type="text/csv", headers=headers)
+    return StreamingResponse(_csv(series), media_type="text/csv", headers=headers)
 
 
-def _json(found: dict[str, SeriesView]) -> Iterator[str]:
+def _json(series: dict[str, SeriesView]) -> Iterator[str]:
     yield "{"
-    for position, (name, view) in enumerate(found.items()):
+    for position, (name, view) in enumerate(series.items()):
         yield f"{',' if position else ''}{json_text(name)}:["
         points = view.points
         for start in range(0, len(points), POINTS_A_PIECE):
@@ -63,9 +63,9 @@ def _json(found: dict[str, SeriesView]) -> Iterator[str]:
     yield "}"
 
 
-def _csv(found: dict[str, SeriesView]) -> Iterator[str]:
+def _csv(series: dict[str, SeriesView]) -> Iterator[str]:
     yield "series,attempt,step,value,wall_time\r\n"
-    for name, view in found.items():
+    for name, view in series.items():
         for segment in view.segments:
             for start in range(0, len(segment.points), POINTS_A_PIECE):
                 text = io.StringIO()
@@ -76,6 +76,6 @@ def _csv(found: dict[str, SeriesView]) -> Iterator[str]:
 
 
 def _cell(name: str) -> str:
-    """A text that no spreadsheet takes for a formula, whoever named the series."""
+    """The series' name, quoted so that no spreadsheet evaluates it as a formula."""
     text = name.encode(errors="replace").decode()
     return f"'{text}" if text.startswith(FORMULAS) else text

@@ -1,4 +1,4 @@
-"""The table of runs, asked for every few seconds by every Runs page that is open."""
+"""The table of runs; every open Runs page asks for it every few seconds."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from dashboard.service.service import Service
 from domain.messages import State
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
-KEPT_S = 1.0
-MOST_KEPT = 32
-SHARE = 0.05
-"""Of one core, for one filter's table: one that takes long to read is kept longer."""
+CACHED_S = 1.0
+MOST_CACHED = 32
+CPU_SHARE = 0.05
+"""Share of one core that reading one filter's table may take: a slow one is cached longer."""
 
 
 class Overviews:
-    """The last table of each filter, shared by all who look: each is read once a second at most."""
+    """The last table of each filter, shared by all pages: each is read once a second at most."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Filter, tuple[float, Tagged]] = OrderedDict()
+        self._cache: OrderedDict[Filter, tuple[float, Tagged]] = OrderedDict()
 
-    def latest(self, wanted: Filter) -> Tagged:
-        """The table as JSON."""
+    def latest(self, run_filter: Filter) -> Tagged:
+        """The table as gzipped JSON, and its tag."""
         with self._lock:
-            good_until, content = self._kept.get(wanted, (float("-inf"), None))
-            if content is None or time.monotonic() >= good_until:
+            expires_at, content = self._cache.get(run_filter, (float("-inf"), None))
+            if content is None or time.monotonic() >= expires_at:
                 began_s = time.thread_time()
                 service = self._service
-                content = tagged(overview(service.store, service.now_for_contact(), wanted))
+                content = tagged(overview(service.store, service.now_for_contact(), run_filter))
                 spent_s = time.thread_time() - began_s
-                self._kept[wanted] = time.monotonic() + max(KEPT_S, spent_s / SHARE), content
-                self._kept.move_to_end(wanted)
-                if len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
+                self._cache[run_filter] = time.monotonic() + max(CACHED_S, spent_s / CPU_SHARE), content
+                self._cache.move_to_end(run_filter)
+                if len(self._cache) > MOST_CACHED:
+                    self._cache.popitem(last=False)
             return content
 
 
@@ -54,7 +54,7 @@ def overview_of_runs(
     q: Annotated[str, Query(max_length=500, description="Text to look for.")] = "",
     project: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """The table of the Runs page: live runs first, then those that failed lately, queued ones and the rest."""
+    """The table of the Runs page: live runs first, then recently failed, queued and all other ones."""
     overviews: Overviews = request.app.state.overviews
-    wanted = Filter(q, tuple(sorted(set(state or ()))), project)
-    return answer_tagged(request, overviews.latest(wanted))
+    run_filter = Filter(q, tuple(sorted(set(state or ()))), project)
+    return answer_tagged(request, overviews.latest(run_filter))

@@ -1,4 +1,4 @@
-"""Runs: list, launch, look at, stop, resume, delete."""
+"""Runs: list, launch, show, stop, resume and delete them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def list_runs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
     """All runs, newest first."""
-    found = run_queries.runs(service.store, service.now_for_contact(), state, q, project, limit)
-    return answer([with_next_step(run) for run in found])
+    views = run_queries.runs(service.store, service.now_for_contact(), state, q, project, limit)
+    return answer([with_next_step(run) for run in views])
 
 
 @router.post("/runs", status_code=201)
@@ -46,30 +46,32 @@ def launch(service: TheService, request: Request, spec: RunSpec, like: Like = No
     """Launch a run."""
     run = service.submit(spec, like)
     url = f"{request.base_url}run?id={run.id}"
-    about = {"id": run.id, "name": run.name, "state": run.state, "url": url}
-    return answer(about, 201, {"Location": f"/api/runs/{run.id}"})
+    summary = {"id": run.id, "name": run.name, "state": run.state, "url": url}
+    return answer(summary, 201, {"Location": f"/api/runs/{run.id}"})
 
 
 @router.post("/preview")
 def preview(
     service: TheService,
     spec: RunSpec,
-    brought: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
+    code_is_sent: Annotated[
+        bool, Query(alias="brought", description="The code would be sent; do not look for it here.")
+    ] = False,
 ) -> Response:
-    """What a run would be: its figures and the command of every node. Nothing is cloned or packed."""
+    """The figures of a launch and the command of every node. Nothing is cloned or packed."""
     check_size(spec)
-    return answer(previews.preview(spec, service.nodes(), brought))
+    return answer(previews.preview(spec, service.nodes(), code_is_sent))
 
 
 @router.get("/runs/{run_id}")
 def show(service: TheService, request: Request, run_id: str) -> Response:
-    """One run, whole; `remedy` is what it can be launched with after a failure or once its loss is no
-    number, and where that form is."""
+    """One run in full. `remedy` is the label and the form's URL of a corrected launch, after a failure or once
+    the loss is not a number; null otherwise."""
     run = service.run(run_id)
-    found = remedy_of(run, run_queries.checkpoints(service.store, run_id))
-    address = str(request.base_url).rstrip("/")
-    offered = {"label": found.label, "url": address + launch_path(run.id)} if found and found.spec else None
-    return answer(document(run) | {"remedy": offered})
+    fix = remedy_of(run, run_queries.checkpoints(service.store, run_id))
+    base_url = str(request.base_url).rstrip("/")
+    remedy = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
+    return answer(document(run) | {"remedy": remedy})
 
 
 @router.post("/runs/{run_id}/stop")
@@ -82,19 +84,19 @@ def stop(service: TheService, run_id: str) -> Response:
 def resume(
     service: TheService, run_id: str, checkpoint: Annotated[str | None, Body(embed=True)] = None
 ) -> Response:
-    """Open a new attempt of an ended run, from its latest complete checkpoint or the one that is named."""
+    """Open a new attempt of an ended run, from its latest complete checkpoint or the named one."""
     return answer(service.resume(run_id, checkpoint))
 
 
 @router.delete("/runs/{run_id}")
 def delete(service: TheService, run_id: str) -> Response:
-    """Delete an ended run with all its files; answers with what it was."""
+    """Delete an ended run with all its files; returns its last view."""
     return answer(service.delete(run_id))
 
 
 @router.get("/runs/{run_id}/history")
 def history(service: TheService, run_id: str) -> Response:
-    """What happened when."""
+    """The run's events, in order."""
     service.run(run_id)
     return answer(run_queries.history(service.store, run_id))
 
@@ -103,37 +105,37 @@ def history(service: TheService, run_id: str) -> Response:
 def findings(
     service: TheService, run_id: str, attempt: Annotated[int | None, Query(ge=1)] = None
 ) -> Response:
-    """What was seen to be wrong while it trained, also what is no longer so (`gone_at`)."""
+    """Problems noticed while the run trained, including those that are over (`gone_at`)."""
     service.run(run_id)
     return answer(db_findings.findings(service.store, run_id, attempt))
 
 
 @router.get("/runs/{run_id}/preflight")
 def preflight(service: TheService, run_id: str) -> Response:
-    """What its nodes found before they might start, cell by cell; null for a run on one node."""
-    return answer(service.preflight_of_run(run_id))
+    """The results of the preflight before the run's start, cell by cell; null for a run on one node."""
+    return answer(service.preflights.of_run(run_id))
 
 
 @router.get("/runs/{run_id}/ranks")
 def ranks(service: TheService, run_id: str) -> Response:
-    """Every rank in figures: steps, step time, waiting for data, memory; as the probe saw it last."""
+    """Figures of every rank: steps, step time, time waiting for data, memory; as the probe last saw them."""
     return answer(db_ranks.ranks(service.store, run_id))
 
 
 @router.post("/runs/{run_id}/stacks", status_code=202)
 def ask_stacks(service: TheService, run_id: str) -> Response:
-    """Ask every rank of a live run where it stands; the answers come within seconds."""
+    """Ask every rank of a live run for its stack; the answers arrive within seconds."""
     return answer(service.ask_stacks(run_id), 202)
 
 
 @router.get("/runs/{run_id}/stacks")
 def stacks(service: TheService, run_id: str) -> Response:
-    """The Python stack of every rank, innermost frame first, as it was when somebody last asked."""
+    """The Python stack of every rank, innermost frame first, as of the last request."""
     return answer(db_ranks.stacks(service.store, run_id))
 
 
 @router.get("/runs/{run_id}/attempts")
 def attempts(service: TheService, run_id: str) -> Response:
-    """The attempts of a run, with the commands really started on each node."""
+    """The attempts of a run, with the commands started on each node."""
     service.run(run_id)
     return answer(run_queries.attempts(service.store, run_id))

@@ -1,4 +1,4 @@
-"""TensorBoard of a run: its page behind the login, its parts and data behind the pass that the page carries."""
+"""A run's TensorBoard: its page behind the login, its files and data behind the pass that the page carries."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from db.records.exceptions import NoSuchRun
 
 router = APIRouter(include_in_schema=False)
 PAGE_WAIT_S = 3.0
-"""After that the page says that it is starting."""
+"""Seconds after which the page says that TensorBoard is starting."""
 PART_WAIT_S = 30.0
-ASKED = ("accept", "accept-encoding", "content-type", "if-modified-since", "if-none-match", "range")
-"""What TensorBoard is told of a request: nothing of who asks."""
-ANSWERED = (
+REQUEST_HEADERS = ("accept", "accept-encoding", "content-type", "if-modified-since", "if-none-match", "range")
+"""Request headers that TensorBoard gets: none that identify the user."""
+RESPONSE_HEADERS = (
     "cache-control", "content-disposition", "content-encoding", "content-length", "content-range",
     "content-type", "etag", "expires", "last-modified", "vary",
 )  # fmt: skip
 
 
 async def boards_of(connection: HTTPConnection) -> TensorBoards:
-    """The TensorBoards of the application that answers."""
+    """The TensorBoards of the application that handles the request."""
     boards: TensorBoards = connection.app.state.tensorboards
     return boards
 
@@ -43,22 +43,22 @@ TheBoards = Annotated[TensorBoards, Depends(boards_of)]
 
 @router.get("/tensorboard/{run_id}")
 async def without_slash(run_id: str) -> Response:
-    """TensorBoard's addresses are relative to a folder."""
+    """Redirect to the folder's address: TensorBoard's own addresses are relative to it."""
     return RedirectResponse(f"{PREFIX}{quote(run_id, safe='')}/")
 
 
 @router.get("/tensorboard/{run_id}/")
 @router.head("/tensorboard/{run_id}/")
 async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
-    """TensorBoard's page, or one that says why there is none."""
+    """TensorBoard's page, or a page that says why there is none."""
     try:
         run = await run_in_threadpool(service.run, run_id)
     except NoSuchRun:
         return tensorboard_page.no_such_run()
     try:
         http = await boards.reach(run, PAGE_WAIT_S)
-        answer = await http.get("/", headers={"Accept-Encoding": "identity"})
-        answer.raise_for_status()
+        response = await http.get("/", headers={"Accept-Encoding": "identity"})
+        response.raise_for_status()
     except NothingToShow:
         return tensorboard_page.nothing(run.id, run.name, has_ended=run.state.is_terminal)
     except StillStarting:
@@ -68,47 +68,51 @@ async def page(service: TheService, boards: TheBoards, run_id: str) -> Response:
     except httpx.HTTPError as error:
         return tensorboard_page.not_started(run.id, str(error) or type(error).__name__)
     issued = Passes(service.credentials).issue(run.id, service.clock())
-    return tensorboard_page.sandboxed(answer.text, f"{PREFIX}{run.id}/{issued}/")
+    return tensorboard_page.sandboxed(response.text, f"{PREFIX}{run.id}/{issued}/")
 
 
-@router.api_route("/tensorboard/{run_id}/{issued}/{rest:path}", methods=[*METHODS])
-async def part(request: Request, service: TheService, boards: TheBoards, run_id: str, rest: str) -> Response:
-    """Whatever the page asks for, from the run's own TensorBoard."""
+@router.api_route("/tensorboard/{run_id}/{issued}/{path:path}", methods=[*METHODS])
+async def serve_file(
+    request: Request, service: TheService, boards: TheBoards, run_id: str, path: str
+) -> Response:
+    """Forward a request of the page to the run's own TensorBoard. Raises Rejection when it cannot answer."""
     if request.state.principal.via != "pass":
         raise Rejection(404, "There is nothing at this address. TensorBoard's page is one folder above.")
     if request.method == "OPTIONS":
-        asked = request.headers.get("access-control-request-headers", "")
-        return Response(status_code=204, headers=CORS | {"Access-Control-Allow-Headers": asked})
+        requested_headers = request.headers.get("access-control-request-headers", "")
+        return Response(status_code=204, headers=CORS | {"Access-Control-Allow-Headers": requested_headers})
     run = await run_in_threadpool(service.run, run_id)
     try:
         http = await boards.reach(run, PART_WAIT_S)
-        return await _passed_on(request, http, "/" + quote(rest))
+        return await _forward(request, http, "/" + quote(path))
     except (NothingToShow, StillStarting):
         raise Rejection(503, "TensorBoard is not there yet; it is asked again.") from None
     except TensorBoardFailed as error:
         raise Rejection(503, f"TensorBoard did not start: {error}") from None
     except ClientDisconnect:
-        return Response(
-            status_code=400
-        )  # nobody hears it: TensorBoard's page gives up requests as people click
+        # Nobody reads this: TensorBoard's page cancels requests as people click.
+        return Response(status_code=400)
     except httpx.HTTPError as error:
         raise Rejection(502, f"TensorBoard did not answer ({type(error).__name__}).") from None
 
 
-async def _passed_on(request: Request, http: httpx.AsyncClient, path: str) -> Response:
-    told = {name: request.headers[name] for name in ASKED if name in request.headers}
+async def _forward(request: Request, http: httpx.AsyncClient, path: str) -> Response:
+    forwarded = {name: request.headers[name] for name in REQUEST_HEADERS if name in request.headers}
     url = httpx.URL(path=path, query=request.url.query.encode())
-    asking = http.build_request(
-        request.method, url, headers={"accept-encoding": "identity", **told}, content=await request.body()
+    upstream_request = http.build_request(
+        request.method,
+        url,
+        headers={"accept-encoding": "identity", **forwarded},
+        content=await request.body(),
     )
-    answer = await http.send(asking, stream=True)
-    headers = {name: answer.headers[name] for name in ANSWERED if name in answer.headers}
-    return StreamingResponse(_pieces(answer), answer.status_code, headers | PART_HEADERS)
+    response = await http.send(upstream_request, stream=True)
+    headers = {name: response.headers[name] for name in RESPONSE_HEADERS if name in response.headers}
+    return StreamingResponse(_pieces(response), response.status_code, headers | PART_HEADERS)
 
 
-async def _pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
     try:
-        async for piece in answer.aiter_raw():
+        async for piece in response.aiter_raw():
             yield piece
     finally:
-        await answer.aclose()
+        await response.aclose()

@@ -1,4 +1,4 @@
-"""Checkpoints between workers and the place where they are kept."""
+"""Checkpoints between workers and the storage of the server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def offer_checkpoint(
     node_rank: int,
     offer: CheckpointOffer,
 ) -> Response:
-    """Offer a finished snapshot; the answer says from which byte on it is wanted, and in stretches of what size."""
+    """Offer a finished snapshot; the response has the offset to send from, and the batch size."""
     return answer(await threads.run(_offer, service, node_id, fence, node_rank, offer))
 
 
@@ -54,10 +54,10 @@ async def receive_checkpoint(
     checkpoint_id: int,
     offset: Offset,
 ) -> Response:
-    """Take the bytes of a checkpoint from an offset on; what has arrived stays when the connection breaks."""
-    checkpoint, have = await threads.run(_resume_point, service, node_id, checkpoint_id)
-    if checkpoint.complete or offset != have:
-        return answer({"offset": have}, 416)
+    """Store the bytes of a checkpoint from an offset on; received bytes stay when the connection breaks."""
+    checkpoint, received_bytes = await threads.run(_resume_point, service, node_id, checkpoint_id)
+    if checkpoint.complete or offset != received_bytes:
+        return answer({"offset": received_bytes}, 416)
     upload = _Upload(service, threads, checkpoint, offset)
     try:
         await upload.take(request)
@@ -76,7 +76,7 @@ async def link_parts(
     first: Annotated[int, Body(ge=1, le=MOST_PARTS)],
     sha256: Annotated[list[Sha256], Body(min_length=1, max_length=16)],
 ) -> Response:
-    """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256 alone."""
+    """Signed addresses in the bucket for parts from number `first` on, each for bytes of that SHA-256 only."""
     links = await threads.run(_links, service, node_id, checkpoint_id, first, sha256)
     return answer({"links": links})
 
@@ -90,7 +90,7 @@ async def complete_checkpoint(
     adopted: Annotated[str | None, Body(embed=True)] = None,
     parts: Annotated[list[Sha256] | None, Body(embed=True, max_length=MOST_PARTS)] = None,
 ) -> Response:
-    """Check the SHA-256 and list the checkpoint. `parts`: the SHA-256 of each part, where it goes to a bucket."""
+    """Check the SHA-256 and list the checkpoint. `parts`: the SHA-256 of each part, for a bucket."""
     await threads.run(_complete, service, node_id, checkpoint_id, adopted, parts or [])
     return answer({"complete": True})
 
@@ -104,16 +104,17 @@ async def send_checkpoint(
     checkpoint_id: int,
     via: Via = "server",
 ) -> Response:
-    """A checkpoint for a node that resumes from it."""
-    found = await threads.run(run_queries.checkpoint_file, service.store, checkpoint_id)
-    wanted = await threads.run(desired_state.assignments, service.store, node_id)
-    if found is None or checkpoint_id not in {a.resume_from.checkpoint_id for a in wanted if a.resume_from}:
+    """A checkpoint for a node that resumes from it. Raises Rejection when no run of the node does."""
+    row = await threads.run(run_queries.checkpoint_file, service.store, checkpoint_id)
+    assignments = await threads.run(desired_state.assignments, service.store, node_id)
+    resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
+    if row is None or checkpoint_id not in resumed:
         raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")
-    return await threads.run(service.places.response, request, found[0], via)
+    return await threads.run(service.places.response, request, row[0], via)
 
 
 class _Upload:
-    """One request that brings bytes of a checkpoint. A newer one takes its place, should this one hang."""
+    """One request that uploads bytes of a checkpoint. A newer request replaces it, in case it hangs."""
 
     def __init__(self, service: Service, threads: Threads, checkpoint: Checkpoint, offset: int) -> None:
         self._service = service
@@ -125,18 +126,18 @@ class _Upload:
         service.uploads[checkpoint.id] = self
 
     async def take(self, request: Request) -> None:
-        """Write the body down as it comes."""
+        """Write the body as it arrives. Raises Rejection when it is longer than offered."""
         limit = self._checkpoint.size_bytes
         async for chunk in request.stream():
             if self.offset + len(self._buffer) + len(chunk) > limit:
-                raise Rejection(413, f"The checkpoint was offered with {limit} bytes; more than that came.")
+                raise Rejection(413, f"The checkpoint was offered with {limit} bytes; the request has more.")
             self._buffer += chunk
             while len(self._buffer) >= self._batch_bytes:
                 await self.flush()
         await self.flush()
 
     async def flush(self) -> None:
-        """Make what has come durable."""
+        """Make the received bytes durable."""
         if self._buffer:
             with memoryview(self._buffer) as whole:
                 content = bytes(whole[: self._batch_bytes])
@@ -145,10 +146,10 @@ class _Upload:
 
     def _write(self, content: bytes) -> None:
         service, checkpoint = self._service, self._checkpoint
-        with service.files.alone_with_checkpoint(checkpoint.id), _told(service, checkpoint) as place:
+        with service.files.locked_checkpoint(checkpoint.id), _storage_of(service, checkpoint) as storage:
             if service.uploads.get(checkpoint.id) is not self:
                 raise Rejection(409, "Another request has taken over this upload.")
-            self.offset = place.add(checkpoint, self.offset, content)
+            self.offset = storage.add(checkpoint, self.offset, content)
             checkpoints.received(service.store, checkpoint.id, self.offset)
 
 
@@ -158,30 +159,32 @@ def _offer(
     if offer.size_bytes > service.settings.max_checkpoint_bytes:
         limit = service.settings.max_checkpoint_bytes
         raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
-    found = checkpoints.offered(
+    checkpoint = checkpoints.offered(
         service.store, node_id, fence, node_rank, offer, service.clock(), service.places.locate
     )
-    with _told(service, found) as place:
+    with _storage_of(service, checkpoint) as storage:
         return {
-            "checkpoint_id": found.id,
-            "offset": _have(place, found, anew=True),
-            "complete": found.complete,
-            "batch_bytes": place.batch_bytes(found.size_bytes),
-            "part_bytes": place.part_bytes(found.size_bytes),
+            "checkpoint_id": checkpoint.id,
+            "offset": _received_bytes(storage, checkpoint, refresh=True),
+            "complete": checkpoint.complete,
+            "batch_bytes": storage.batch_bytes(checkpoint.size_bytes),
+            "part_bytes": storage.part_bytes(checkpoint.size_bytes),
         }
 
 
 def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, int]:
     checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
-    place = service.places.of(checkpoint)
-    have = _have(place, checkpoint, anew=False)
+    storage = service.places.of(checkpoint)
+    received_bytes = _received_bytes(storage, checkpoint, refresh=False)
     if not checkpoint.complete:
-        place.require_room(checkpoint.size_bytes - have)
-    return checkpoint, have
+        storage.require_free_space(checkpoint.size_bytes - received_bytes)
+    return checkpoint, received_bytes
 
 
-def _have(place: CheckpointStorage, checkpoint: Checkpoint, *, anew: bool) -> int:
-    return checkpoint.size_bytes if checkpoint.complete else place.have(checkpoint, anew=anew)
+def _received_bytes(storage: CheckpointStorage, checkpoint: Checkpoint, *, refresh: bool) -> int:
+    return (
+        checkpoint.size_bytes if checkpoint.complete else storage.durable_bytes(checkpoint, refresh=refresh)
+    )
 
 
 def _links(
@@ -189,22 +192,22 @@ def _links(
 ) -> list[dict[str, object]]:
     checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
     if checkpoint.complete:
-        raise Rejection(409, f"Checkpoint {checkpoint_id} is whole; nothing of it is wanted.")
-    with service.files.alone_with_checkpoint(checkpoint_id), _told(service, checkpoint) as place:
-        links = place.links(checkpoint, first, sha256s)
+        raise Rejection(409, f"Checkpoint {checkpoint_id} is complete; no part of it is needed.")
+    with service.files.locked_checkpoint(checkpoint_id), _storage_of(service, checkpoint) as storage:
+        links = storage.links(checkpoint, first, sha256s)
     return [{"url": link.url, "headers": dict(link.headers)} for link in links]
 
 
 def _complete(
     service: Service, node_id: str, checkpoint_id: int, adopted: str | None, part_sha256s: list[str]
 ) -> None:
-    with service.files.alone_with_checkpoint(checkpoint_id):
+    with service.files.locked_checkpoint(checkpoint_id):
         checkpoint, run_id = checkpoints.of_node(service.store, node_id, checkpoint_id)
         if checkpoint.complete:  # perhaps by an earlier request, whose answer took too long
             return
-        with _told(service, checkpoint) as place:
-            agrees = place.finish(checkpoint, adopted, part_sha256s)
-        if not agrees:
+        with _storage_of(service, checkpoint) as storage:
+            is_intact = storage.finish(checkpoint, adopted, part_sha256s)
+        if not is_intact:
             checkpoints.received(service.store, checkpoint_id, 0)
             raise Rejection(422, "The SHA-256 is not the one that was offered; send the checkpoint again.")
         overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
@@ -214,8 +217,8 @@ def _complete(
 
 
 @contextmanager
-def _told(service: Service, checkpoint: Checkpoint) -> Iterator[CheckpointStorage]:
-    """The checkpoint's place; what is wrong with it stands on the checkpoint's row, and the worker tries again."""
+def _storage_of(service: Service, checkpoint: Checkpoint) -> Iterator[CheckpointStorage]:
+    """The checkpoint's storage. A failure is recorded with the checkpoint, and the worker tries again."""
     try:
         yield service.places.of(checkpoint)
     except BucketTrouble as trouble:

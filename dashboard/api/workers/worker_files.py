@@ -1,4 +1,4 @@
-"""What workers send of logs and event files, and the code that they fetch."""
+"""Logs and event files from workers, and code snapshots for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def file_offsets(
     path: Path_,
     generation: Generation = 0,
 ) -> Response:
-    """How far a file has been mirrored, and up to where its points are stored."""
+    """The size of the mirrored file, and the offset up to which its points are stored."""
     size, points = await threads.run(
         progress.file_offsets, service.store, node_id, fence, node_rank, path, generation
     )
@@ -54,20 +54,20 @@ async def append(
     generation: Generation,
     offset: Offset,
 ) -> Response:
-    """Append bytes to a mirrored file; they are taken only at the offset the server has."""
+    """Append bytes to a mirrored file; they are accepted only at the server's own offset."""
     content = await request.body()
     key = (fence, node_rank, path, generation)
-    taken, have = await threads.run(_append, service, node_id, key, offset, content)
-    return answer({"offset": have}, 200 if taken else 416)
+    was_appended, stored_bytes = await threads.run(_append, service, node_id, key, offset, content)
+    return answer({"offset": stored_bytes}, 200 if was_appended else 416)
 
 
 @router.get("/snapshots/{sha256}")
 async def send_snapshot(
     request: Request, service: TheService, threads: TheThreads, node_id: TheNode, sha256: str
 ) -> Response:
-    """The code of a run that the node is to start."""
-    wanted = await threads.run(desired_state.assignments, service.store, node_id)
-    if sha256 not in {assignment.spec.snapshot for assignment in wanted}:
+    """The code of a run that the node is to start. Raises Rejection when no run of the node uses it."""
+    assignments = await threads.run(desired_state.assignments, service.store, node_id)
+    if sha256 not in {assignment.spec.snapshot for assignment in assignments}:
         raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
     return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
 
@@ -75,10 +75,10 @@ async def send_snapshot(
 def _append(
     service: Service, node_id: str, key: tuple[int, int, str, int], offset: int, content: bytes
 ) -> tuple[bool, int]:
-    with service.files.alone_with(key), service.store.alone(f"file {key}"):
-        file_id, have = progress.file_for_append(service.store, node_id, *key)
-        if offset != have:
-            return False, have
+    with service.files.locked(key), service.store.alone(f"file {key}"):
+        file_id, stored_bytes = progress.file_for_append(service.store, node_id, *key)
+        if offset != stored_bytes:
+            return False, stored_bytes
         service.files.append(file_id, offset, content)
         if content and key[2].startswith("logs/"):
             at_ms = round(service.clock() * 1000)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard.cluster.picture import by_number
+from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflight_matrix import picture, verdict
 from dashboard.components.preflight import preflight
 from dashboard.service import service
@@ -30,7 +30,7 @@ def panel() -> None:
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
 def _answers() -> None:
-    found = {check.id: check for check in service.current().preflights() if check.id is not None}
+    found = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not found:
         st.caption("No preflight was asked for yet.")
         return
@@ -41,8 +41,8 @@ def _answers() -> None:
 @style.readable_without_store
 def _question() -> None:
     nodes: Sequence[NodeView] = service.current().nodes()
-    alive = sorted((node.name for node in nodes if node.state == "alive"), key=by_number)
-    others = sorted((node.name for node in nodes if node.state != "alive"), key=by_number)
+    alive = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)
+    others = sorted((node.name for node in nodes if node.state != "alive"), key=natural_key)
     st.markdown(
         "Versions, addresses, ports, the ways between nodes, devices, disks and clocks: looked at in a second, "
         "and nothing that trains is disturbed."
@@ -68,7 +68,7 @@ def _question() -> None:
 def _ask() -> None:
     nodes = list(st.session_state["preflight_nodes"]) or None
     try:
-        check_id = service.current().preflight(nodes, st.session_state["preflight_bandwidth"])
+        check_id = service.current().preflights.ask(nodes, st.session_state["preflight_bandwidth"])
     except (InvalidRequest, NoSuchNode) as refused:
         st.session_state[REFUSED] = str(refused)
     else:

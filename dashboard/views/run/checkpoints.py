@@ -152,7 +152,7 @@ def _rewritten(checkpoint_id: int, form: CheckpointForm) -> Rewritten:
     found = run_queries.checkpoint_file(current.store, checkpoint_id)
     if found is None:
         raise Rejection(404, "This checkpoint was deleted meanwhile.")
-    return current.rewrites.wish(found[0], form).result(PATIENCE_S)
+    return current.rewrites.request(found[0], form).result(PATIENCE_S)
 
 
 def _link(chosen: CheckpointView, form: CheckpointForm, rewritten: Rewritten) -> None:

@@ -41,7 +41,7 @@ def history(run_id: str) -> None:
 def _preflight(run_id: str) -> None:
     """What the nodes of the latest attempt found before they might start; open where it says why they did not."""
     current = service.current()
-    found = current.preflight_of_run(run_id)
+    found = current.preflights.of_run(run_id)
     if found is None:
         return
     label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(found)]

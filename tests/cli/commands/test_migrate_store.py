@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from cli.main import run
 from cli.up.doctor import examine
-from dashboard.app.data_lock import alone_on
+from dashboard.app.data_lock import lock_data_directory
 from db import copy_store
 from db.engine import Store
 from db.models import Base
@@ -100,9 +100,9 @@ def test_json_says_how_many_rows_each_table_has(data: Path, target: str, capsys,
 
 
 def test_a_store_that_is_in_use_is_left_alone(data: Path, target: str, capsys):
-    with alone_on(data):
+    with lock_data_directory(data):
         assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
-    assert "Another dashboard already works on" in capsys.readouterr().err
+    assert "Another dashboard already uses" in capsys.readouterr().err
 
 
 def test_a_target_that_holds_anything_is_refused(data: Path, target: str, capsys):

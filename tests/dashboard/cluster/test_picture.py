@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from dashboard.api.nodes.cluster import Pictures
-from dashboard.cluster.picture import DeviceUse, attention, by_number, cell, kinds, notices, picture, summary
+from dashboard.cluster.picture import (
+    DeviceUse,
+    attention,
+    cell,
+    kinds,
+    natural_key,
+    notices,
+    picture,
+    summary,
+)
 from db.queries.device_allocations import Occupant
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView
@@ -87,7 +96,7 @@ def test_nodes_that_fell_silent_together_are_one_line():
     lost = [node(f"gpu-{n}", state="lost", silent_s=4000.0 + n) for n in range(5)]
     (line,) = attention(lost)
     assert line["name"] == "All 5 nodes" and line["state"] == "lost"
-    assert line["text"].startswith("Lost; the last was heard 66 min ago. No node is in contact: look at this")
+    assert line["text"].startswith("Lost; the last was heard 66 min ago. No node is in contact: check this")
     some, own = attention([*lost, node("z", load={"notice": "The disk is nearly full."})])
     assert (some["name"], some["text"]) == ("5 nodes", "Lost; the last was heard 66 min ago.")
     assert own == {"node": "z", "name": "z", "text": "The disk is nearly full."}
@@ -100,7 +109,7 @@ def test_an_interpreter_that_cannot_train_is_a_notice():
 
 
 def test_nodes_are_in_the_order_in_which_people_count():
-    assert sorted(["gpu-10", "GPU-2", "a", "gpu-1"], key=by_number) == ["a", "gpu-1", "GPU-2", "gpu-10"]
+    assert sorted(["gpu-10", "GPU-2", "a", "gpu-1"], key=natural_key) == ["a", "gpu-1", "GPU-2", "gpu-10"]
 
 
 def test_cells_point_at_runs_and_say_no_more_than_is_known():
@@ -126,7 +135,7 @@ def test_a_rank_is_known_by_where_it_computes(rank, strategy):
 
 
 def test_the_picture_is_served_small_and_not_again_while_nothing_changed(dashboard: Running, monkeypatch):
-    monkeypatch.setattr("dashboard.api.nodes.cluster.KEPT_S", 3600.0)
+    monkeypatch.setattr("dashboard.api.nodes.cluster.CACHED_S", 3600.0)
     seed_cluster(dashboard.service.store, dashboard.service.clock(), 212)
     first = dashboard.http.get("/api/cluster", headers={"Accept-Encoding": "gzip"})
     assert first.headers["content-encoding"] == "gzip" and int(first.headers["content-length"]) < 30_000

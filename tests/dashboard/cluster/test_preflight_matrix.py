@@ -44,7 +44,9 @@ def test_a_red_cell_stands_first_with_its_mend():
 
 
 def test_all_green_and_still_asking_are_said():
-    assert title(check()) == "3 nodes at 1970-01-01 00:01 UTC: all is well" and verdict(check()) == "green"
+    assert (
+        title(check()) == "3 nodes at 1970-01-01 00:01 UTC: all checks passed" and verdict(check()) == "green"
+    )
     asking = with_cells(PreflightCell("alive", "gpu-1", None, "waiting", "", ""), ended_at=None)
     assert title(asking) == "3 nodes at 1970-01-01 00:01 UTC: asking 1 node …" and verdict(asking) == "asking"
     assert title(check(ended_at=None)) == "3 nodes at 1970-01-01 00:01 UTC: measuring …"
@@ -55,7 +57,7 @@ def test_the_worst_of_many_ways_is_shown():
     ways = [PreflightCell("reach", "a", peer, "failed", "no answer at :1", "") for peer in "bcdefg"]
     state, words = worst([PreflightCell("reach", "a", None, "ok", "2 of 8", ""), *ways])
     assert state == "failed" and words.startswith("b: no answer at :1; c: ") and words.endswith("and 2 more")
-    assert worst([]) == ["skipped", "not looked at"]
+    assert worst([]) == ["skipped", "not checked"]
 
 
 def test_bandwidth_is_a_matrix_with_what_is_broken():

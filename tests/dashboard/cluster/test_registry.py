@@ -33,8 +33,8 @@ def test_many_heartbeats_are_one_transaction(store: Store, registry: NodeRegistr
     commits: list[object] = []
     event.listen(store.locks, "commit", commits.append)
     for node_id in ids:
-        registry.seen(node_id, NodeLoad(cpu_percent=7.0, gpus=[{"id": "cpu:1", "foreign": True}]))
-        registry.seen(node_id)
+        registry.record_contact(node_id, NodeLoad(cpu_percent=7.0, gpus=[{"id": "cpu:1", "foreign": True}]))
+        registry.record_contact(node_id)
     registry.write_down()
     registry.write_down()
     assert len(commits) == 1
@@ -48,7 +48,7 @@ def test_what_cannot_be_written_now_is_written_later(
 ) -> None:
     node_id = registry.register(facts("n0"), None).node_id
     before = nodes(store, Clock()())[0].last_seen
-    registry.seen(node_id, NodeLoad(cpu_percent=7.0))
+    registry.record_contact(node_id, NodeLoad(cpu_percent=7.0))
     with monkeypatch.context() as patched:
         patched.setattr(store, "write", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -202,7 +202,7 @@ def test_a_publication_from_any_thread_arrives_and_after_the_end_nothing_breaks(
 
     asyncio.run(scenario())
     hub.publish("r", {"type": "run"})
-    hub.wishes_changed()
+    hub.desired_state_changed()
 
 
 def test_only_the_workers_concerned_are_woken() -> None:
@@ -219,10 +219,10 @@ def test_only_the_workers_concerned_are_woken() -> None:
 
     async def scenario() -> None:
         hub.start()
-        assert await woken_by(lambda: hub.wishes_of_runs_changed(["r"])) == ["one", "another"]
-        assert await woken_by(lambda: hub.wishes_of_runs_changed(["new"])) == []
-        assert await woken_by(lambda: hub.wishes_changed(["n2", "gone"])) == ["other"]
-        assert await woken_by(hub.wishes_changed) == ["one", "another", "other"]
+        assert await woken_by(lambda: hub.desired_state_of_runs_changed(["r"])) == ["one", "another"]
+        assert await woken_by(lambda: hub.desired_state_of_runs_changed(["new"])) == []
+        assert await woken_by(lambda: hub.desired_state_changed(["n2", "gone"])) == ["other"]
+        assert await woken_by(hub.desired_state_changed) == ["one", "another", "other"]
 
     asyncio.run(scenario())
     assert hub._waiting == {}

@@ -238,12 +238,12 @@ def test_a_dashboard_is_told_which_workers_to_wake_and_of_very_many_that_it_is_a
         def wake_workers_of(self, run_ids: Any) -> None: ...
 
     here, there = (DashboardPeers(cast(Any, None), Listener()) for _ in range(2))
-    here._channel.send = there._heard  # type: ignore[method-assign]
+    here._channel.send = there._receive  # type: ignore[method-assign]
     names = [f"{number:010}" for number in range(100)]
-    here.tell_wishes(names)
+    here.announce_desired_state(names)
     here._pass_on()
     assert [name for each in woken for name in cast(list[str], each)] == names
     woken.clear()
-    here.tell_wishes([str(number) for number in range(2000)])
+    here.announce_desired_state([str(number) for number in range(2000)])
     here._pass_on()
     assert woken == [None, []]

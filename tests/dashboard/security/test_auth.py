@@ -175,7 +175,7 @@ def test_the_login_page_takes_a_token(shared: Running) -> None:
     assert 'value="/run?id=1"' in page.text
     form = shared.anonymous()
     wrong = form.post("/login", data={"token": "wrong", "next": "/run"})
-    assert (wrong.status_code, "not right" in wrong.text) == (401, True)
+    assert (wrong.status_code, "Incorrect token" in wrong.text) == (401, True)
     right = form.post("/login", data={"token": shared.token, "next": "/run"})
     assert (right.status_code, right.headers["location"]) == (303, "/run")
     assert form.get("/api/runs").status_code == 200

@@ -186,7 +186,7 @@ def test_a_bucket_that_is_away_loses_nothing_and_is_told(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
-        ("403 Forbidden", "AccessDenied", "does not let the dashboard in"),
+        ("403 Forbidden", "AccessDenied", "denies the dashboard access"),
         ("404 Not Found", "NoSuchBucket", "does not exist"),
         ("503 Slow Down", "SlowDown", "answered SlowDown"),
     ],
@@ -366,7 +366,7 @@ def test_downloads_say_what_is_wrong_with_the_bucket(stage: Stage) -> None:
     stage.bucket.server.refuse = lambda method, path: error("403 Forbidden", "AccessDenied")
     answer = stage.download()
     assert answer.status_code == 503
-    assert "does not let the dashboard in" in answer.json()["detail"]["message"]
+    assert "denies the dashboard access" in answer.json()["detail"]["message"]
 
 
 @pytest.mark.parametrize("is_reachable", [pytest.param(True, marks=pytest.mark.long), False])

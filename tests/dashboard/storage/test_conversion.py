@@ -195,7 +195,7 @@ def test_the_dashboard_ends_while_a_program_writes(wrapped: Stored) -> None:
 
     found = run_queries.checkpoint_file(service.store, wrapped.id)
     assert found is not None
-    future = service.rewrites.wish(found[0], CheckpointForm(strip=True))
+    future = service.rewrites.request(found[0], CheckpointForm(strip=True))
     service.rewrites.close()
     assert future.done()
 

@@ -189,7 +189,7 @@ class Boards:
         """Run it as the dashboard would."""
 
         async def kept() -> None:
-            async with self.boards.kept():
+            async with self.boards.running():
                 await what()
 
         try:
@@ -211,7 +211,7 @@ def test_one_is_started_when_it_is_opened_and_serves_until_nobody_looks(tmp_path
         (process,) = it.processes
         it.add_file("first", f"work/later/{EVENT}")
         it.now = 90
-        await it.boards.look()
+        await it.boards.refresh()
         shown = {p.name: p for p in it.folder.rglob("*") if p.is_symlink() or p.is_dir()}
         assert {EVENT, "later", "attempt 1"} <= shown.keys()
         assert process.poll() is None
@@ -220,7 +220,7 @@ def test_one_is_started_when_it_is_opened_and_serves_until_nobody_looks(tmp_path
             0o700,
         )
         it.now = 101
-        await it.boards.look()
+        await it.boards.refresh()
         assert process.poll() is not None
         assert list(it.folder.iterdir()) == []
         await it.open(first)
@@ -263,7 +263,7 @@ def test_the_one_of_a_deleted_run_ends(tmp_path: Path) -> None:
         await it.open(run)
         it.seed.report("a", "failed", 1)
         it.service.delete(run)
-        await it.boards.look()
+        await it.boards.refresh()
         assert it.processes[0].poll() is not None
 
     it.while_kept(story)
@@ -362,7 +362,7 @@ def test_a_run_opens_in_tensorboard_behind_the_login(
     assert (page.status_code, "Sign in" in page.text) == (401, True)
     assert anonymous.get(address).status_code == 401
     nothing = dashboard.http.get(address)
-    assert "has written nothing that TensorBoard could show" in nothing.text
+    assert "has not written any event files yet" in nothing.text
     assert "&lt;b&gt;from&lt;/b&gt;" in nothing.text
 
     bring(node, part, write_events(tmp_path / "logs"))

@@ -106,8 +106,8 @@ def test_a_preflight_is_asked_of_all_nodes_or_of_some(full):
     page.multiselect(key="preflight_nodes").set_value(["cpu-1"]).run()
     button(page, "Run preflight").click().run()
     assert not page.exception
-    assert [check.nodes for check in full.service.preflights()] == [["cpu-1"], ["gpu-1"]]
-    assert page.selectbox(key="preflight_chosen").value == full.service.preflights()[0].id
+    assert [check.nodes for check in full.service.preflights.all()] == [["cpu-1"], ["gpu-1"]]
+    assert page.selectbox(key="preflight_chosen").value == full.service.preflights.all()[0].id
 
 
 def test_a_preflight_of_nobody_says_why(full):
