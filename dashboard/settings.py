@@ -31,8 +31,8 @@ class Settings(BaseSettings):
         Path,
         Field(
             default_factory=_default_data,
-            description="Directory of the store, the token and all files; by default the platform's place "
-            "for a user's data.",
+            description="Directory of the store, the token and all files; by default the platform's folder "
+            "for user data.",
         ),
     ]
     allowed_hosts: Annotated[
@@ -54,28 +54,28 @@ class Settings(BaseSettings):
         Path | None,
         Field(
             description="Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one "
-            "PostgreSQL store need the same one."
+            "PostgreSQL store must share it."
         ),
     ] = None
     join_token_file: Annotated[
         Path | None,
         Field(
-            description="File of the token that workers join with; by default `join-token` in `data`. It is made "
-            "when it does not exist."
+            description="File of the token that workers join with; by default `join-token` in `data`. It is created "
+            "if missing."
         ),
     ] = None
     checkpoints_url: Annotated[
         str | None,
         Field(
-            description="Bucket for new checkpoints, s3://BUCKET/PREFIX, reached as the usual AWS_* variables say; by "
-            "default they are in `files`."
+            description="Bucket for new checkpoints, s3://BUCKET/PREFIX, with credentials from the usual AWS_* "
+            "variables; by default checkpoints are stored in `files`."
         ),
     ] = None
     checkpoints_redirect: Annotated[
         bool,
         Field(
-            description="Whether browsers and `rankzero download` are sent to the bucket itself for a checkpoint. By "
-            "default it comes through the dashboard: it may be the only one that reaches the bucket."
+            description="Redirect browsers and `rankzero download` to the bucket for checkpoints. By default the "
+            "dashboard forwards them, because clients may not be able to reach the bucket."
         ),
     ] = False
     lost_after_s: Annotated[
@@ -86,26 +86,26 @@ class Settings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="Seconds an attempt of an elastic run trains at least, and ten times its start-up, before it "
-            "ends at a checkpoint to go on with more nodes; 0: it may at any.",
+            description="Minimum seconds that an attempt of an elastic run trains, and at least ten times its "
+            "start-up, before it restarts from a checkpoint with more nodes; 0 allows any checkpoint.",
         ),
     ] = 60.0
     heartbeat_s: Annotated[
         float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
     ] = 3.0
     poll_wait_s: Annotated[
-        float, Field(gt=0, le=60, description="Seconds a worker's question for work may wait for an answer.")
+        float, Field(gt=0, le=60, description="Longest wait of a worker's poll for work, in seconds.")
     ] = 20.0
     preflight_bandwidth: Annotated[
         bool,
         Field(
-            description="Measure the bandwidth between the nodes of a run before it starts, where their versions "
-            "or addresses changed since they last passed."
+            description="Measure the bandwidth between the nodes of a run before it starts, if their versions or "
+            "addresses have changed since they last passed."
         ),
     ] = True
     reserve_bytes: Annotated[
         int,
-        Field(ge=0, description="Bytes that stay free on the disk of `data` when checkpoints arrive."),
+        Field(ge=0, description="Bytes to keep free on the disk of `data` when checkpoints arrive."),
     ] = 256 * MIB
     max_checkpoint_bytes: Annotated[
         int, Field(gt=0, description="The largest checkpoint that is accepted, in bytes.")

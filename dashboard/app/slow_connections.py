@@ -71,6 +71,5 @@ class ImpatientProtocol(Protocol):
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(TOO_SLOW)
         self.transport.close()
-        self._timer = self.loop.call_later(
-            CHECK_EVERY_S, self.transport.abort
-        )  # in case the client does not read either
+        # In case the client does not read either.
+        self._timer = self.loop.call_later(CHECK_EVERY_S, self.transport.abort)

@@ -66,7 +66,7 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
 
 
 def summary(nodes: Sequence[NodeView]) -> str:
-    """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 foreign, 8 draining, 8 to upgrade; 2 nodes lost."""
+    """212 nodes: 1 480 GPUs free, 96 in use by 7 runs, 16 used by others, 8 draining; 2 nodes lost."""
     if not nodes:
         return "No node has joined yet."
     uses = Counter(cell(node, device) for node in nodes for device in node.devices)
@@ -76,7 +76,11 @@ def summary(nodes: Sequence[NodeView]) -> str:
         phrases.append(f"{count(uses[DeviceUse.OURS])} in use by {plural(len(runs), 'run')}")
     phrases += [
         f"{count(uses[use])} {phrase}"
-        for use, phrase in ((DeviceUse.FOREIGN, "used by others"), (DeviceUse.DRAINING, "draining"))
+        for use, phrase in (
+            (DeviceUse.FOREIGN, "used by others"),
+            (DeviceUse.DRAINING, "draining"),
+            (DeviceUse.UPGRADE, "to upgrade"),
+        )
         if uses[use]
     ]
     states = Counter(node.state for node in nodes)

@@ -100,7 +100,7 @@ def search_all(
 
     Takes a few seconds at most; `log`, `offset` and `line` of the result say where the next search continues."""
     deadline, result = time.monotonic() + search.MOST_SECONDS, MergedSearchResult()
-    for source in (source for source in sources if source.order >= log):
+    for source in [source for source in sources if source.order >= log]:
         start = (offset, line) if source.order == log else (0, 1)
         max_hits = 1 if only_first else limit
         log_result = search.search(

@@ -41,7 +41,7 @@ class Bucket:
     def __init__(self, store: Store, files: Files, s3: S3, clock: Callable[[], float]) -> None:
         self._store, self._files, self._s3, self._clock = store, files, s3, clock
         self.least_part_bytes = PART_BYTES
-        self._verifying: dict[str, bool] = {}
+        self._verified_buckets: dict[str, bool] = {}
 
     def batch_bytes(self, size_bytes: int) -> int:
         """See `CheckpointStorage`: the size of a part."""
@@ -176,11 +176,8 @@ class Bucket:
 
     def _in_order(self, checkpoint: Checkpoint, parts: Sequence[StoredPart]) -> list[StoredPart]:
         """The leading parts up to the first one that is missing or has the wrong size."""
-        size_bytes, remaining_bytes, complete = (
-            self.batch_bytes(checkpoint.size_bytes),
-            checkpoint.size_bytes,
-            [],
-        )
+        size_bytes, complete = self.batch_bytes(checkpoint.size_bytes), []
+        remaining_bytes = checkpoint.size_bytes
         for number, part in enumerate(parts, 1):
             if part.number != number or part.size_bytes != min(size_bytes, remaining_bytes):
                 break
@@ -200,10 +197,10 @@ class Bucket:
 
     def _verifies_checksums(self, name: ObjectName) -> bool:
         """Whether this bucket refuses bytes that do not match their SHA-256; tested once per bucket."""
-        if name.bucket not in self._verifying:
+        if name.bucket not in self._verified_buckets:
             folder = ObjectName(name.bucket, name.key.rpartition("/")[0])
-            self._verifying[name.bucket] = refuses_wrong_bytes(self._s3, folder)
-        return self._verifying[name.bucket]
+            self._verified_buckets[name.bucket] = refuses_wrong_bytes(self._s3, folder)
+        return self._verified_buckets[name.bucket]
 
     def _reads_back(self, checkpoint: Checkpoint) -> bool:
         hashing = hashlib.sha256()

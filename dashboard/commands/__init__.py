@@ -1,1 +1,0 @@
-"""The subcommands of `rankzero`; each translates its options and calls one thing."""
