@@ -11,7 +11,7 @@ LEASE_S = 15.0
 
 
 class Clock:
-    """Wall time anchored once: when somebody sets the machine's clock, ages and leases stay right."""
+    """Wall time anchored once: ages and leases stay right when the machine's clock is set."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()

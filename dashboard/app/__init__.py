@@ -1,1 +1,1 @@
-"""The ASGI application: what answers at which address."""
+"""The ASGI application: its routes, assets, pages and server."""

@@ -1,1 +1,1 @@
-"""Nodes as the dashboard sees them."""
+"""The cluster: registration, preflights, and what the Nodes page shows."""

@@ -21,7 +21,7 @@ MOST_CELLS = 256
 
 
 class DeviceUse(StrEnum):
-    """The state of a device as seen by somebody who needs one, in reading order."""
+    """The use of a device, in the order of display."""
 
     FREE = "free"
     OURS = "in use"

@@ -1,1 +1,1 @@
-"""Live updates: who looks at which run, and what is pushed to them."""
+"""Live updates: viewers of runs, and the messages pushed to them."""

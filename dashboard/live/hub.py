@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 LONGEST_QUEUE = 512
-"""Messages that may wait for a slow viewer; beyond that it is sent everything anew."""
+"""Messages that may wait for a slow viewer; beyond that, it is sent a new snapshot."""
 
 Message = Mapping[str, Any]
 

@@ -1,1 +1,1 @@
-"""Logs of a run: found, merged, searched, followed."""
+"""Logs of a run: finding, merging, searching and following them."""

@@ -1,1 +1,1 @@
-"""Who may: tokens, sessions, headers."""
+"""Authentication and authorisation: tokens, sessions, security headers."""

@@ -1,1 +1,1 @@
-"""What the API and the pages share."""
+"""The service that the API and the pages share."""

@@ -59,7 +59,7 @@ async def search_merged_logs(
     rank: Rank = ALL,
     stream: SomeStream = "both",
     attempt: Attempt = None,
-    log: Annotated[int, Query(ge=0, le=MOST, description="`log` of the answer to go on from.")] = 0,
+    log: Annotated[int, Query(ge=0, le=MOST, description="`log` of the answer to continue from.")] = 0,
     offset: Annotated[int, Query(ge=0, le=MOST, description="Its `offset`.")] = 0,
     line: Annotated[int, Query(ge=1, le=MOST, description="Its `line`.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines of each log.")] = 1000,
