@@ -441,7 +441,7 @@ def test_pages_in_its_place_say_what_to_do(
     assert moved.headers["location"] == f"/tensorboard/{run}/"
     node.report(node.part(), "failed")
     ended = dashboard.http.get(f"/tensorboard/{run}/").text
-    assert "has ended and wrote nothing" in ended
+    assert "has ended without writing" in ended
     assert "refresh" not in ended
     missing = dashboard.http.get("/tensorboard/abcdefghij/")
     assert (missing.status_code, "There is no such run" in missing.text) == (404, True)
