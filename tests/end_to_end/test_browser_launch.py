@@ -129,7 +129,7 @@ def loads_into_the_plain_model(file: Path) -> None:
     content = torch.load(file, weights_only=True)
     sys.path.insert(0, str(files("worker.recipes")))
     try:
-        from image_models import make_model
+        from image_classifier import make_model
     finally:
         sys.path.remove(str(files("worker.recipes")))
     make_model("cnn", "group", channels=1, classes=10).load_state_dict(content["model"], strict=True)

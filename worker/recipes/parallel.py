@@ -1,15 +1,20 @@
-"""Where this process stands among the ranks, and the four ways one model is spread over them."""
+"""The ranks of a run: how one model is spread over them, how they share data, and when they stop together."""
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -19,37 +24,23 @@ class Parallel:
     strategy: str
     rank: int = 0
     world_size: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device: torch.device = CPU
 
-    @property
-    def is_main(self) -> bool:
-        """Rank 0 alone logs, prints and saves."""
-        return self.rank == 0
-
-    @property
-    def is_distributed(self) -> bool:
-        """Whether the ranks talk through a process group."""
-        return self.strategy in ("ddp", "fsdp")
-
-    @property
-    def replicas(self) -> int:
-        """Batches of --batch-size that this process feeds at once: DataParallel splits one over its GPUs."""
-        return max(1, torch.cuda.device_count()) if self.strategy == "dp" else 1
-
-    @property
-    def total_replicas(self) -> int:
-        """Batches of --batch-size that the whole run feeds at once."""
-        return self.world_size * self.replicas
-
-    def join(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
+    def wrap(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
         """Spread `model`; `blocks` are the parts that FSDP gathers one at a time."""
         if self.strategy == "ddp":
             device_ids = [self.device] if self.device.type == "cuda" else None
             return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
-        if self.strategy == "fsdp":
-            return _shard(model, blocks, self)
         if self.strategy == "dp" and self.device.type == "cuda":
             return nn.DataParallel(model)
+        if self.strategy == "fsdp":
+            try:
+                from torch.distributed.fsdp import fully_shard
+            except ImportError:  # torch 2.4 and 2.5
+                from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
+            mesh = dist.device_mesh.init_device_mesh(self.device.type, (self.world_size,))
+            for part in (*blocks, model):  # each becomes one group of parameters gathered just in time
+                fully_shard(part, mesh=mesh)
         return model
 
 
@@ -61,13 +52,16 @@ def join_process_group(strategy: str) -> Parallel:
             f"--strategy {strategy} runs in one process, but torchrun started {world_size}. "
             "Start one process, or choose --strategy ddp or fsdp."
         )
-    device = _choose_device()
+    device = CPU
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if strategy == "dp" and device == CPU:
+        print("--strategy dp: no GPU is visible, so this is the plain model on the CPU", flush=True)
     if strategy in ("dp", "single"):
-        if strategy == "dp" and device.type == "cpu":
-            print("--strategy dp: no GPU is visible, so this is the plain model on the CPU", flush=True)
         return Parallel(strategy, device=device)
     # CPU tensors (stop votes, random states) travel by gloo even on GPUs: no wait for the GPU's queue.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    backend = "gloo" if device == CPU else "cpu:gloo,cuda:nccl"
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
@@ -87,27 +81,6 @@ def leave_process_group() -> None:
         dist.destroy_process_group()
 
 
-def _choose_device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    return device
-
-
-def _shard(model: nn.Module, blocks: Sequence[nn.Module], parallel: Parallel) -> nn.Module:
-    """FSDP2: each block, then what is left, becomes one group of parameters gathered just in time."""
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:  # torch 2.4 and 2.5
-        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
-    mesh = dist.device_mesh.init_device_mesh(parallel.device.type, (parallel.world_size,))
-    for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    return model
-
-
 @contextlib.contextmanager
 def gradient_sync(model: nn.Module, wanted: bool) -> Iterator[None]:
     """Forward and backward inside; without `wanted` the gradients stay on their rank and add up there."""
@@ -121,33 +94,104 @@ def gradient_sync(model: nn.Module, wanted: bool) -> Iterator[None]:
     yield
 
 
-def sum_over_ranks(parallel: Parallel, values: torch.Tensor) -> torch.Tensor:
+def sum_over_ranks(values: torch.Tensor) -> torch.Tensor:
     """Add `values` over all ranks, in place; every rank gets the sum."""
-    if parallel.is_distributed:
+    if dist.is_initialized():
         dist.all_reduce(values)
     return values
 
 
-def gather_from_ranks(parallel: Parallel, value: Any) -> list[Any]:
-    """Everyone's `value` in rank order."""
-    if not parallel.is_distributed:
-        return [value]
-    values: list[Any] = [None] * parallel.world_size
-    dist.all_gather_object(values, value)
+def gather_from_ranks(value: Any) -> list[Any]:
+    """Every rank's `value`, in rank order."""
+    values = [value]
+    if dist.is_initialized():
+        values = values * dist.get_world_size()
+        dist.all_gather_object(values, value)
     return values
 
 
-def send_from_main(parallel: Parallel, value: Any) -> Any:
+def send_from_main(value: Any) -> Any:
     """Rank 0's `value` on every rank."""
-    if not parallel.is_distributed:
-        return value
-    holder = [value]
-    dist.broadcast_object_list(holder, src=0, device=torch.device("cpu"))
-    return holder[0]
+    values = [value]
+    if dist.is_initialized():
+        dist.broadcast_object_list(values, src=0, device=CPU)
+    return values[0]
 
 
-def align_buffers(parallel: Parallel, model: nn.Module) -> None:
-    """Give every rank the buffers of rank 0 (BatchNorm's running figures): those are saved too."""
-    if parallel.is_distributed:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
+def training_order(dataset: Dataset[Any], ranks: Parallel, seed: int, epoch: int, first: int) -> list[int]:
+    """This rank's shuffled samples of `epoch`, which follow from (seed, epoch) alone, from the `first` one on.
+
+    Rank r of n takes every n-th sample, so n ranks with batch B see together the samples that one
+    process with batch n x B sees. Samples left over after dividing by the ranks wait for another epoch.
+    """
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        dataset, ranks.world_size, ranks.rank, seed=seed, drop_last=True
+    )
+    sampler.set_epoch(epoch)
+    return list(sampler)[first:]
+
+
+def validation_share(size: int, ranks: Parallel) -> tuple[list[int], int]:
+    """Every n-th sample, and how many of these count: a rank that has one less than others repeats one.
+
+    All ranks need the same number of forward passes, because FSDP gathers parameters in each.
+    """
+    share = list(range(ranks.rank, size, ranks.world_size))
+    longest = -(-size // ranks.world_size)
+    return share + [0] * (longest - len(share)), len(share)
+
+
+def make_loader(
+    dataset: Dataset[Any], samples: list[int], batch_size: int, workers: int, device: torch.device
+) -> DataLoader[Any]:
+    """A loader that draws nothing from the global random state, so that resuming changes nothing."""
+    return DataLoader(
+        dataset,
+        batch_size,
+        sampler=samples,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        generator=torch.Generator().manual_seed(0),
+        worker_init_fn=leave_signals_to_parent,
+    )
+
+
+def leave_signals_to_parent(worker_id: int) -> None:
+    """Data-loader workers get torchrun's SIGTERM too; they must outlive it until their rank has saved."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class StopVote:
+    """One vote a step: a rank may get SIGTERM a step later than another, and must not wait for it alone.
+
+    The vote is cast when the backward pass is over and read after the optimizer's step, so that its
+    one-element all-reduce (always on the CPU, by gloo) overlaps with the optimizer.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.flag = torch.zeros(1)
+        self.pending: dist.Work | None = None
+
+    def listen(self) -> None:
+        """Take over SIGTERM and Ctrl-C in the main thread; a second Ctrl-C interrupts at once."""
+        signal.signal(signal.SIGTERM, self._receive)
+        signal.signal(signal.SIGINT, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def cast(self) -> None:
+        """Tell the other ranks whether this one was asked to stop."""
+        self.flag.fill_(float(self.requested))
+        if dist.is_initialized():
+            self.pending = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True)
+
+    def passed(self) -> bool:
+        """Whether any rank was asked to stop: the same answer on every rank."""
+        if self.pending is not None:
+            self.pending.wait()
+        return bool(self.flag.item())

@@ -1,16 +1,19 @@
-"""What makes the loop trustworthy: equal results however a batch is split, and whenever a run is stopped."""
+"""The promises of the loop: equal results however a batch is split, and whenever a run is stopped."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import programs
 import pytest
 import torch
-from gpt import GPT
-from image_models import make_model
 from ranks import run_ranks
 from torch.nn import functional
+
+from image_classifier import make_model
+from language_model import GPT
+from training import learning_rate_at
 
 
 @pytest.mark.parametrize("task", ["gpt", "cnn"])
@@ -28,17 +31,13 @@ def test_accumulating_equals_one_large_batch(tmp_path: Path):
     assert max((accumulated[key] - large[key]).abs().max().item() for key in large) < 1e-5
 
 
-def test_gradients_are_exchanged_in_the_last_batch_of_a_step_alone(tmp_path: Path):
-    assert run_ranks(2, programs.gradients_of_two_batches, tmp_path) == [(False, True)] * 2
-
-
 @pytest.mark.parametrize(
     ("changes", "task"),
     [
         ({}, {"name": "gpt", "dropout": 0.1}),
-        ({}, {"name": "cnn", "augment": True, "norm": "batch"}),
+        ({}, {"name": "cnn", "shifted": True, "norm": "batch"}),
         ({"strategy": "fsdp", "precision": "fp16"}, {"name": "gpt", "dropout": 0.1}),
-        ({"precision": "bf16", "workers": 1, "optimizer": "sgd"}, {"name": "cnn", "augment": True}),
+        ({"precision": "bf16", "workers": 1, "optimizer": "sgd"}, {"name": "cnn", "shifted": True}),
     ],
     ids=["gpt-ddp", "cnn-batchnorm-ddp", "gpt-fsdp-fp16", "cnn-sgd-bf16-workers"],
 )
@@ -58,17 +57,12 @@ def test_validation_gives_way_when_a_rank_is_signalled(tmp_path: Path):
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001.pt"]
 
 
-def test_ranks_leave_together(tmp_path: Path):
-    """A rank that left at once, while rank 0 saved, now and then aborted: gloo's threads outlived Python."""
-    assert min(run_ranks(2, programs.leave_while_main_saves, tmp_path)) > 0.4
-
-
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_checkpoint_loads_into_the_plain_model(tmp_path: Path, strategy: str):
     run_ranks(2, programs.train_and_save, tmp_path, "gpt", strategy)
     for name in ("step_00000003.pt", "best.pt"):
         state = torch.load(tmp_path / "checkpoints" / name, weights_only=True)
-        GPT(programs.SHAPE).load_state_dict(state["model"], strict=True)
+        GPT(**programs.SHAPE).load_state_dict(state["model"], strict=True)
         assert not (tmp_path / "checkpoints" / name).is_symlink()
 
 
@@ -96,6 +90,23 @@ def test_validation_counts_each_sample_once_also_when_ranks_do_not_divide_them(t
 
 def test_training_goes_on_when_the_loss_is_not_a_number(tmp_path: Path):
     assert run_ranks(1, programs.train_on_nan, tmp_path) == [4]
+
+
+def test_the_rate_warms_up_linearly_then_falls_as_a_cosine():
+    rates = [learning_rate_at(step, 1.0, warmup_steps=4, total_steps=104) for step in range(105)]
+    assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    assert rates[54] == pytest.approx(0.55), "half way down, to a tenth"
+    assert rates[104] == pytest.approx(0.1)
+    assert all(later <= earlier for earlier, later in pairwise(rates[4:]))
+
+
+def test_the_rate_needs_no_warm_up():
+    assert learning_rate_at(0, 2.0, warmup_steps=0, total_steps=10) == 2.0
+
+
+def test_a_schedule_goes_on_where_it_was_saved_but_with_todays_flags(tmp_path: Path):
+    [(saved, resumed, applied)] = run_ranks(1, programs.rates_before_and_after_a_resume, tmp_path)
+    assert resumed == applied == pytest.approx(2 * saved)
 
 
 def expected_validation(sizes: list[int]) -> list[tuple[float, float, int]]:

@@ -1,0 +1,47 @@
+"""The ranks: which samples each of them sees, when gradients are exchanged, and how they leave."""
+
+from pathlib import Path
+
+import programs
+import pytest
+import torch
+from ranks import run_ranks
+from torch.utils.data import TensorDataset
+
+from parallel import Parallel, training_order, validation_share
+
+
+def make_order(rank: int, world_size: int, size: int = 23, epoch: int = 0, first: int = 0) -> list[int]:
+    data = TensorDataset(torch.zeros(size))
+    return training_order(data, Parallel("ddp", rank, world_size), seed=5, epoch=epoch, first=first)
+
+
+def test_ranks_share_out_one_order():
+    one = make_order(0, 1)
+    two = [make_order(rank, 2) for rank in (0, 1)]
+    assert [sample for pair in zip(*two, strict=True) for sample in pair] == one[:22]
+
+
+def test_epochs_differ_and_an_order_can_begin_in_the_middle():
+    first = make_order(0, 2, epoch=0)
+    second = make_order(0, 2, epoch=1)
+    assert first != second and len(first) == 11
+    rest = make_order(0, 2, epoch=1, first=4)
+    assert rest == second[4:] and len(rest) == 7
+
+
+@pytest.mark.parametrize(("size", "world_size"), [(1, 2), (7, 2), (8, 4), (10, 4), (3, 4)])
+def test_validation_shares_cover_each_sample_once_in_equally_many_batches(size: int, world_size: int):
+    shares = [validation_share(size, Parallel("ddp", rank, world_size)) for rank in range(world_size)]
+    assert len({len(samples) for samples, _ in shares}) == 1
+    counted = [sample for samples, count in shares for sample in samples[:count]]
+    assert sorted(counted) == list(range(size))
+
+
+def test_gradients_are_exchanged_in_the_last_batch_of_a_step_alone(tmp_path: Path):
+    assert run_ranks(2, programs.gradients_of_two_batches, tmp_path) == [(False, True)] * 2
+
+
+def test_ranks_leave_together(tmp_path: Path):
+    """A rank that left at once, while rank 0 saved, now and then aborted: gloo's threads outlived Python."""
+    assert min(run_ranks(2, programs.leave_while_main_saves, tmp_path)) > 0.4
