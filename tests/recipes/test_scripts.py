@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -35,6 +36,9 @@ def started() -> Iterator[list[subprocess.Popen]]:
     yield processes
     for process in processes:
         if process.poll() is None:
+            # The ranks too: without torchrun they would look for its store, and hold the pipe, for half an hour.
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
             process.kill()
         process.communicate()
 
