@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 RECIPES = Path(__file__).parents[2] / "worker" / "recipes"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 TORCHRUN += ["--log-dir=torchrun-logs"]  # else a folder stays in the place for temporary files
-PATIENCE_S = 180
+PATIENCE_S = 500
 TINY = "--layers 1 --heads 2 --width 16 --context 16 --batch-size 4 --val-samples 9 --warmup-steps 2".split()
 
 
