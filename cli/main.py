@@ -1,4 +1,4 @@
-"""The `rankzero` command: subcommands, and one sentence with an exit code for whatever goes wrong."""
+"""The `rankzero` command: its subcommands, and one sentence with an exit code for every error."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ app.command()(system.doctor)
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out one command line; returns its exit code."""
+    """Run one command line and return its exit code."""
     try:
         result = app(list(arguments), prog_name="rankzero", standalone_mode=False)
         sys.stdout.flush()
@@ -83,13 +83,13 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except typer.TyperException as error:
-        return tell_wrong_usage(error)
+        return report_wrong_usage(error)
     except UnicodeEncodeError:
-        return tell_not_text(arguments)
+        return report_undecodable(arguments)
 
 
-def tell_not_text(arguments: Sequence[str]) -> int:
-    """Name the argument that is not UTF-8; raises again what no argument is to blame for."""
+def report_undecodable(arguments: Sequence[str]) -> int:
+    """Report the argument that is not UTF-8. Raises the current error again where every argument is."""
     for argument in arguments:
         try:
             argument.encode()
@@ -102,8 +102,8 @@ def tell_not_text(arguments: Sequence[str]) -> int:
     raise
 
 
-def tell_wrong_usage(error: typer.TyperException) -> int:
-    """What is wrong with the command line; no arguments at all get the list of commands."""
+def report_wrong_usage(error: typer.TyperException) -> int:
+    """Print what is wrong with the command line, or the list of commands where there are no arguments."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(str(error), file=sys.stderr)
         return 2

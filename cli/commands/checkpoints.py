@@ -1,4 +1,4 @@
-"""`rankzero checkpoints, download`: what a run has saved, and a verified copy of it here."""
+"""`rankzero checkpoints, download`: list a run's checkpoints and fetch verified copies of them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LONGEST_NAME_BYTES = 200
 
 def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """List a run's checkpoints, newest first."""
-    found = server_at(data).get(run_path(run, "checkpoints"))
+    entries = server_at(data).get(run_path(run, "checkpoints"))
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(entries)
+    elif not entries:
         say(f"Run {run} has saved no checkpoint yet.")
     else:
         titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
-        print_table(titles, [row(each, time.time()) for each in found], right=frozenset({1, 2, 3, 4}))
-        for trouble in dict.fromkeys(each["trouble"] for each in found if each.get("trouble")):
-            say(printable(trouble))
-        if prefixed := [each for each in found if each.get("prefix")]:
+        print_table(titles, [row(entry, time.time()) for entry in entries], right=frozenset({1, 2, 3, 4}))
+        for problem in dict.fromkeys(entry["trouble"] for entry in entries if entry.get("trouble")):
+            say(printable(problem))
+        if prefixed := [entry for entry in entries if entry.get("prefix")]:
             say(
                 f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
-                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` takes it off."
+                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
             )
 
 
@@ -44,7 +44,7 @@ def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
     share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
     state = "complete" if checkpoint["complete"] else f"{share:.0%} arrived"
     if checkpoint.get("trouble") and not checkpoint["complete"]:
-        state += ", waits"
+        state += ", waiting"
     return (
         checkpoint["name"],
         checkpoint.get("attempt"),
@@ -66,7 +66,11 @@ def download(
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
     ] = None,
     strip_prefix: Annotated[
-        bool, typer.Option("--strip-prefix", help="Take module. off the names, which a DDP wrapper adds.")
+        bool,
+        typer.Option(
+            "--strip-prefix",
+            help="Remove the prefix that a wrapper added to the names, such as module. of DDP.",
+        ),
     ] = False,
     safetensors: Annotated[
         bool, typer.Option("--safetensors", help="Only the model's state dict, as safetensors.")
@@ -74,7 +78,7 @@ def download(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch a checkpoint; asked again, it goes on where it broke off. The SHA-256 is verified."""
+    """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
     form = CheckpointForm(strip=strip_prefix, safetensors=safetensors)
@@ -87,8 +91,8 @@ def download(
         Transfer(server, checkpoint, target).run()
         status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
     if as_json:
-        told = {"path": str(target), "sha256": checkpoint["sha256"]}
-        print_json(told if form.is_as_saved else told | {"note": checkpoint["note"]})
+        document = {"path": str(target), "sha256": checkpoint["sha256"]}
+        print_json(document if form.is_as_saved else document | {"note": checkpoint["note"]})
         return
     say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
     if note := checkpoint.get("note"):
@@ -97,40 +101,46 @@ def download(
         say(f"It is a folder in one archive; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
 
 
-def choose(found: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
-    """The checkpoint that is meant: the newest complete one of that name."""
-    named = [
-        each for each in found if name is None or name in (each["name"], PurePosixPath(each["name"]).name)
+def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
+    """Return the newest complete checkpoint of that name (None: of any). Raises CommandFailed where there is none."""
+    matching = [
+        entry
+        for entry in entries
+        if name is None or name in (entry["name"], PurePosixPath(entry["name"]).name)
     ]
-    complete = [each for each in named if each["complete"]]
+    complete = [entry for entry in matching if entry["complete"]]
     if complete:
-        exact = [each for each in complete if each["name"] == name]
-        marked = [each for each in complete if each.get("latest")] if name is None else exact
-        return max(marked or complete, key=lambda each: (each["created_at"], each["id"]))
-    if named:
-        raise CommandFailed(f"Checkpoint {printable(named[0]['name'])} has not arrived completely yet.")
+        exact = [entry for entry in complete if entry["name"] == name]
+        candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
+        return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))
+    if matching:
+        raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} has not arrived completely yet.")
     if name is None:
         raise CommandFailed(f"Run {run} has no checkpoint yet.")
     raise CommandFailed(f"Run {run} has no checkpoint {name!r}; `rankzero checkpoints {run}` lists them.")
 
 
 def target_path(name: str, output: Path | None) -> Path:
-    """Where to write: the name's last part here, unless told otherwise; a name cannot lead elsewhere."""
-    plain = PurePosixPath(name.replace("\\", "/")).name
-    plain = "".join(c if c.isprintable() else "_" for c in plain)
-    plain = plain.encode()[-LONGEST_NAME_BYTES:].decode(errors="ignore").lstrip(".") or "checkpoint"
+    """Return the file to write: `output`, else the name's last component in the current folder.
+
+    Raises CommandFailed where the folder of `output` does not exist."""
+    file_name = PurePosixPath(name.replace("\\", "/")).name
+    file_name = "".join(c if c.isprintable() else "_" for c in file_name)
+    file_name = file_name.encode()[-LONGEST_NAME_BYTES:].decode(errors="ignore").lstrip(".") or "checkpoint"
     if output is None:
-        return Path.cwd() / plain
+        return Path.cwd() / file_name
     path = output.expanduser().absolute()
     if path.is_dir():
-        return path / plain
+        return path / file_name
     if not path.parent.is_dir():
         raise CommandFailed(f"--output: the folder {path.parent} does not exist.", 2)
     return path
 
 
 def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
-    """Whether the file is here already; another file of that name is kept, unless it was named."""
+    """Whether `target` already is this checkpoint.
+
+    Raises CommandFailed where it is another file that may not be overwritten."""
     if not target.exists():
         return False
     same_size = target.is_file() and target.stat().st_size == checkpoint["size_bytes"]
@@ -138,4 +148,4 @@ def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
         return True
     if overwrite and target.is_file():
         return False
-    raise CommandFailed(f"{target} exists and is another file; choose a place with -o PATH.")
+    raise CommandFailed(f"{target} exists and is another file; choose where to write with -o PATH.")

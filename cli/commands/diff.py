@@ -20,35 +20,35 @@ Other = Annotated[
     ),
 ]
 COLOURS = {"+": "32", "-": "31", "@": "36", "#": "1", "d": "1"}
-"""Of a line at a terminal, by how it begins."""
+"""Colour of a line at a terminal, by its first character."""
 
 
 def diff(run: RunId, other: Other, data: Data = None, as_json: Json = False) -> None:
     """Show what differs from RUN to OTHER: settings as comments, code as a patch."""
     run_path(other)  # an odd id is refused here as well
-    found = server_at(data).get(run_path(run, "diff"), **{"with": other})
+    differences = server_at(data).get(run_path(run, "diff"), **{"with": other})
     if as_json:
-        print_json(found)
+        print_json(differences)
         return
-    code = found["code"]
-    print_lines(setting(change) for change in found["spec"])
+    code = differences["code"]
+    print_lines(setting(change) for change in differences["spec"])
     print_lines(code["diff"].split("\n")[:-1])
     if code["note"]:
         warn(code["note"])
     if code["truncated"]:
         warn("Not all lines are shown: too much differs. Every file that differs is named.")
-    if not found["spec"] and found["same_code"]:
+    if not differences["spec"] and differences["same_code"]:
         warn("No difference.")
 
 
 def setting(change: dict[str, Any]) -> str:
-    """A setting as a line that patch passes over."""
+    """Return a setting as a comment line, which patch ignores."""
     old, new = in_words(change["old"], change["new"])
     return f"# {printable(change['label'])}: {printable(old)} -> {printable(new)}"
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """As they are for programs; coloured, and unable to steer it, at a terminal."""
+    """Print lines unchanged to a program, and coloured and without control characters to a terminal."""
     if not sys.stdout.isatty():
         sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
         sys.stdout.buffer.flush()

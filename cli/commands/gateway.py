@@ -19,7 +19,7 @@ from cli.terminal.errors import CommandFailed
 def gateway(
     server: Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)] = None,
     name: Annotated[
-        str | None, typer.Option(help="What to call this gateway.", show_default="its host name")
+        str | None, typer.Option(help="Name of this gateway.", show_default="its host name")
     ] = None,
     python: Python = None,
     data: Data = None,
@@ -40,10 +40,12 @@ def gateway(
     ] = None,
     poll: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="S", help="Seconds between two looks at squeue.", show_default="5"),
+        typer.Option(min=0.1, metavar="S", help="Seconds between two queries of squeue.", show_default="5"),
     ] = None,
 ) -> None:
-    """Submit runs of pool slurm as jobs: start it on a login node. Its jobs stay when it ends."""
+    """Submit runs of pool slurm as Slurm jobs. Start it on a login node; its jobs outlive it.
+
+    Raises CommandFailed without a dashboard's URL."""
     url = server or os.environ.get("RANKZERO_URL")
     if not url:
         raise CommandFailed("--server is needed: the dashboard's URL, as the compute nodes reach it.", 2)
@@ -53,6 +55,6 @@ def gateway(
     options += [
         part for flag, value in named_options.items() if value is not None for part in (flag, str(value))
     ]
-    options += [part for each in label or [] for part in ("--label", each)]
+    options += [part for pair in label or [] for part in ("--label", pair)]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-P", "-m", "worker.slurm", *options])

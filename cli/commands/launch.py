@@ -1,4 +1,4 @@
-"""`rankzero launch`: options become a RunSpec, and the dashboard judges it."""
+"""`rankzero launch`: build a RunSpec from the options and have the dashboard check and launch it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, printable, say, warn
 from dashboard.snapshots.git_address import is_git_address
 from domain.launch.plan import recipe_names
+from domain.text import formats
 
 AS_GIVEN = (
     "name project gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps precision priority "
@@ -88,36 +89,42 @@ def launch(
         submit(server, code.with_code(server, spec), wait, as_json)
 
 
-def spec_of(given: dict[str, Any], is_local: bool) -> dict[str, Any]:
-    """The RunSpec of what was given on the command line, by the names of `launch`'s parameters."""
-    has_start = bool(given["entry"] or given["module"])
-    workdir = given["workdir"]
-    links = pairs(given["link"], "links")
-    spec = {name: given[name] for name in AS_GIVEN} | {
-        "nodes": nodes_wished(given["nodes"]),
-        "target": resolve_target(given["target"], has_start, is_local),
-        "args": given["args"] or None,
-        "wait_for_nodes": given["wait_for_nodes"] or None,
-        "labels": pairs(given["label"], "labels") or None,
-        "on_nodes": given["on"] or None,
-        "python": interpreter.named(given["python"]),
+def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
+    """Build the RunSpec from the command line's values, by the names of `launch`'s parameters."""
+    has_start = bool(parameters["entry"] or parameters["module"])
+    workdir = parameters["workdir"]
+    links = pairs(parameters["link"], "links")
+    spec = {name: parameters[name] for name in AS_GIVEN} | {
+        "nodes": node_count(parameters["nodes"]),
+        "target": resolve_target(parameters["target"], has_start, is_local),
+        "args": parameters["args"] or None,
+        "wait_for_nodes": parameters["wait_for_nodes"] or None,
+        "labels": pairs(parameters["label"], "labels") or None,
+        "on_nodes": parameters["on"] or None,
+        "python": interpreter.named(parameters["python"]),
         "workdir": absolute(workdir) if workdir else workdir,
-        "env": pairs(given["env"], "env") or None,
+        "env": pairs(parameters["env"], "env") or None,
         "links": {key: absolute(path) for key, path in links.items()} or None,
     }
-    spec |= slurm_wish(given)
+    spec |= slurm_fields(parameters)
     return {name: as_json_value(value) for name, value in spec.items() if value is not None}
 
 
-def slurm_wish(given: dict[str, Any]) -> dict[str, Any]:
-    """Who gives the devices; naming something of Slurm's means Slurm."""
-    slurm = {name: given[name] for name in ("partition", "account", "time_limit") if given[name] is not None}
-    slurm |= {"options": given["sbatch_option"]} if given["sbatch_option"] else {}
-    return {"pool": given["pool"] or ("slurm" if slurm else None), "slurm": slurm or None}
+def slurm_fields(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec's `pool` and `slurm` fields; any Slurm option selects the pool slurm."""
+    slurm = {
+        name: parameters[name]
+        for name in ("partition", "account", "time_limit")
+        if parameters[name] is not None
+    }
+    slurm |= {"options": parameters["sbatch_option"]} if parameters["sbatch_option"] else {}
+    return {"pool": parameters["pool"] or ("slurm" if slurm else None), "slurm": slurm or None}
 
 
 def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
-    """A recipe's name or a git address as it is, else an absolute path that exists where we can look."""
+    """Return a recipe's name or a git address unchanged, else the target's absolute path.
+
+    Raises CommandFailed for a path that does not exist on this machine, or a folder without an entry."""
     if target in recipe_names():
         return target
     if is_git_address(target):
@@ -126,9 +133,9 @@ def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
     if not os.path.exists(path):  # noqa: PTH110  (a NUL or a very long name is just not there)
         if os.path.isabs(target) and not is_local:  # noqa: PTH117
             return target  # a path on the dashboard's machine, or in place on the nodes
-        known = ", ".join(recipe_names())
+        recipes = ", ".join(recipe_names())
         raise CommandFailed(
-            f"target: {path} does not exist, and no recipe has that name (known: {known}).", 2
+            f"target: {path} does not exist, and no recipe has that name (known: {recipes}).", 2
         )
     if Path(path).is_dir() and not has_start:
         raise CommandFailed(
@@ -138,48 +145,52 @@ def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
 
 
 def absolute(path: str) -> str:
-    """As seen from here; links stay, because an environment's `python` is one."""
+    """Return the absolute path without resolving links: an environment's `python` is a link."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100
 
 
 def pairs(items: list[str] | None, field: str) -> dict[str, str]:
-    """NAME=VALUE options as a mapping."""
-    found = {}
+    """Return NAME=VALUE options as a mapping. Raises CommandFailed for another form."""
+    mapping = {}
     for item in items or []:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise CommandFailed(f"{field}: must be NAME=VALUE, got {item!r}.", 2)
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 def as_json_value(value: Any) -> Any:
-    """JSON has no NaN: the text of it is refused by the dashboard with the field's own rule."""
+    """Return a value that JSON can carry: NaN as text, which the dashboard rejects with the field's rule."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def submit(server: ServerClient, spec: dict[str, Any], wait: bool, as_json: bool) -> None:
-    """Launch, and say where it can be seen; with `wait` also how it ended."""
+    """Launch the run and print its URL; with `wait`, also its end.
+
+    Raises CommandFailed where `wait` is set and the run does not succeed."""
     run = server.post("/api/runs", spec)
     if as_json and not wait:
         print_json(run)
         return
     (warn if as_json else say)(f"Run {run['id']} ({run['name']}) is {run['state']}: {run['url']}")
     if wait:
-        ended = wait_until_ended(server, run["id"])
+        final = wait_until_ended(server, run["id"])
         if as_json:
-            print_json(run | {name: ended.get(name) for name in ("state", "reason", "message", "next_step")})
-        if ended["state"] != "succeeded":
-            why = f": {ended['message']}" if ended.get("message") else "."
-            if ended.get("next_step"):
-                why += f" {ended['next_step']}" if why.endswith(".") else f". {ended['next_step']}"
-            raise CommandFailed(f"Run {run['id']} {ended['state']}{why}")
+            print_json(run | {name: final.get(name) for name in ("state", "reason", "message", "next_step")})
+        if final["state"] != "succeeded":
+            explanation = f": {final['message']}" if final.get("message") else "."
+            if final.get("next_step"):
+                explanation += (
+                    f" {final['next_step']}" if explanation.endswith(".") else f". {final['next_step']}"
+                )
+            raise CommandFailed(f"Run {run['id']} {final['state']}{explanation}")
         if not as_json:
             say(f"Run {run['id']} succeeded.")
 
 
-def nodes_wished(text: str | None) -> int | str | None:
-    """N as a number, MIN:MAX as it is."""
+def node_count(text: str | None) -> int | str | None:
+    """Return N as a number, MIN:MAX unchanged. Raises CommandFailed for anything else."""
     if text is None or re.fullmatch(r"-?\d+:\d+", text):
         return text
     if not re.fullmatch(r"-?\d+", text):
@@ -188,14 +199,14 @@ def nodes_wished(text: str | None) -> int | str | None:
 
 
 def show_preview(preview: dict[str, Any], as_json: bool) -> None:
-    """What a run would be, for people or as JSON."""
+    """Print the preview of a run, for people or as JSON."""
     if as_json:
         print_json(preview)
         return
     rate, batch = preview["lr"], preview["global_batch_size"]
     say(f"world size         {preview['world_size']}")
-    say(f"global batch size  {'as the script has it' if batch is None else batch}")
-    say(f"learning rate      {'as the script has it' if rate is None else f'{rate:.12g}'}")
+    say(f"global batch size  {'set by the script' if batch is None else batch}")
+    say(f"learning rate      {'set by the script' if rate is None else f'{rate:.12g}'}")
     for size in preview.get("sizes", [])[:-1]:
         say(_size_line(size))
     if job := preview.get("job"):
@@ -216,4 +227,4 @@ def _size_line(size: dict[str, Any]) -> str:
     figures = [f"{size['world_size']} ranks", f"accumulation {size['accumulate']}"]
     figures += [f"global batch {batch}"] if batch is not None else []
     figures += [f"learning rate {rate:.12g}"] if rate is not None else []
-    return f"on {size['nodes']} node{'s' if size['nodes'] > 1 else ''}{'':<8}  {', '.join(figures)}"
+    return f"on {formats.plural(size['nodes'], 'node')}{'':<8}  {', '.join(figures)}"

@@ -12,9 +12,9 @@ from domain.spec import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Poo
 
 
 def complete_target(incomplete: str) -> list[str]:
-    """Recipes and files for the shell."""
-    found = [str(path) + ("/" if path.is_dir() else "") for path in Path().glob(f"{incomplete}*")]
-    return [name for name in recipe_names() if name.startswith(incomplete)] + found
+    """Return the recipes and files that complete the target in the shell."""
+    paths = [str(path) + ("/" if path.is_dir() else "") for path in Path().glob(f"{incomplete}*")]
+    return [name for name in recipe_names() if name.startswith(incomplete)] + paths
 
 
 Target = Annotated[
@@ -27,15 +27,16 @@ Target = Annotated[
     ),
 ]
 Args = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGS…]", help="Arguments of the script.", show_default=False),
 ]
-Name = Annotated[str | None, typer.Option(help="What to call the run.")]
-Project = Annotated[str | None, typer.Option(help="What it belongs to.", show_default="default")]
+Name = Annotated[str | None, typer.Option(help="Name of the run.")]
+Project = Annotated[str | None, typer.Option(help="Project of the run.", show_default="default")]
 Nodes = Annotated[
     str | None,
     typer.Option(
         metavar="N|MIN:MAX",
-        help="Number of nodes; as a range it starts with those there are, and grows and shrinks at a checkpoint.",
+        help="Number of nodes; a range starts with the nodes available, and grows and shrinks at checkpoints.",
         show_default="1",
     ),
 ]
@@ -52,22 +53,26 @@ WarmupSteps = Annotated[int | None, typer.Option(help="Steps of linear warm-up."
 Epochs = Annotated[int | None, typer.Option(help="Passes over the data.")]
 MaxSteps = Annotated[int | None, typer.Option(help="Optimizer steps.")]
 Numbers = Annotated[
-    Precision | None, typer.Option("--precision", help="What it computes in.", show_default="fp32")
+    Precision | None,
+    typer.Option("--precision", help="Number format of the computation.", show_default="fp32"),
 ]
-Accumulate = Annotated[int | None, typer.Option(help="Micro-steps whose gradients add up.", show_default="1")]
+Accumulate = Annotated[
+    int | None, typer.Option(help="Micro-steps whose gradients are accumulated.", show_default="1")
+]
 Parallelism = Annotated[
     Strategy | None, typer.Option("--strategy", help="How ranks share the work.", show_default="ddp")
 ]
 Starter = Annotated[
-    Launcher | None, typer.Option("--launcher", help="What starts the ranks.", show_default="torchrun")
+    Launcher | None,
+    typer.Option("--launcher", help="Program that starts the ranks.", show_default="torchrun"),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
-Python = Annotated[str | None, typer.Option(help="Interpreter that trains.", show_default="the node's")]
+Python = Annotated[str | None, typer.Option(help="Python that runs the script.", show_default="the node's")]
 Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for the ranks; repeatable.")]
 Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]
 Module = Annotated[str | None, typer.Option(help="Module to start in a folder or repository.")]
 Ref = Annotated[str | None, typer.Option(help="Branch, tag or commit of a git URL.", show_default="its HEAD")]
-Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place; the code is not kept then.")]
+Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place; the code is then not kept.")]
 Link = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=PATH", help="Data folder to show in the working directory; repeatable."),
@@ -81,39 +86,43 @@ Probe = Annotated[
 HangAfter = Annotated[
     float | None,
     typer.Option(
-        "--hang-after", metavar="S", help="Seconds without a step that are a hang.", show_default="60"
+        "--hang-after", metavar="S", help="Hang timeout: seconds without a step.", show_default="60"
     ),
 ]
 OnHanging = Annotated[
     OnHang | None,
-    typer.Option("--on-hang", help="What a hang leads to; resume: the next attempt.", show_default="report"),
+    typer.Option("--on-hang", help="Action at a hang; resume opens the next attempt.", show_default="report"),
 ]
 MaxRestarts = Annotated[
     int | None,
-    typer.Option(
-        help="Attempts opened by themselves, from the last checkpoint, after one failed.", show_default="0"
-    ),
+    typer.Option(help="Automatic restarts from the last checkpoint after a failure.", show_default="0"),
 ]
 MinNodes = Annotated[
-    int | None, typer.Option(help="With so many a later attempt makes do.", show_default="as --nodes")
+    int | None,
+    typer.Option(help="Minimum nodes for a restart after a node is lost.", show_default="same as --nodes"),
 ]
 OnLost = Annotated[
     OnLostNode | None,
     typer.Option(
-        "--on-lost-node", help="wait: while the other ranks step; end: at once.", show_default="wait"
+        "--on-lost-node",
+        help="wait: as long as the other ranks step; end: at once.",
+        show_default="wait",
     ),
 ]
 Resized = Annotated[
     LrOnResize | None,
-    typer.Option("--lr-on-resize", help="The learning rate on another number of nodes.", show_default="keep"),
+    typer.Option("--lr-on-resize", help="Learning rate on a different number of nodes.", show_default="keep"),
 ]
 TorchrunRestarts = Annotated[
-    int | None, typer.Option(help="torchrun's own --max-restarts, within an attempt.", show_default="0")
+    int | None, typer.Option(help="--max-restarts of torchrun, within an attempt.", show_default="0")
 ]
 StopGrace = Annotated[
     float | None,
     typer.Option(
-        "--stop-grace", metavar="S", help="Seconds to save in when it is stopped.", show_default="30"
+        "--stop-grace",
+        metavar="S",
+        help="Stop grace period: seconds to save after a stop.",
+        show_default="30",
     ),
 ]
 Priority = Annotated[int | None, typer.Option(help="Higher ones start first, -100 to 100.", show_default="0")]
@@ -122,18 +131,18 @@ Labels = Annotated[
     typer.Option("--label", metavar="K=V", help="Only nodes with this label; repeatable."),
 ]
 OnNodes = Annotated[
-    list[str] | None, typer.Option("--on", metavar="NODE", help="Only the nodes so named; repeatable.")
+    list[str] | None, typer.Option("--on", metavar="NODE", help="Only the node of this name; repeatable.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 0 only when it succeeded.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 0 only if it succeeds.")]
 WaitForNodes = Annotated[
-    bool, typer.Option("--wait-for-nodes", help="Queue it even when the known nodes do not suffice.")
+    bool, typer.Option("--wait-for-nodes", help="Queue it even if the known nodes are too few.")
 ]
 PoolOf = Annotated[
     Pool | None,
-    typer.Option("--pool", help="Who gives the devices: our own nodes, or slurm.", show_default="nodes"),
+    typer.Option("--pool", help="Source of the devices: our own nodes, or slurm.", show_default="nodes"),
 ]
-Partition = Annotated[str | None, typer.Option(help="Slurm's.", show_default="the cluster's default")]
-Account = Annotated[str | None, typer.Option(help="Slurm's.", show_default="yours")]
+Partition = Annotated[str | None, typer.Option(help="Slurm partition.", show_default="the cluster's default")]
+Account = Annotated[str | None, typer.Option(help="Slurm account.", show_default="yours")]
 TimeLimit = Annotated[
     str | None,
     typer.Option(

@@ -23,42 +23,48 @@ nodes_app = typer.Typer(invoke_without_command=True)
 
 @nodes_app.callback()
 def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> None:
-    """List nodes and what is free on them; `nodes remove NODE` takes one out."""
+    """List nodes and their free slots; `nodes remove NODE` removes one."""
     if context.invoked_subcommand is not None:
         return
-    found = server_at(data).get("/api/nodes")
+    listed = server_at(data).get("/api/nodes")
     if as_json:
-        print_json(found)
-    elif not found:
-        say("No node has joined. `rankzero up` brings one; others join by `rankzero worker --server URL`.")
+        print_json(listed)
+    elif not listed:
+        say("No node has joined. `rankzero up` starts one; others join with `rankzero worker --server URL`.")
     else:
         titles = ("name", "state", "address", "slots", "free", "devices", "versions", "runs", "last seen")
-        print_table(titles, [row(node, time.time()) for node in found], right=frozenset({3, 4}))
-        for node in found:
+        print_table(titles, [row(node, time.time()) for node in listed], right=frozenset({3, 4}))
+        for node in listed:
             for remark in remarks(node):
                 say(f"{node['name']}: {remark}")
 
 
 def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Start nothing new on a node; what runs there goes on until it ends."""
-    found = server_at(data).post(node_path(node, "drain"))
-    runs = running(found)
-    go = "goes on until its end" if len(runs) == 1 else "go on until their ends"
-    left = f"; {formats.plural(len(runs), 'run')} there {go}: {' '.join(runs)}" if runs else ""
-    told(found, as_json, f"Node {found['name']} is draining: nothing new starts there{left}.")
+    """Start nothing new on a node; its runs continue to their end."""
+    drained = server_at(data).post(node_path(node, "drain"))
+    runs = running(drained)
+    verb = "continues to its end" if len(runs) == 1 else "continue to their ends"
+    continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""
+    print_outcome(
+        drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}."
+    )
 
 
 def undrain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Give a drained node new runs again."""
-    found = server_at(data).post(node_path(node, "undrain"))
-    told(found, as_json, f"Node {found['name']} takes new runs again.")
+    """Let a drained node receive new runs again."""
+    undrained = server_at(data).post(node_path(node, "undrain"))
+    print_outcome(undrained, as_json, f"Node {undrained['name']} accepts new runs again.")
 
 
 @nodes_app.command()
 def remove(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Take a node out of the cluster: its worker ends, what ran there stays readable."""
-    found = server_at(data).delete(node_path(node))
-    told(found, as_json, f"Node {found['name']} is removed; its worker ends, and its token is worth nothing.")
+    """Remove a node from the cluster: its worker ends, its past runs stay readable."""
+    removed = server_at(data).delete(node_path(node))
+    print_outcome(
+        removed,
+        as_json,
+        f"Node {removed['name']} is removed; its worker ends, and its token is no longer valid.",
+    )
 
 
 @nodes_app.command("end-unknown")
@@ -68,18 +74,18 @@ def end_unknown(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """End what a node trains of a run that the store does not know, because an older copy was restored."""
-    found = server_at(data).post(node_path(node, "end-unknown"), {"run": run})
-    told(found, as_json, f"Node {found['name']} ends run {run}; what it wrote stays on the node.")
+    """End a run on a node that the store does not know because an older copy was restored."""
+    updated = server_at(data).post(node_path(node, "end-unknown"), {"run": run})
+    print_outcome(updated, as_json, f"Node {updated['name']} ends run {run}; its files stay on the node.")
 
 
-def node_path(node: str, *wish: str) -> str:
-    """Where the dashboard takes a wish for a node."""
-    return "/".join(["/api/nodes", quote(node, safe=""), *wish])
+def node_path(node: str, *action: str) -> str:
+    """Return the API's path of a node, or of an action on it."""
+    return "/".join(["/api/nodes", quote(node, safe=""), *action])
 
 
-def told(node: dict[str, Any], as_json: bool, sentence: str) -> None:
-    """The node as JSON, or what became of the wish in words."""
+def print_outcome(node: dict[str, Any], as_json: bool, sentence: str) -> None:
+    """Print the node as JSON, or the outcome as a sentence."""
     if as_json:
         print_json(node)
     else:
@@ -87,12 +93,12 @@ def told(node: dict[str, Any], as_json: bool, sentence: str) -> None:
 
 
 def running(node: dict[str, Any]) -> list[str]:
-    """Ids of the runs that have devices there."""
+    """Return the ids of the runs that hold devices of the node."""
     return sorted({device["run_id"] for device in node["devices"] if device.get("run_id")})
 
 
 def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
-    """A node's cells in the list."""
+    """Return a node's cells in the table."""
     devices: list[dict[str, Any]] = node["devices"]
     kinds: dict[str, int] = {}
     for device in devices:
@@ -113,20 +119,20 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
 
 
 def versions(info: dict[str, Any]) -> str:
-    """torch 2.13.0, CUDA 12.6, NCCL 2.27.5, driver 550.54: of what trains there, and of the GPUs' driver."""
+    """Return the versions of a node's interpreter and driver: torch 2.13.0, CUDA 12.6, NCCL 2.27.5, driver 550.54."""
     interpreter = info.get("interpreter") or {}
-    known = {
+    by_name = {
         "torch": interpreter.get("torch"),
         "CUDA": interpreter.get("cuda"),
         "NCCL": interpreter.get("nccl"),
         "driver": info.get("driver_version"),
     }
-    return ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    return ", ".join(f"{name} {version}" for name, version in by_name.items() if version)
 
 
 def remarks(node: dict[str, Any]) -> Iterator[str]:
-    """What somebody should know before a run is given to it."""
-    yield from (one["message"] for one in node.get("unknown") or ())
+    """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
+    yield from (remark["message"] for remark in node.get("unknown") or ())
     info = node.get("info") or {}
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
     if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:

@@ -1,4 +1,4 @@
-"""`rankzero metrics, logs`: what a run has said."""
+"""`rankzero metrics, logs`: print the series and logs of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domain.text import formats
 
 RETRY_S = 1.0
 QUIET_S = 60.0
-"""A followed log may be silent for so long before the connection is made anew."""
+"""Seconds of silence after which the connection of a followed log is opened again."""
 
 
 def metrics(
@@ -33,32 +33,32 @@ def metrics(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Show the series of a run; with --name its points."""
+    """List the series of a run; with --name print their points."""
     server = server_at(data)
-    found = server.get(
+    series = server.get(
         run_path(run, "metrics"), name=name, since=since, source=source, attempt=attempt
     )  # every point: scripts count them
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(series)
+    elif not series:
         say(f"Run {run} has no such series yet.")
     elif name:
-        print_points(found)
+        print_points(series)
     else:
         titles = ("series", "points", "last step", "last value")
-        rows = [(tag, formats.count(len(points)), *last(points)) for tag, points in found.items()]
+        rows = [(tag, formats.count(len(points)), *last(points)) for tag, points in series.items()]
         print_table(titles, rows, right=frozenset({1, 2, 3}))
 
 
 def last(points: list[Any]) -> tuple[str, str]:
-    """Step and value of the last point."""
+    """Return step and value of the last point as text."""
     if not points:
         return formats.UNKNOWN, formats.UNKNOWN
     return formats.count(points[-1][0]), figure(points[-1][1], 6)
 
 
 def print_points(series: dict[str, Any]) -> None:
-    """Every point on its own line."""
+    """Print every point on its own line."""
     for tag, points in series.items():
         say(f"# {tag}: step, value, seconds since the epoch")
         for step, value, wall in points:
@@ -70,13 +70,15 @@ def logs(
     rank: Annotated[str, typer.Option(help="A rank's number, or `launcher`.")] = "0",
     stream: Annotated[Literal["out", "err"], typer.Option(help="Standard output or error.")] = "out",
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default="latest")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading until the run ends.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Every byte also to a terminal, whatever it does to it.")
+        bool, typer.Option("--raw", help="Write every byte to the terminal, control sequences too.")
     ] = False,
     data: Data = None,
 ) -> None:
-    """Print a rank's log: to a terminal its text and colours, to a file or program byte for byte."""
+    """Print a rank's log: text and colours to a terminal, unchanged bytes to a file or program.
+
+    Raises CommandFailed for a rank that is neither a number nor `launcher`."""
     if rank != "launcher" and not rank.isdecimal():
         raise CommandFailed(f"--rank must be a number from 0 or `launcher`, got {rank!r}.", 2)
     write = write_bytes if raw or not sys.stdout.isatty() else TerminalWriter()
@@ -88,59 +90,62 @@ def logs(
         write(b"")
 
 
-def write_bytes(piece: bytes) -> None:
-    """To stdout as they are, at once."""
-    sys.stdout.buffer.write(piece)
+def write_bytes(chunk: bytes) -> None:
+    """Write bytes unchanged to stdout and flush it."""
+    sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
 
 class TerminalWriter:
-    """Writes to a terminal what it may be shown; an empty piece is the end, where its own colours come back."""
+    """Write log bytes to a terminal without control sequences; an empty chunk ends the log and resets the colours."""
 
     def __init__(self) -> None:
         self._text = TerminalText()
 
-    def __call__(self, piece: bytes) -> None:
+    def __call__(self, chunk: bytes) -> None:
         """Write the next bytes."""
-        shown = self._text.feed(piece, is_last=not piece)
-        shown += RESET if not piece and self._text.is_coloured else ""
+        shown = self._text.feed(chunk, is_last=not chunk)
+        shown += RESET if not chunk and self._text.is_coloured else ""
         write_bytes(shown.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
 class LogReader:
-    """Copies a log to stdout; knows how far it came, so that a broken connection costs nothing."""
+    """Copy a log to stdout, continuing at its offset after a broken connection."""
 
     def __init__(
         self, server: ServerClient, path: str, rank: str, stream: str, attempt: int | None,
         write: Callable[[bytes], None],
     ) -> None:  # fmt: skip
         self._server, self._path, self._write = server, path, write
-        self._which: dict[str, Any] = {"rank": rank, "stream": stream, "attempt": attempt}
+        self._selection: dict[str, Any] = {"rank": rank, "stream": stream, "attempt": attempt}
         self._offset: int | None = None
-        self._told = False
+        self._has_warned = False
 
     def read(self, follow: bool) -> bool:
-        """Copy what there is, or with `follow` what comes until the end; False: ask again."""
+        """Copy the log's bytes, with `follow` until the run ends.
+
+        Returns False where the connection broke and the caller should retry. Raises ServerUnreachable where
+        nothing was read yet."""
         try:
             self._copy(follow)
         except ServerUnreachable as error:
             if not follow or self._offset is None:
                 raise
-            if not self._told and "did not answer in time" not in str(error):
+            if not self._has_warned and "did not answer in time" not in str(error):
                 warn(f"{error} Waiting for it.")
-                self._told = True
+                self._has_warned = True
             return False
         return True
 
     def _copy(self, follow: bool) -> None:
-        options = {**self._which, "offset": self._offset, "follow": "true" if follow else None}
+        options = {**self._selection, "offset": self._offset, "follow": "true" if follow else None}
         timeout_s = QUIET_S if follow else None
-        with self._server.stream(self._path, read_timeout_s=timeout_s, **options) as answer:
-            if answer.status_code == 416:
+        with self._server.stream(self._path, read_timeout_s=timeout_s, **options) as response:
+            if response.status_code == 416:
                 return
             if self._offset is None:
-                self._offset = int(answer.headers.get("X-Rankzero-Offset", 0))
-            self._told = False
-            for piece in answer.iter_raw():
-                self._write(piece)
-                self._offset += len(piece)
+                self._offset = int(response.headers.get("X-Rankzero-Offset", 0))
+            self._has_warned = False
+            for chunk in response.iter_raw():
+                self._write(chunk)
+                self._offset += len(chunk)

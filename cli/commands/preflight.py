@@ -9,6 +9,7 @@ import typer
 
 from cli.server.options import Data, Json, server_at
 from cli.terminal.printing import print_json, print_table, say
+from domain.text import formats
 
 PAUSE_S = 0.2
 SIGNS = {"ok": "ok", "failed": "RED", "warning": "look", "waiting": "…", "skipped": "–"}
@@ -16,42 +17,43 @@ SIGNS = {"ok": "ok", "failed": "RED", "warning": "look", "waiting": "…", "skip
 
 def preflight(
     nodes: Annotated[
-        list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.", show_default="all alive")
+        list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.", show_default="all online")
     ] = None,
     bandwidth: Annotated[
-        bool, typer.Option("--bandwidth", help="Measure an all-reduce between each two nodes, too.")
+        bool, typer.Option("--bandwidth", help="Also measure an all-reduce between each pair of nodes.")
     ] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Ask nodes whether they can train together; exit code 1 when a cell is red."""
+    """Check whether nodes can train together; exit code 1 if a cell is red.
+
+    Raises typer.Exit with code 1 for a failed cell."""
     server = server_at(data)
-    found = server.post("/api/preflight", {"nodes": nodes or None, "bandwidth": bandwidth})
-    while found["ended_at"] is None:
+    check = server.post("/api/preflight", {"nodes": nodes or None, "bandwidth": bandwidth})
+    while check["ended_at"] is None:
         time.sleep(PAUSE_S)
-        found = server.get(f"/api/preflight/{found['id']}")
+        check = server.get(f"/api/preflight/{check['id']}")
     if as_json:
-        print_json(found)
+        print_json(check)
     else:
-        print_matrix(found)
-    if any(cell["state"] == "failed" for cell in found["cells"]):
+        print_matrix(check)
+    if any(cell["state"] == "failed" for cell in check["cells"]):
         raise typer.Exit(1)
 
 
-def print_matrix(found: dict[str, Any]) -> None:
-    """A row for each node and what was looked at; below it every red cell with its mend."""
-    cells = found["cells"]
+def print_matrix(check: dict[str, Any]) -> None:
+    """Print a row per check and node, then every failed or doubtful cell with its fix."""
+    cells = check["cells"]
     print_table(
-        ("check", "node", "", "found"),
-        [(cell["row"], _place(cell), SIGNS[cell["state"]], cell["value"]) for cell in cells],
+        ("check", "node", "", "result"),
+        [(cell["row"], _nodes_of(cell), SIGNS[cell["state"]], cell["value"]) for cell in cells],
     )
-    troubles = [cell for cell in cells if cell["state"] in ("failed", "warning")]
-    for cell in troubles:
-        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_place(cell)}: {cell['value']}. {cell['mend']}")
-    if not troubles:
-        count = len(found["nodes"])
-        say(f"All is well on {count} node{'s' * (count != 1)}.")
+    problems = [cell for cell in cells if cell["state"] in ("failed", "warning")]
+    for cell in problems:
+        say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['mend']}")
+    if not problems:
+        say(f"All is well on {formats.plural(len(check['nodes']), 'node')}.")
 
 
-def _place(cell: dict[str, Any]) -> str:
+def _nodes_of(cell: dict[str, Any]) -> str:
     return str(cell["node"]) + (f" → {cell['peer']}" if cell["peer"] else "")

@@ -1,4 +1,4 @@
-"""`rankzero up, dashboard, worker`: the programs themselves."""
+"""`rankzero up, dashboard, worker`: start the long-running programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Slots = Annotated[
 Python = Annotated[
     str | None,
     typer.Option(
-        help="Interpreter that trains where a run names none.",
+        help="Python for runs that name none.",
         envvar="RANKZERO_PYTHON",
         show_default="Rankzero's own",
     ),
@@ -51,7 +51,7 @@ Python = Annotated[
 NewStore = Annotated[
     bool,
     typer.Option(
-        "--new-store", help="Begin with an empty store although the one that this directory had is missing."
+        "--new-store", help="Start with an empty store although the one of this directory is missing."
     ),
 ]
 
@@ -66,11 +66,13 @@ def up(
     new_store: NewStore = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process training to look at.")] = False,
 ) -> None:
-    """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything."""
+    """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything.
+
+    Raises CommandFailed for options that exclude each other, typer.Exit with the exit code."""
     from cli.up import parent as parent
 
     if no_worker and demo:
-        raise CommandFailed("--demo trains on this machine's worker; leave --no-worker away.", 2)
+        raise CommandFailed("--demo trains on this machine's worker; remove --no-worker.", 2)
     plan = parent.Plan(
         data=data.expanduser().absolute() if data else default_data(),
         host=host or "127.0.0.1",
@@ -85,7 +87,9 @@ def up(
 
 
 def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store: NewStore = False) -> None:
-    """Start the dashboard alone."""
+    """Start only the dashboard.
+
+    Raises CommandFailed for unusable settings, typer.Exit with the exit code."""
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
@@ -93,9 +97,9 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
     from dashboard.errors import describe
     from dashboard.settings import Settings
 
-    given: dict[str, Any] = {"host": host, "port": port, "data": data}
+    options: dict[str, Any] = {"host": host, "port": port, "data": data}
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+        settings = Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         field, sentence = describe(error.errors())
         raise CommandFailed(f"RANKZERO_{str(field).upper()}: {sentence}", 2) from None
@@ -107,9 +111,7 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
 def worker(
     context: typer.Context,
     server: Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call this node.", show_default="its host name")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this node.", show_default="its host name")] = None,
     slots: Slots = None,
     python: Python = None,
     data: Data = None,
@@ -124,33 +126,42 @@ def worker(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Where other nodes reach this one.", show_default="as the dashboard does"),
+        typer.Option(
+            help="Address at which other nodes reach this one.", show_default="as the dashboard does"
+        ),
     ] = None,
     stop_runs: Annotated[
         bool,
-        typer.Option("--stop-runs", help="On SIGTERM end the runs, instead of leaving them to train on."),
+        typer.Option("--stop-runs", help="On SIGTERM end the runs instead of leaving them running."),
     ] = False,
     print_unit: Annotated[
         bool,
         typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
     ] = False,
 ) -> None:
-    """Start a worker: one per node. The token comes from RANKZERO_TOKEN or a file, never as an argument."""
+    """Start a worker, one per node. The token comes from RANKZERO_TOKEN or a file, never from an argument.
+
+    Raises CommandFailed without a dashboard's URL."""
     url = server or os.environ.get("RANKZERO_URL")
     if not (url or print_unit):
         raise CommandFailed("--server is needed: the dashboard's URL, as `rankzero up` prints it.", 2)
     folder = str(data.expanduser().absolute() if data else default_data())
     token = token_file and str(token_file.expanduser().absolute())
-    given = {"--name": name, "--slots": slots, "--token-file": token, "--address": address}
-    given["--python"] = named(python)
-    options = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
-    options += [part for each in label or [] for part in ("--label", each)]
+    named_options = {"--name": name, "--slots": slots, "--token-file": token, "--address": address}
+    named_options["--python"] = named(python)
+    options = [
+        part for flag, value in named_options.items() if value is not None for part in (flag, str(value))
+    ]
+    options += [part for pair in label or [] for part in ("--label", pair)]
     options += ["--stop-runs"] if stop_runs else []
     options += context.args
     if print_unit:
-        at = ["--server", server] if server else []
-        own = str(Path(sys.executable).with_name("rankzero"))
-        print(unit([own, "worker", *at, "--data", folder, *options], getpass.getuser()), end="")
+        server_options = ["--server", server] if server else []
+        executable = str(Path(sys.executable).with_name("rankzero"))
+        print(
+            unit([executable, "worker", *server_options, "--data", folder, *options], getpass.getuser()),
+            end="",
+        )
         return
     sys.stdout.flush()
     program = [sys.executable, "-P", "-m", "worker", "--server", str(url), "--data", folder]

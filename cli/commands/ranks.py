@@ -1,4 +1,4 @@
-"""`rankzero ranks`: every rank in figures, and with `--stacks` the Python line where each stands."""
+"""`rankzero ranks`: per-rank performance, and with `--stacks` every rank's stack trace."""
 
 from __future__ import annotations
 
@@ -19,60 +19,62 @@ POLL_S = 0.3
 
 def ranks(
     run: RunId,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Ask each rank where it stands now.")] = False,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Ask each rank for its stack trace.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Show each rank's steps, step time, wait for data and memory."""
+    """Show each rank's step, step time, time waiting for data and memory."""
     server = server_at(data)
-    found = server.get(run_path(run, "ranks"))
-    answers = ask(server, run) if stacks else None
+    listed = server.get(run_path(run, "ranks"))
+    answers = ask_stacks(server, run) if stacks else None
     if as_json:
-        print_json({"ranks": found} | ({"stacks": answers} if stacks else {}))
+        print_json({"ranks": listed} | ({"stacks": answers} if stacks else {}))
         return
-    print_ranks(found)
+    print_ranks(listed)
     for node in (answers or {"nodes": []})["nodes"]:
         print_stacks(node)
 
 
-def ask(server: ServerClient, run_id: str) -> dict[str, Any]:
-    """The stacks of all ranks, as soon as every node has answered; what is there when none comes any more."""
+def ask_stacks(server: ServerClient, run_id: str) -> dict[str, Any]:
+    """Request the stacks of all ranks and return them once every node has answered, or time is up.
+
+    Raises CommandFailed where no node answers in time."""
     server.post(run_path(run_id, "stacks"))
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while True:
-        answers: dict[str, Any] = server.get(run_path(run_id, "stacks"))
-        if answers["complete"]:
-            return answers
+        stacks: dict[str, Any] = server.get(run_path(run_id, "stacks"))
+        if stacks["complete"]:
+            return stacks
         if time.monotonic() > deadline:
-            if answers["nodes"]:
-                return answers
+            if stacks["nodes"]:
+                return stacks
             raise CommandFailed(f"No node of run {run_id} has answered within {ANSWER_WITHIN_S:.0f} s.")
         time.sleep(POLL_S)
 
 
-def print_ranks(found: list[dict[str, Any]]) -> None:
-    """One line a rank."""
-    if not found:
+def print_ranks(rows_by_rank: list[dict[str, Any]]) -> None:
+    """Print one line per rank."""
+    if not rows_by_rank:
         say("The probe has not seen any rank step yet.")
         return
     titles = ("rank", "node", "step", "step time", "waits for data", "memory")
     rows = [
         (
-            each["rank"],
-            each["node"],
-            formats.count(each["step"]),
-            formats.milliseconds(each["step_time_s"]),
-            formats.milliseconds(each["data_wait_s"]),
-            formats.size(each["peak_memory_bytes"]),
+            rank["rank"],
+            rank["node"],
+            formats.count(rank["step"]),
+            formats.milliseconds(rank["step_time_s"]),
+            formats.milliseconds(rank["data_wait_s"]),
+            formats.size(rank["peak_memory_bytes"]),
         )
-        for each in found
+        for rank in rows_by_rank
     ]
     print_table(titles, rows, right=frozenset({0, 2, 3, 4, 5}))
 
 
 def print_stacks(node: dict[str, Any]) -> None:
-    """The stacks of one node's ranks, innermost line first."""
-    for rank, frames in sorted(node["ranks"].items(), key=lambda each: int(each[0])):
+    """Print the stacks of one node's ranks, innermost line first."""
+    for rank, frames in sorted(node["ranks"].items(), key=lambda item: int(item[0])):
         say(f"\nrank {rank} on {node['node']}:")
         for frame in frames:
             print(printable(f"  {formats.short_path(frame['file'])}:{frame['line']} in {frame['function']}"))

@@ -1,4 +1,4 @@
-"""`rankzero runs, show, stop, resume, delete`: what runs there are, and what people wish of them."""
+"""`rankzero runs, show, stop, resume, delete`: list runs and change their desired state."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from domain.text import formats
 
 def runs(
     state: Annotated[list[str] | None, typer.Option(help="Only runs in this state; repeatable.")] = None,
-    project: Annotated[str | None, typer.Option(help="Only this project's.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only runs of this project.")] = None,
     limit: Annotated[
-        int | None, typer.Option(help="At most so many, newest first.", show_default="200")
+        int | None, typer.Option(help="Maximum number of runs, newest first.", show_default="200")
     ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    found = server_at(data).get("/api/runs", state=state, project=project, limit=limit)
+    listed = server_at(data).get("/api/runs", state=state, project=project, limit=limit)
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(listed)
+    elif not listed:
         say("No runs. Launch one with `rankzero launch TARGET` or in the browser.")
     else:
         titles = ("id", "name", "project", "state", "ranks", "step", "loss", "samples/s", "time", "started")
-        print_table(titles, [row(run, time.time()) for run in found], right=frozenset({4, 5, 6, 7, 8}))
+        print_table(titles, [row(run, time.time()) for run in listed], right=frozenset({4, 5, 6, 7, 8}))
 
 
 def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
@@ -53,30 +53,30 @@ def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
 
 
 def figure(value: float | str | None, digits: int = 3) -> str:
-    """A number humanised; NaN and the infinities come as text already."""
+    """Return a number in a short form; NaN and the infinities arrive as text."""
     return value if isinstance(value, str) else formats.number(value, digits)
 
 
 def time_spent(run: dict[str, Any], now: float) -> float | None:
-    """Seconds from start to end, or to now."""
+    """Return the seconds from start to end, or to now."""
     return None if run["started_at"] is None else (run["ended_at"] or now) - run["started_at"]
 
 
 def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
-    """Show one run whole."""
+    """Show a run in full."""
     server = server_at(data)
-    found = server.get(run_path(run))
-    checked = server.get(run_path(run, "preflight")) if found["nodes"] > 1 else None
+    shown = server.get(run_path(run))
+    preflight = server.get(run_path(run, "preflight")) if shown["nodes"] > 1 else None
     if as_json:
-        print_json(found | {"preflight": checked})
+        print_json(shown | {"preflight": preflight})
         return
-    print_run(found, server.address.url)
-    if checked is not None and found["reason"] == "preflight":
-        print_matrix(checked)
+    print_run(shown, server.address.url)
+    if preflight is not None and shown["reason"] == "preflight":
+        print_matrix(preflight)
 
 
 def print_run(run: dict[str, Any], url: str) -> None:
-    """A run's facts, one a line."""
+    """Print a run's properties, one per line."""
     now = time.time()
     print_facts(
         [
@@ -104,21 +104,19 @@ def print_run(run: dict[str, Any], url: str) -> None:
 
 
 def expected(start_at: float, now: float) -> str:
-    """When a run that waits will start, as far as that can be foretold."""
+    """Return the expected start of a waiting run in words."""
     left_s = start_at - now
     return f"to start in about {formats.duration(left_s)}" if left_s > 0 else "to start any moment"
 
 
 def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """Ask a run to end: SIGTERM, and after its grace period SIGKILL."""
-    found = server_at(data).post(run_path(run, "stop"))
-    sentence = f"Run {run} is {found['state']}."
-    if found.get("kill_at"):
-        sentence = (
-            f"Run {run} is told to stop: it has up to {found['spec']['stop_grace_s']:g} s to save and leave."
-        )
-        sentence += f" It {found['waiting_for']}." if found.get("silent_nodes") else ""
-    told(found, as_json, sentence)
+    stopped = server_at(data).post(run_path(run, "stop"))
+    sentence = f"Run {run} is {stopped['state']}."
+    if stopped.get("kill_at"):
+        sentence = f"Stopping run {run}: it has up to {stopped['spec']['stop_grace_s']:g} s to save and exit."
+        sentence += f" It {stopped['waiting_for']}." if stopped.get("silent_nodes") else ""
+    print_outcome(stopped, as_json, sentence)
 
 
 def resume(
@@ -129,9 +127,9 @@ def resume(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Start another attempt of an ended run from its last complete checkpoint."""
-    found = server_at(data).post(run_path(run, "resume"), {"checkpoint": checkpoint})
-    told(found, as_json, f"Run {run} is {found['state']}, attempt {found['attempt']}.")
+    """Open another attempt of an ended run from its last complete checkpoint."""
+    resumed = server_at(data).post(run_path(run, "resume"), {"checkpoint": checkpoint})
+    print_outcome(resumed, as_json, f"Run {run} is {resumed['state']}, attempt {resumed['attempt']}.")
 
 
 def delete(
@@ -145,11 +143,11 @@ def delete(
     if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         name = printable(server.get(run_path(run))["name"])
         typer.confirm(f"Delete run {run} ({name}) with its logs, points and checkpoints?", abort=True)
-    told(server.delete(run_path(run)), as_json, f"Run {run} is deleted.")
+    print_outcome(server.delete(run_path(run)), as_json, f"Run {run} is deleted.")
 
 
-def told(run: dict[str, Any], as_json: bool, sentence: str) -> None:
-    """The run as JSON, or what became of the wish in words."""
+def print_outcome(run: dict[str, Any], as_json: bool, sentence: str) -> None:
+    """Print the run as JSON, or the outcome as a sentence."""
     if as_json:
         print_json(run)
     else:

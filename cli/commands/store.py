@@ -1,4 +1,4 @@
-"""`rankzero migrate-store`: from the SQLite file to PostgreSQL."""
+"""`rankzero migrate-store`: copy the store from its SQLite file to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def migrate_store(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copy an SQLite store to PostgreSQL; the SQLite file stays as it is."""
+    """Copy an SQLite store to PostgreSQL; the SQLite file is left unchanged.
+
+    Raises CommandFailed for a store or database that cannot be used."""
     from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
     from db.copy_store import NotMoved, copy_store, sqlite_file
 
@@ -45,23 +47,23 @@ def migrate_store(
         print_json({"from": str(file), "rows": rows})
         return
     total = sum(rows.values())
-    say(f"{total} rows of {len(rows)} tables copied and compared; {file} is as it was.")
+    say(f"{total} rows of {len(rows)} tables copied and compared; {file} is unchanged.")
     say(f"Start the dashboard with {DATABASE_URL} set and the same --data: logs and checkpoints stay there.")
 
 
-def _target(given: str | None) -> str:
-    """Where to; a password on the command line could be read by everybody on this machine."""
+def _target(option: str | None) -> str:
+    """Return the target's URL; a password in an argument is rejected because everybody on the machine can read it."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
-    url = given or os.environ.get(DATABASE_URL)
+    url = option or os.environ.get(DATABASE_URL)
     if not url:
         raise CommandFailed(f"--to is needed, or {DATABASE_URL}: postgresql+psycopg://USER@HOST/DATABASE", 2)
     try:
         parsed = make_url(url)
     except ArgumentError:
         raise CommandFailed("--to is no URL: write postgresql+psycopg://USER@HOST/DATABASE", 2) from None
-    if given and (parsed.password or "password" in parsed.query):
+    if option and (parsed.password or "password" in parsed.query):
         raise CommandFailed(
             "--to must not hold the password, others on this machine could read it: "
             f"put it into PGPASSWORD or ~/.pgpass, or the whole URL into {DATABASE_URL}.",

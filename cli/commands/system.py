@@ -1,4 +1,4 @@
-"""`rankzero backup, doctor`: the installation itself."""
+"""`rankzero backup, doctor`: back up and check the installation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def backup(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Write a consistent copy of the store, also while runs are writing to it."""
+    """Write a consistent copy of the store, even while runs write to it."""
     written = server_at(data).post("/api/backup", {"path": str(file.expanduser().absolute())})
     if as_json:
         print_json(written)
@@ -27,7 +27,9 @@ def backup(
 
 
 def doctor(data: Data = None, as_json: Json = False) -> None:
-    """Check this installation; exit code 1 when something needs care."""
+    """Check this installation; exit code 1 if something needs attention.
+
+    Raises typer.Exit with code 1 for a failed check."""
     from cli.up.doctor import examine
 
     checks = list(examine(data.expanduser().absolute() if data else default_data()))

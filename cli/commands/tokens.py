@@ -1,4 +1,4 @@
-"""`rankzero token`: the login token, and the tokens that workers join with."""
+"""`rankzero token`: print the login token; make, list and revoke join tokens."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from domain.text import formats
 
 
 def token(
-    join: Annotated[bool, typer.Option("--join", help="The token that workers join with.")] = False,
+    join: Annotated[bool, typer.Option("--join", help="Print the join token of workers.")] = False,
     expires: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="With --join: make a token good for so long (30m, 24h, 7d).",
+            help="With --join: make a token that is valid for this time (30m, 24h, 7d).",
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What the new token is for.", show_default=False)] = None,
-    list_them: Annotated[bool, typer.Option("--list", help="With --join: those that were made.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the new token.", show_default=False)] = None,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="With --join: list the tokens that were made.")
+    ] = False,
     revoke: Annotated[
-        str | None, typer.Option(metavar="ID", help="With --join: end one of them.", show_default=False)
+        str | None, typer.Option(metavar="ID", help="With --join: revoke a token.", show_default=False)
     ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Print the login token; with --join the token of workers, or make, list and revoke such tokens."""
-    asked = [expires is not None or name is not None, list_them, revoke is not None]
-    if any(asked) and not join:
-        raise CommandFailed("--expires, --name, --list and --revoke are about join tokens: add --join.", 2)
-    if sum(asked) > 1:
+    """Print the login token; with --join, print, make, list or revoke join tokens.
+
+    Raises CommandFailed for options that exclude each other."""
+    actions = [expires is not None or name is not None, list_them, revoke is not None]
+    if any(actions) and not join:
+        raise CommandFailed("--expires, --name, --list and --revoke apply to join tokens: add --join.", 2)
+    if sum(actions) > 1:
         raise CommandFailed("--list, --revoke and making a token (--expires, --name) exclude each other.", 2)
     if list_them:
         show_list(data, as_json)
     elif revoke is not None:
         end(revoke, data, as_json)
-    elif any(asked):
+    elif any(actions):
         make(expires, name or "", data, as_json)
     else:
         folder = data.expanduser().absolute() if data else default_data()
@@ -54,59 +58,61 @@ def token(
 
 
 def read(path: Path, as_json: bool) -> None:
-    """A token of the server's own, from its file."""
+    """Print the token in one of the server's files. Raises CommandFailed where it cannot be read."""
     try:
-        found = path.read_text().strip()
+        secret = path.read_text().strip()
     except FileNotFoundError:
-        raise CommandFailed(f"{path} does not exist: no dashboard was ever started there.") from None
+        raise CommandFailed(
+            f"{path} does not exist: no dashboard was ever started on this directory."
+        ) from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None
     if as_json:
-        print_json({"token": found})
+        print_json({"token": secret})
     else:
-        say(found)
+        say(secret)
 
 
 def make(expires: str | None, name: str, data: Path | None, as_json: bool) -> None:
-    """A new join token on stdout; what to do with it on stderr."""
+    """Print a new join token on stdout, and how to use it on stderr."""
     body = {"name": name} | ({} if expires is None else {"ttl_s": seconds(expires, "--expires")})
-    made = server_at(data).post("/api/join-tokens", body)
+    created = server_at(data).post("/api/join-tokens", body)
     if as_json:
-        print_json(made)
+        print_json(created)
         return
-    say(made["token"])
-    left_s = made["expires_at"] - made["created_at"]
-    warn(f"Good for {formats.duration(left_s)}, shown only now. On the new machine: {made['command']}")
-    if made["warning"]:
-        warn(made["warning"])
+    say(created["token"])
+    left_s = created["expires_at"] - created["created_at"]
+    warn(f"Valid for {formats.duration(left_s)}, shown only now. On the new machine: {created['command']}")
+    if created["warning"]:
+        warn(created["warning"])
 
 
 def show_list(data: Path | None, as_json: bool) -> None:
-    """Join tokens that were made, without their secrets."""
-    found = server_at(data).get("/api/join-tokens")
+    """List the join tokens, without their secrets."""
+    listed = server_at(data).get("/api/join-tokens")
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(listed)
+    elif not listed:
         say("No join token was made. `rankzero token --join --expires 24h` makes one.")
     else:
-        print_table(("id", "name", "state", "used", "last"), [row(each, time.time()) for each in found])
+        print_table(("id", "name", "state", "used", "last"), [row(entry, time.time()) for entry in listed])
 
 
-def row(made: dict[str, Any], now: float) -> tuple[object, ...]:
-    """A token's cells in the list."""
-    if made["revoked_at"] is not None:
-        state = f"revoked {formats.ago(made['revoked_at'], now)}"
-    elif now >= made["expires_at"]:
-        state = f"expired {formats.ago(made['expires_at'], now)}"
+def row(entry: dict[str, Any], now: float) -> tuple[object, ...]:
+    """Return a token's cells in the table."""
+    if entry["revoked_at"] is not None:
+        state = f"revoked {formats.ago(entry['revoked_at'], now)}"
+    elif now >= entry["expires_at"]:
+        state = f"expired {formats.ago(entry['expires_at'], now)}"
     else:
-        state = f"good for {formats.duration(made['expires_at'] - now)}"
-    return made["id"], made["name"], state, made["uses"], formats.ago(made["last_used_at"], now)
+        state = f"valid for {formats.duration(entry['expires_at'] - now)}"
+    return entry["id"], entry["name"], state, entry["uses"], formats.ago(entry["last_used_at"], now)
 
 
 def end(token_id: str, data: Path | None, as_json: bool) -> None:
-    """Revoke one; nodes that joined with it stay."""
+    """Revoke a join token; nodes that joined with it stay."""
     ended = server_at(data).delete(f"/api/join-tokens/{quote(token_id, safe='')}")
     if as_json:
         print_json(ended)
     else:
-        say(f"Nobody joins with {ended['id']} any more. Nodes that have joined with it stay.")
+        say(f"Token {ended['id']} is revoked. Nodes that joined with it stay.")

@@ -1,4 +1,4 @@
-"""The dashboard as the command line sees it: found, asked, and its refusals turned into one sentence."""
+"""The command line's HTTP client: finds the dashboard, and turns its errors into one sentence."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class ServerUnreachable(CommandFailed):
-    """Nobody answers now; perhaps somebody does a little later."""
+    """The dashboard does not answer now; retrying may help."""
 
 
 class NotYet(ServerUnreachable):
-    """The answer is being prepared: ask again in a few seconds."""
+    """The answer is being prepared: retry in a few seconds."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a dashboard is, and what it lets people in with."""
+    """A dashboard's URL and login token."""
 
     url: str
     token: str = field(repr=False)
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, so that both see the same files."""
+        """Whether the dashboard runs on this machine and sees the same files."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def find_server(data: Path | None) -> Address:
-    """By RANKZERO_URL and RANKZERO_TOKEN, unless a data directory is named; else the one on this machine."""
+    """Return the dashboard of RANKZERO_URL and RANKZERO_TOKEN, or the one on this machine.
+
+    A data directory takes precedence over the variables. Raises CommandFailed where no dashboard runs."""
     url = os.environ.get("RANKZERO_URL")
     if url and data is None:
         return _address_from_environment(url.rstrip("/"))
@@ -63,11 +65,11 @@ def find_server(data: Path | None) -> Address:
 
 
 def default_data() -> Path:
-    """RANKZERO_DATA, or the platform's place for a user's data."""
+    """Return RANKZERO_DATA, or the platform's folder for user data."""
     from platformdirs import user_data_path
 
-    named = os.environ.get("RANKZERO_DATA")
-    return Path(named).expanduser().absolute() if named else user_data_path("rankzero", appauthor=False)
+    variable = os.environ.get("RANKZERO_DATA")
+    return Path(variable).expanduser().absolute() if variable else user_data_path("rankzero", appauthor=False)
 
 
 def _address_from_environment(url: str) -> Address:
@@ -75,16 +77,14 @@ def _address_from_environment(url: str) -> Address:
         raise CommandFailed(f"RANKZERO_URL must begin with http:// or https://, got {url!r}.", 2)
     token = os.environ.get("RANKZERO_TOKEN", "").strip()
     if not token:
-        raise CommandFailed(
-            "RANKZERO_URL needs RANKZERO_TOKEN: what `rankzero token` prints on the server.", 2
-        )
+        raise CommandFailed("RANKZERO_URL needs RANKZERO_TOKEN: `rankzero token` prints it on the server.", 2)
     if not (token.isascii() and token.isprintable()):
-        raise CommandFailed("RANKZERO_TOKEN is no token: it holds characters that no token has.", 2)
+        raise CommandFailed("RANKZERO_TOKEN is not a token: it contains characters that no token has.", 2)
     return Address(url, token)
 
 
 class ServerClient:
-    """One dashboard; every method raises CommandFailed with what to tell the person."""
+    """A connection to one dashboard; every method raises CommandFailed with a sentence for the user."""
 
     def __init__(self, address: Address) -> None:
         import httpx
@@ -100,33 +100,33 @@ class ServerClient:
         )
 
     def get(self, path: str, **params: Any) -> Any:
-        """What the address holds, as JSON; parameters that are None are left out."""
+        """GET a JSON document; parameters that are None are omitted. Raises CommandFailed."""
         return self._ask("GET", path, params={k: v for k, v in params.items() if v is not None})
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer to a wish."""
+        """POST a JSON document and return the response's. Raises CommandFailed."""
         return self._ask("POST", path, json=body or {})
 
     def delete(self, path: str) -> Any:
-        """The answer to a deletion."""
+        """DELETE a resource and return the response's document. Raises CommandFailed."""
         return self._ask("DELETE", path)
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The answer to a fact told."""
+        """PUT a JSON document and return the response's. Raises CommandFailed."""
         return self._ask("PUT", path, json=body)
 
     def put_file(self, path: str, file: Path) -> Any:
-        """Send a file's bytes, read as they go out."""
+        """PUT a file's bytes, streamed from disk. Raises CommandFailed."""
         with file.open("rb") as content:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
             return self._ask("PUT", path, content=content, headers=headers)
 
     def has(self, path: str) -> bool:
-        """Is there anything at that address?"""
-        with self._told_plainly():
+        """Whether the path exists. Raises CommandFailed."""
+        with self._plain_errors():
             response = self._http.head(path)
         if response.status_code not in (200, 404):
-            raise self._refusal(response)
+            raise self._error_of(response)
         return response.status_code == 200
 
     @contextmanager
@@ -137,23 +137,23 @@ class ServerClient:
         read_timeout_s: float | None = ANSWER_TIMEOUT_S,
         **params: Any,
     ) -> Iterator[httpx.Response]:
-        """An answer that is read as it comes."""
+        """Open a GET response for streaming. Raises CommandFailed; status 416 is returned."""
         import httpx
 
-        known = {k: v for k, v in params.items() if v is not None}
+        query = {k: v for k, v in params.items() if v is not None}
         timeout = httpx.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
         with (
-            self._told_plainly(),
-            self._http.stream("GET", path, params=known, headers=headers, timeout=timeout) as response,
+            self._plain_errors(),
+            self._http.stream("GET", path, params=query, headers=headers, timeout=timeout) as response,
         ):
             if response.is_error and response.status_code != 416:
                 response.read()
-                raise self._refusal(response)
+                raise self._error_of(response)
             yield response
 
     @contextmanager
-    def stream_elsewhere(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer from where the dashboard sent us, without its token. Raises ServerUnreachable."""
+    def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """Open a GET response of a bucket, without the dashboard's token. Raises ServerUnreachable."""
         import httpx
 
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
@@ -168,25 +168,25 @@ class ServerClient:
             ) from None
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        with self._told_plainly():
+        with self._plain_errors():
             response = self._http.request(method, path, **options)
         if response.is_error:
-            raise self._refusal(response)
+            raise self._error_of(response)
         self._pass_on_warning(response)
         try:
             return response.json()
         except ValueError:
-            raise self._stranger(response) from None
+            raise self._foreign_error(response) from None
 
     def _pass_on_warning(self, response: httpx.Response) -> None:
-        """What keeps the server from storing anything, once, beside what was asked for."""
+        """Print the server's warning that it cannot store anything, once per client."""
         warning = response.headers.get("X-Rankzero-Warning")
         if warning and not self._has_warned:
             self._has_warned = True
             print(f"rankzero: {warning}", file=sys.stderr)
 
     @contextmanager
-    def _told_plainly(self) -> Iterator[None]:
+    def _plain_errors(self) -> Iterator[None]:
         import httpx
 
         url = self.address.url
@@ -204,30 +204,30 @@ class ServerClient:
                 f"The connection to {url} broke ({type(error).__name__}); try again."
             ) from None
 
-    def _refusal(self, response: httpx.Response) -> CommandFailed:
+    def _error_of(self, response: httpx.Response) -> CommandFailed:
         status = response.status_code
         if status == 401:
             return CommandFailed(
-                f"The dashboard at {self.address.url} does not take this token. "
+                f"The dashboard at {self.address.url} does not accept this token. "
                 "Set RANKZERO_TOKEN to what `rankzero token` prints on the server."
             )
         try:
             message = str(response.json()["detail"]["message"])
         except (ValueError, KeyError, TypeError):
-            return self._stranger(response)
+            return self._foreign_error(response)
         if status in (502, 503, 504):
             return NotYet(message) if "Retry-After" in response.headers else ServerUnreachable(message)
         return CommandFailed(message, 2 if status == 422 else 1)
 
-    def _stranger(self, response: httpx.Response) -> CommandFailed:
+    def _foreign_error(self, response: httpx.Response) -> CommandFailed:
         if response.status_code == 413:
             size_bytes = int(response.request.headers.get("Content-Length", 0))
             return CommandFailed(
-                f"A proxy before the dashboard at {self.address.url} refuses {size_bytes:,} bytes at once (HTTP 413). "
-                "Raise its limit (nginx: client_max_body_size; code may have RANKZERO_SNAPSHOT_LIMIT_MB), or name "
-                "the dashboard's own address in RANKZERO_URL."
+                f"A proxy in front of the dashboard at {self.address.url} refuses {size_bytes:,} bytes at once "
+                "(HTTP 413). Raise its limit (nginx: client_max_body_size; code may have RANKZERO_SNAPSHOT_LIMIT_MB), "
+                "or name the dashboard's own address in RANKZERO_URL."
             )
         kind = ServerUnreachable if response.status_code in (502, 503, 504) else CommandFailed
         return kind(
-            f"What answers at {self.address.url} is no Rankzero dashboard (HTTP {response.status_code})."
+            f"The server at {self.address.url} is not a Rankzero dashboard (HTTP {response.status_code})."
         )

@@ -1,4 +1,4 @@
-"""Brings the code of a launch to the dashboard: chosen and packed here, sent only when it is not there yet."""
+"""Select and pack a launch's code on this machine, and upload it unless the dashboard already has it."""
 
 from __future__ import annotations
 
@@ -13,74 +13,82 @@ from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
 from domain.launch.plan import recipe_names
 
-if TYPE_CHECKING:  # no other command waits for what only a launch needs
-    from dashboard.snapshots.bringing import Brought, CodeWish
+if TYPE_CHECKING:  # imported lazily: only a launch needs it
+    from dashboard.snapshots.bringing import CodeRequest, PackedCode
 
 Spec = dict[str, Any]
 
 
 def with_code(server: ServerClient, spec: Spec) -> Spec:
-    """The specification with its code kept on the dashboard, as far as this machine has the code."""
-    from dashboard.snapshots.bringing import bring
+    """Return the spec with a snapshot of its code, uploaded where this machine has the code.
 
-    wish = _wish(spec)
-    if wish is None:
+    Raises CommandFailed for code that cannot be packed."""
+    from dashboard.snapshots.bringing import pack_code
+
+    request = _code_request(spec)
+    if request is None:
         return spec
     with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
         try:
-            brought = bring(wish, Path(folder) / "archive", _limit_bytes(server))
-        except CodeRefused as refused:
-            raise CommandFailed(str(refused)) from None
-        _tell(brought.origin.notes)
-        _send(server, brought)
-    return spec | {"snapshot": brought.packed.sha256} | ({"entry": brought.entry} if brought.entry else {})
+            packed_code = pack_code(request, Path(folder) / "archive", _limit_bytes(server))
+        except CodeRefused as error:
+            raise CommandFailed(str(error)) from None
+        _print_notes(packed_code.origin.notes)
+        _send(server, packed_code)
+    return (
+        spec
+        | {"snapshot": packed_code.packed.sha256}
+        | ({"entry": packed_code.entry} if packed_code.entry else {})
+    )
 
 
 def preview(server: ServerClient, spec: Spec) -> Any:
-    """What the launch would be; nothing is cloned, packed or sent."""
+    """Return the dashboard's preview of the launch, without cloning, packing or sending code.
+
+    Raises CommandFailed for code that could not be packed."""
     from dashboard.snapshots.bringing import survey
 
-    wish = _wish(spec)
-    if wish is None:
+    request = _code_request(spec)
+    if request is None:
         return server.post("/api/preview", spec)
     try:
-        choice = survey(wish, _limit_bytes(server))
-    except CodeRefused as refused:
-        raise CommandFailed(str(refused)) from None
+        choice = survey(request, _limit_bytes(server))
+    except CodeRefused as error:
+        raise CommandFailed(str(error)) from None
     answer = server.post("/api/preview?brought=true", spec)
     notes = choice.origin.notes if choice else ["The repository is cloned at launch, and its commit kept."]
     return answer | {"warnings": [*answer["warnings"], *notes]}
 
 
-def _wish(spec: Spec) -> CodeWish | None:
-    """None where nothing is to be brought from here: recipes, runs in place, paths of other machines."""
-    from dashboard.snapshots.bringing import CodeWish
+def _code_request(spec: Spec) -> CodeRequest | None:
+    """Return the code to pack; None for recipes, runs in place and paths of other machines."""
+    from dashboard.snapshots.bringing import CodeRequest
 
     target = spec["target"]
     if target in recipe_names():
         return None
     if spec.get("workdir"):
         if is_git_address(target):
-            raise CommandFailed("workdir: a git address has no place to run in; leave out --workdir.", 2)
-        _tell([f"It runs in place in {spec['workdir']}: its code is not kept with the run."])
+            raise CommandFailed("workdir: a git address cannot run in place; remove --workdir.", 2)
+        _print_notes([f"The run works in place in {spec['workdir']}: its code is not kept."])
         return None
     if not is_git_address(target) and not Path(target).exists():
         return None
     links = frozenset(spec.get("links", ()))
-    return CodeWish(target, spec.get("entry"), spec.get("module"), spec.get("ref"), links)
+    return CodeRequest(target, spec.get("entry"), spec.get("module"), spec.get("ref"), links)
 
 
 def _limit_bytes(server: ServerClient) -> int:
     return int(server.get("/api/info")["snapshot_limit_bytes"])
 
 
-def _send(server: ServerClient, brought: Brought) -> None:
-    path = f"/api/snapshots/{brought.packed.sha256}"
+def _send(server: ServerClient, packed_code: PackedCode) -> None:
+    path = f"/api/snapshots/{packed_code.packed.sha256}"
     if not server.has(path):
-        server.put_file(path, brought.packed.path)
-    server.put(f"{path}/origin", brought.origin.model_dump(mode="json"))
+        server.put_file(path, packed_code.packed.path)
+    server.put(f"{path}/origin", packed_code.origin.model_dump(mode="json"))
 
 
-def _tell(notes: list[str]) -> None:
+def _print_notes(notes: list[str]) -> None:
     for note in notes:
         warn(f"Note: {note}")

@@ -1,4 +1,4 @@
-"""Waiting for a run's end at the terminal."""
+"""Wait for a run's end at the terminal, showing its status on one line."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ TERMINAL = ("succeeded", "failed", "stopped")
 
 
 def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
-    """The run once it is terminal; a dashboard that is away is waited for, too."""
+    """Poll until the run has ended and return it, retrying while the dashboard is away.
+
+    Raises CommandFailed at Ctrl-C."""
     line = StatusLine()
-    away = False
+    is_away = False
     try:
         while True:
             try:
                 run: dict[str, Any] = server.get(run_path(run_id))
             except ServerUnreachable as error:
-                if not away:
+                if not is_away:
                     warn(f"{error} Waiting for it.")
-                away = True
+                is_away = True
                 time.sleep(PATIENCE_S)
                 continue
-            away = False
+            is_away = False
             if run["state"] in TERMINAL:
                 return run
             line.show(describe(run, time.time()))
             time.sleep(POLL_S)
     except KeyboardInterrupt:
-        raise CommandFailed(f"Run {run_id} goes on; `rankzero stop {run_id}` ends it.", 130) from None
+        raise CommandFailed(f"Run {run_id} continues; `rankzero stop {run_id}` stops it.", 130) from None
     finally:
         line.clear()
 
 
 def describe(run: dict[str, Any], now: float) -> str:
-    """running · step 120/1000 · loss 2.31 · 12.4 k samples/s."""
+    """Return a run's status in one line: running · step 120/1000 · loss 2.31 · 12.4 k samples/s."""
     parts = [run["state"] + (", lost contact" if run.get("lost_contact") else "")]
     if run.get("kill_at"):
         left_s = min(run["kill_at"] - now, run["spec"]["stop_grace_s"])  # these are two machines' clocks
@@ -65,17 +67,17 @@ def describe(run: dict[str, Any], now: float) -> str:
 
 
 class StatusLine:
-    """One line on stderr that is written over; nothing where stderr is no terminal."""
+    """A line on stderr that is overwritten; silent where stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """Replace what stands there."""
+        """Replace the line's text."""
         if self._shown:
             print(f"\r\x1b[K{printable(text)}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Leave the line empty for what comes next."""
+        """Clear the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from domain.spec import RUN_ID
 
 
 def complete_run(incomplete: str) -> list[tuple[str, str]]:
-    """Ids of runs for the shell, with their names and states beside them."""
+    """Return run ids that complete the word in the shell, each with name and state."""
     try:
         runs = ServerClient(find_server(None)).get("/api/runs", limit=100)
     except CommandFailed:
@@ -34,12 +34,12 @@ RunId = Annotated[
 
 
 def server_at(data: Path | None) -> ServerClient:
-    """The dashboard that the client commands talk to."""
+    """Connect to the dashboard of this data directory. Raises CommandFailed where none runs."""
     return ServerClient(find_server(data.expanduser().absolute() if data else None))
 
 
-def run_path(run_id: str, *rest: str) -> str:
-    """The API's address of a run; an odd id cannot reach another one."""
+def run_path(run_id: str, *segments: str) -> str:
+    """Return the API's path of a run. Raises CommandFailed for an id that no run can have."""
     if not RUN_ID.fullmatch(run_id):
         raise CommandFailed(f"There is no run {run_id!r}; `rankzero runs` lists them.")
-    return "/".join(["/api/runs", run_id, *rest])
+    return "/".join(["/api/runs", run_id, *segments])

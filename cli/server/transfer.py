@@ -1,4 +1,4 @@
-"""One download: resumable, verified, and in place only as a whole."""
+"""Download a checkpoint: resumable, verified, and renamed into place only when complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY_S = 1.0
 
 
 class Transfer:
-    """Fetches one checkpoint into `target`; what has arrived stays beside it until it is whole."""
+    """The download of one checkpoint; received bytes are kept in a part file beside `target`."""
 
     def __init__(self, server: ServerClient, checkpoint: dict[str, Any], target: Path) -> None:
         self._server, self._target = server, target
@@ -36,66 +36,68 @@ class Transfer:
         self._line = StatusLine()
 
     def run(self) -> None:
-        """Fetch, verify, and put in place."""
+        """Fetch, verify and rename into place. Raises CommandFailed where one of them fails."""
         try:
             self._fetch_all()
         except OSError as error:
             raise CommandFailed(f"{self._part} cannot be written: {error.strerror}.") from None
         finally:
             self._line.clear()
-        found = sha256_of(self._part)
-        if found != self._sha256:
+        sha256 = sha256_of(self._part)
+        if sha256 != self._sha256:
             self._part.unlink()
             raise CommandFailed(
-                f"What arrived is not the checkpoint: its SHA-256 is {found}, not {self._sha256}. "
+                f"The download is corrupt: its SHA-256 is {sha256}, not {self._sha256}. "
                 "It was deleted; download it again."
             )
         self._part.replace(self._target)
         _sync_folder(self._target.parent)
 
     def _fetch_all(self) -> None:
-        fruitless = 0
-        while (have := self._have()) < self._size_bytes or not self._part.exists():
+        failures = 0
+        while (offset := self._received_bytes()) < self._size_bytes or not self._part.exists():
             params = self._params
             try:
-                self._fetch_from(have)
+                self._fetch_from(offset)
             except ServerUnreachable as error:
-                fruitless = 0 if self._have() > have else fruitless + 1
-                if fruitless >= FRUITLESS_TRIES:
-                    raise ServerUnreachable(f"{error} The {self._have()} bytes so far are kept.") from None
+                failures = 0 if self._received_bytes() > offset else failures + 1
+                if failures >= FRUITLESS_TRIES:
+                    raise ServerUnreachable(
+                        f"{error} The {self._received_bytes()} bytes received so far are kept."
+                    ) from None
                 time.sleep(RETRY_S)
                 continue
-            if self._have() <= have and self._size_bytes and params == self._params:
+            if self._received_bytes() <= offset and self._size_bytes and params == self._params:
                 raise CommandFailed("The dashboard sent nothing of the checkpoint; try again.")
 
-    def _have(self) -> int:
+    def _received_bytes(self) -> int:
         size_bytes = self._part.stat().st_size if self._part.exists() else 0
         if size_bytes > self._size_bytes:
             self._part.unlink()
             return 0
         return size_bytes
 
-    def _fetch_from(self, have: int) -> None:
+    def _fetch_from(self, offset: int) -> None:
         headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers |= {"Range": f"bytes={have}-", "If-Range": f'"{self._sha256}"'}
+        if offset:
+            headers |= {"Range": f"bytes={offset}-", "If-Range": f'"{self._sha256}"'}
         with self._server.stream(self._url, headers=headers, **self._params) as answer:
             if answer.status_code != 307:
-                self._take(answer, have)
+                self._write_answer(answer, offset)
                 return
-            elsewhere = answer.headers.get("location", "")
+            bucket_url = answer.headers.get("location", "")
         try:
             headers.pop("If-Range", None)  # an object has an ETag of its own, but never other bytes
-            with self._server.stream_elsewhere(elsewhere, headers) as answer:
-                self._take(answer, have)
+            with self._server.stream_from_bucket(bucket_url, headers) as answer:
+                self._write_answer(answer, offset)
         except ServerUnreachable:
             self._params = self._params | {
                 "via": "server"
             }  # which may reach the bucket where this machine cannot
 
-    def _take(self, answer: httpx.Response, have: int) -> None:
+    def _write_answer(self, answer: httpx.Response, offset: int) -> None:
         start = _first_byte(answer)
-        if answer.status_code == 416 or start not in (0, have):
+        if answer.status_code == 416 or start not in (0, offset):
             self._part.unlink(missing_ok=True)
             return
         with self._part.open("r+b" if start else "wb") as file:
@@ -104,48 +106,48 @@ class Transfer:
 
     def _copy(self, answer: httpx.Response, file: BinaryIO) -> None:
         try:
-            for piece in answer.iter_raw():  # as it comes: what a bigger buffer held would be lost at a break
-                if file.tell() + len(piece) > self._size_bytes:
+            for chunk in answer.iter_raw():  # as it comes: what a bigger buffer held would be lost at a break
+                if file.tell() + len(chunk) > self._size_bytes:
                     raise CommandFailed("The dashboard sent more than the checkpoint's size; try again.")
-                file.write(piece)
+                file.write(chunk)
                 self._show(file.tell())
         finally:
             file.flush()
             os.fsync(file.fileno())
 
-    def _show(self, have: int) -> None:
-        of = formats.size(self._size_bytes)
-        self._line.show(f"{have / (self._size_bytes or 1):4.0%} of {of}")
+    def _show(self, received_bytes: int) -> None:
+        total = formats.size(self._size_bytes)
+        self._line.show(f"{received_bytes / (self._size_bytes or 1):4.0%} of {total}")
 
 
 def in_form(server: ServerClient, checkpoint: dict[str, Any], form: CheckpointForm) -> dict[str, Any]:
-    """The checkpoint as it will be fetched: its name, size and SHA-256 in that form, and what is to be known of it."""
+    """Return the checkpoint with name, size, SHA-256 and note of the converted file, once it is ready."""
     line, url = StatusLine(), f"/api/checkpoints/{int(checkpoint['id'])}/file"
     try:
         while True:
-            line.show("being rewritten")
+            line.show("being converted")
             try:
                 params = form.params | {"via": "server"}
                 with server.stream(url, {"Accept-Encoding": "identity"}, **params) as answer:
-                    found = answer.headers
+                    response_headers = answer.headers
                     break
             except NotYet:
                 time.sleep(RETRY_S)
     finally:
         line.clear()
-    sha256 = found["X-Checksum-Sha256"]
+    sha256 = response_headers["X-Checksum-Sha256"]
     name = checkpoint["name"] if sha256 == checkpoint["sha256"] else form.file_name(checkpoint["name"])
     return checkpoint | {
         "name": name,
         "sha256": sha256,
-        "size_bytes": int(found["Content-Length"]),
+        "size_bytes": int(response_headers["Content-Length"]),
         "params": params,
-        "note": found.get("X-Rankzero-Note", ""),
+        "note": response_headers.get("X-Rankzero-Note", ""),
     }
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file, whatever its size."""
+    """Return a file's SHA-256 with flat memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -158,7 +160,7 @@ def _first_byte(answer: httpx.Response) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename lasts through a power cut only when its folder is on disk."""
+    """Flush the folder, without which a rename may not survive a power failure."""
     if sys.platform == "linux":
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

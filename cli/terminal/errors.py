@@ -1,10 +1,10 @@
-"""The end of a command that failed."""
+"""The error that ends a command."""
 
 from __future__ import annotations
 
 
 class CommandFailed(Exception):
-    """One sentence for the person; exit code 1: it did not work, 2: it was asked for wrongly."""
+    """A failed command with one sentence for the user; exit code 1: it failed, 2: wrong usage."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What commands print: one JSON document, or tables and sentences in which data cannot steer the terminal."""
+"""Print JSON documents, tables and sentences, with control characters made visible."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 PIPE_WIDTH = 200
-"""Columns of a table that goes into a file or another program."""
+"""Width in columns of a table that is not printed to a terminal."""
 
 
 def print_json(document: Any) -> None:
-    """The one document of `--json`."""
+    """Print the JSON document of `--json`."""
     print(json.dumps(document, ensure_ascii=True, indent=2 if sys.stdout.isatty() else None))
 
 
 def printable(value: object) -> str:
-    """The text with control characters, direction marks and lone surrogates written out, like \\x1b.
+    """Return the text with control characters, direction marks and lone surrogates escaped, like \\x1b.
 
-    So is what the terminal's encoding does not have, but for blanks of any width: there these are plain ones."""
+
+    Characters that the terminal's encoding lacks are escaped too; blanks of any width become plain ones."""
     return "".join(map(_printable, str(value)))
 
 
@@ -28,12 +29,12 @@ def _printable(character: str) -> str:
     if character.isascii() and character.isprintable():
         return character
     is_blank = unicodedata.category(character) == "Zs"
-    if (character.isprintable() or is_blank) and _has(character):
+    if (character.isprintable() or is_blank) and _can_encode(character):
         return character
     return " " if is_blank else character.encode("unicode_escape").decode()
 
 
-def _has(character: str) -> bool:
+def _can_encode(character: str) -> bool:
     try:
         character.encode(sys.stdout.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
@@ -42,19 +43,19 @@ def _has(character: str) -> bool:
 
 
 def say(sentence: str) -> None:
-    """A sentence for the person, on stdout."""
+    """Print a sentence on stdout."""
     print(printable(sentence), flush=True)
 
 
 def warn(sentence: str) -> None:
-    """A sentence for the person, on stderr."""
+    """Print a sentence on stderr."""
     print(printable(sentence), file=sys.stderr, flush=True)
 
 
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()
 ) -> None:
-    """Rows below their titles; columns whose number is in `right` are figures."""
+    """Print a table; the columns whose index is in `right` are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,8 +73,8 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Lines of `name  value`; what is not known is left out."""
-    known = [(name, printable(value)) for name, value in facts if value is not None]
-    width = max((len(name) for name, _ in known), default=0)
-    for name, value in known:
+    """Print lines of `name  value`; values of None are omitted."""
+    lines = [(name, printable(value)) for name, value in facts if value is not None]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
         print(f"{name:<{width}}  {value}")

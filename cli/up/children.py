@@ -1,4 +1,4 @@
-"""Programs that `rankzero up` keeps running: started, watched, started again, and never left behind."""
+"""Supervise the programs of `rankzero up`: start, watch and restart them, and end them with the parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from domain.text.exit_codes import describe_exit
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 STEADY_S = 60.0
-"""A child that lived so long did not die of how it was started: the next delay is short again."""
+"""Uptime in seconds after which the restart delay is reset."""
 LARGEST_LOG_BYTES = 16 * 1024 * 1024
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -24,18 +24,18 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 @dataclass(frozen=True)
 class ProgramCommand:
-    """What to start."""
+    """A program to start: command line, log file and environment."""
 
     name: str
     argv: Sequence[str]
     log: Path
     env: Mapping[str, str]
     niceness: int = 0
-    """How far it stands back for others on this machine, 0 to 19."""
+    """Nice value of the process, 0 to 19."""
 
 
 class SupervisedProgram:
-    """One program: `step` starts it when it is due, and notices when it has ended."""
+    """A program that `step` starts when it is due and restarts after it ended."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class SupervisedProgram:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Process id, None while it does not run."""
         return self._process.pid if self._process is not None else None
 
     @property
     def is_running(self) -> bool:
-        """Whether a process of it exists."""
+        """Whether its process exists."""
         return self._process is not None and self._process.poll() is None
 
     def step(self, now: float) -> str | None:
-        """Start it, or see that it ended; returns what a person should know of that."""
+        """Start the program or notice its end; returns a sentence for the user where it ended."""
         if self._process is None:
             if self._start_at is not None and now >= self._start_at:
                 self._log_began_at = _size(self.program.log)
@@ -80,14 +80,14 @@ class SupervisedProgram:
         delay_s = self._delay_s
         self._start_at = now + delay_s
         self._delay_s = min(self._delay_s * 2, LONGEST_DELAY_S)
-        words = self.last_words()
+        last_line = self.last_line()
         return (
-            f"{self.program.name} ended ({describe_exit(code)}{': ' + words if words else ''}), "
+            f"{self.program.name} ended ({describe_exit(code)}{': ' + last_line if last_line else ''}), "
             f"starting it again in {delay_s:g} s"
         )
 
-    def last_words(self) -> str:
-        """The last line it wrote since it was started."""
+    def last_line(self) -> str:
+        """Return the last line that the program has logged since its start."""
         try:
             with self.program.log.open("rb") as log:
                 log.seek(max(self._log_began_at, _size(self.program.log) - 4096))
@@ -97,21 +97,21 @@ class SupervisedProgram:
         return lines[-1].strip()[:500] if lines else ""
 
     def trim_log(self) -> None:
-        """Keep its log from filling the disk: the older half moves to `….1`, once it is large."""
+        """Move a large log to `….1`, so that it cannot fill the disk."""
         if _size(self.program.log) > LARGEST_LOG_BYTES:
             older = self.program.log.with_name(self.program.log.name + ".1")
             older.write_bytes(self.program.log.read_bytes())
-            os.truncate(self.program.log, 0)  # it is open for appending, so writing goes on at the start
+            os.truncate(self.program.log, 0)  # the program appends, so it continues at the start
 
     def send(self, number: int) -> None:
-        """Signal it, if it runs; it is not started again after that."""
+        """Send a signal to the program if it runs; it is not restarted afterwards."""
         self._start_at = None
         if self.is_running and self._process is not None:
             self._process.send_signal(number)
 
 
 def start_program(program: ProgramCommand) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that Ctrl-C reaches only the parent; it dies when the parent does."""
+    """Start a program in its own session, so that Ctrl-C reaches only the parent; it dies with the parent."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(program.log, flags, 0o600)
     try:

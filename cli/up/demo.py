@@ -1,4 +1,4 @@
-"""The run that `rankzero up --demo` launches: real data, two ranks, long enough to look at."""
+"""The run that `rankzero up --demo` launches: real data, two ranks, several minutes long."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TERMINAL = ("succeeded", "failed", "stopped")
 STEPS = {"cpu": 7_000, "cuda": 100_000}
 """Enough for more than five minutes: a step takes about 90 ms on two CPU cores and 5 ms on a GPU."""
 STEPS_PER_EPOCH = 5_621
-"""With two ranks and eight samples each."""
+"""Steps of an epoch with two ranks and eight samples each."""
 
 
 def spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
-    """A byte-level GPT on the Python standard library's own sources."""
+    """Return the spec of a byte-level GPT that trains on the Python standard library's sources."""
     return {
         "target": "language_model",
         "name": NAME,
@@ -36,13 +36,13 @@ def spec(slots: int, kind: str = "cpu") -> dict[str, Any]:
 
 
 def most_slots(server: ServerClient) -> int:
-    """Of the nodes that are alive; 0 when there is none."""
+    """Return the largest number of slots on an online node; 0 without one."""
     nodes: list[dict[str, Any]] = server.get("/api/nodes")
     return max((int(node["slots"]) for node in nodes if node["state"] == "alive"), default=0)
 
 
 def launch(server: ServerClient, slots: int) -> str:
-    """The id of the demo run that is not over yet, or of a new one."""
+    """Return the id of the demo run that has not ended, or launch a new one."""
     for run in server.get("/api/runs", q=NAME):
         if run["name"] == NAME and run["state"] not in TERMINAL:
             return str(run["id"])

@@ -1,4 +1,4 @@
-"""Checks of an installation: each says what is, and where that is not well, what to do."""
+"""Check an installation: every check reports its finding and, where needed, a fix."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LOW_SHARED_MEMORY_BYTES = GIB // 4
 FEW_OPEN_FILES = 1024
 OLDEST_TORCH = (2, 4)
 SAFE_TORCH = (2, 10)
-"""Before it, `weights_only=True` could be got round by a crafted checkpoint (CVE-2026-24747)."""
+"""In older versions a crafted checkpoint could bypass `weights_only=True` (CVE-2026-24747)."""
 SAFE_SQLITE = (3, 51, 3)
-"""Before it, several connections that checkpoint at once could corrupt a store; we use one writer."""
+"""In older versions concurrent checkpointing connections could corrupt a store; we use one writer."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One finding."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -45,7 +45,7 @@ class CheckResult:
 
 
 def examine(data: Path) -> Iterator[CheckResult]:
-    """Every check, in the order of what depends on what; none takes longer than a few seconds."""
+    """Run every check in the order of their dependencies; each takes a few seconds at most."""
     checks: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
         ("python", _python),
         ("torch", _torch),
@@ -117,11 +117,11 @@ def _store(data: Path) -> tuple[bool, str]:
         return True, f"the SQLite file {data / 'rankzero.db'}."
     files = os.environ.get("RANKZERO_FILES") or str(data / "files")
     try:
-        where, version = postgres.look_at(url)
+        address, version = postgres.look_at(url)
     except postgres.PostgresUnusable as error:
         return False, str(error)
     shared = "every dashboard on it needs this same folder of files"
-    return True, f"PostgreSQL {version} at {where}; {shared}: {files}."
+    return True, f"PostgreSQL {version} at {address}; {shared}: {files}."
 
 
 def _checkpoints() -> tuple[bool, str]:
@@ -135,13 +135,15 @@ def _checkpoints() -> tuple[bool, str]:
         try_out(s3, folder)
     except (BucketTrouble, ValueError) as error:
         return False, str(error)
-    proof = "it checks each part" if refuses else "it checks no sums, so each checkpoint is read back once"
-    return True, f"{url} at {s3.endpoint}: read and written; {proof}."
+    verification = (
+        "it checks each part" if refuses else "it checks no sums, so each checkpoint is read back once"
+    )
+    return True, f"{url} at {s3.endpoint}: read and written; {verification}."
 
 
 def _disk(data: Path) -> tuple[bool, str]:
-    place = next(path for path in (data, *data.parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    folder = next(path for path in (data, *data.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
     message = f"{formats.size(free)} free for {data}."
     return (
         free >= LOW_DISK_BYTES,
@@ -203,17 +205,17 @@ def _gpus() -> tuple[bool, str]:
 def _dashboard(data: Path) -> tuple[bool, str]:
     if not (data / "server.json").exists() and not os.environ.get("RANKZERO_URL"):
         return True, "not running; `rankzero up` starts it."
-    named = None if os.environ.get("RANKZERO_URL") else data
+    folder = None if os.environ.get("RANKZERO_URL") else data
     try:
-        server = ServerClient(find_server(named))
+        server = ServerClient(find_server(folder))
         nodes = server.get("/api/nodes")
     except CommandFailed as error:
         return False, str(error)
-    alive = [node for node in nodes if node["state"] == "alive"]
-    if not alive:
-        return False, f"{server.address.url} answers, but no node is alive; start `rankzero worker`."
-    slots = sum(node["slots"] for node in alive)
-    return True, f"{server.address.url} with {formats.plural(len(alive), 'live node')}, {slots} slots."
+    online = [node for node in nodes if node["state"] == "alive"]
+    if not online:
+        return False, f"{server.address.url} answers, but no node is online; start `rankzero worker`."
+    slots = sum(node["slots"] for node in online)
+    return True, f"{server.address.url} with {formats.plural(len(online), 'online node')}, {slots} slots."
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Processes of one data directory's runs on this machine: to end them, and to prove that none is left."""
+"""Find the processes of a data directory's runs on this machine, end them, and prove that none is left."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ RUN_VARIABLE = "RANKZERO_RUN_ID"
 
 
 class RunProcesses:
-    """What one data directory's runs have running on this machine."""
+    """The processes of one data directory's runs on this machine."""
 
     def __init__(self, data: Path) -> None:
         self._data = str(data)
         self._runs = data / "runs"
 
     def supervisors(self) -> list[psutil.Process]:
-        """One per attempt: its command line names the data directory."""
+        """Return the supervisors, one per attempt, whose command line names the data directory."""
         return [process for process in psutil.process_iter() if self._supervises(process)]
 
-    def everything(self) -> list[psutil.Process]:
-        """Supervisors, all below them, and whatever else carries the id of a run from here."""
-        found = set(self.supervisors())
-        for supervisor in list(found):
+    def all_processes(self) -> list[psutil.Process]:
+        """Return the supervisors, their descendants, and every process with the id of one of the runs."""
+        processes = set(self.supervisors())
+        for supervisor in list(processes):
             with suppress(psutil.Error):
-                found |= set(supervisor.children(recursive=True))
+                processes |= set(supervisor.children(recursive=True))
         run_ids = {path.name for path in self._runs.glob("*")}
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get(RUN_VARIABLE) in run_ids:
-                    found.add(process)
-        return [process for process in found if _lives(process)]
+                    processes.add(process)
+        return [process for process in processes if _lives(process)]
 
     def terminate(self) -> None:
-        """Ask every supervisor to end its attempt."""
+        """Send SIGTERM to every supervisor, which ends its attempt."""
         for process in self.supervisors():
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGTERM)
 
     def kill(self, timeout_s: float = 5.0) -> None:
-        """SIGKILL until nobody is left."""
+        """Send SIGKILL until no process is left or time is up."""
         deadline = time.monotonic() + timeout_s
-        while (left := self.everything()) and time.monotonic() < deadline:
-            for process in left:
+        while (processes := self.all_processes()) and time.monotonic() < deadline:
+            for process in processes:
                 with suppress(psutil.Error):
                     process.kill()
-            psutil.wait_procs(left, timeout=0.2)
+            psutil.wait_procs(processes, timeout=0.2)
 
     def _supervises(self, process: psutil.Process) -> bool:
         try:

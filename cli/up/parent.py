@@ -1,4 +1,4 @@
-"""The parent process of `rankzero up`: starts dashboard and worker, keeps them running, ends all of it."""
+"""The parent process of `rankzero up`: start dashboard and worker, keep them running, and end everything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ TICK_S = 0.1
 READY_WITHIN_S = 90.0
 NODE_WITHIN_S = 30.0
 GRACE_S = 15.0
-STAND_BACK = 10
-"""What runs get between SIGTERM and SIGKILL at Ctrl-C."""
+"""Seconds between SIGTERM and SIGKILL for runs at Ctrl-C."""
+DASHBOARD_NICENESS = 10
+"""Nice value of the dashboard, so that training on this machine goes first."""
 ECHO_S = 0.2
-"""Two signals so close together are one Ctrl-C."""
+"""Seconds within which two signals count as one Ctrl-C."""
 MARGIN_S = 15.0
-"""Beyond the grace: the worker stores what the runs wrote last."""
+"""Seconds beyond the grace period in which the worker stores the runs' last output."""
 DASHBOARD_GRACE_S = 8.0
 PORT_PATIENCE_S = 3.0
 TRIM_EVERY_S = 60.0
@@ -40,7 +41,7 @@ TRIM_EVERY_S = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a person asked `rankzero up` for."""
+    """The options of `rankzero up`."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -53,7 +54,7 @@ class Plan:
 
 
 def run(plan: Plan) -> int:
-    """Stay until a signal ends it; returns the exit code."""
+    """Run until a signal arrives and return the exit code. Raises CommandFailed where it cannot start."""
     try:
         make_private_directory(plan.data)
     except OSError as error:
@@ -66,15 +67,17 @@ def run(plan: Plan) -> int:
 
 @contextmanager
 def only_one(data: Path) -> Iterator[None]:
-    """One `rankzero up` per data directory: the lock goes with the process, however it ends."""
+    """Hold the lock that allows one `rankzero up` per data directory; it ends with the process.
+
+    Raises CommandFailed where another process holds it."""
     lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        where = _url_in(data)
+        url = _url_in(data)
         os.close(lock)
         raise CommandFailed(
-            f"Rankzero already runs on {data}{f' ({where})' if where else ''}. "
+            f"Rankzero already runs on {data}{f' ({url})' if url else ''}. "
             "Use that one, or choose another directory with --data."
         ) from None
     try:
@@ -84,7 +87,9 @@ def only_one(data: Path) -> Iterator[None]:
 
 
 def free_port(plan: Plan) -> int:
-    """The port to listen on; a dashboard killed a moment ago may still be letting go of it."""
+    """Return the port to listen on, waiting briefly for one that a killed dashboard still holds.
+
+    Raises CommandFailed where it cannot be bound."""
     patience_s = PORT_PATIENCE_S if str(_url_in(plan.data)).endswith(f":{plan.port}") else 0.0
     deadline = time.monotonic() + patience_s
     while True:
@@ -104,16 +109,18 @@ def free_port(plan: Plan) -> int:
 
 
 class Parent:
-    """Owns the two children from their start to the proof that nothing is left."""
+    """The owner of the two children, from their start to the proof that no process is left."""
 
     def __init__(self, plan: Plan, port: int) -> None:
         self.plan, self.port = plan, port
         self.is_ending = self.is_hurried = False
-        self._asked_at = 0.0
+        self._ending_since = 0.0
         self.processes = RunProcesses(plan.data)
-        anew = ["--new-store"] * plan.new_store  # when it dies and is started again, there is one
+        new_store = [
+            "--new-store"
+        ] * plan.new_store  # after a restart the store exists, so the option has no effect
         self.dashboard = SupervisedProgram(
-            self._program("dashboard", ["--host", plan.host, "--port", str(port), *anew])
+            self._program("dashboard", ["--host", plan.host, "--port", str(port), *new_store])
         )
         self.worker = (
             SupervisedProgram(self._program("worker", self._worker_options())) if plan.has_worker else None
@@ -122,33 +129,33 @@ class Parent:
 
     @property
     def url(self) -> str:
-        """How this machine reaches the dashboard."""
+        """The dashboard's URL on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(self.plan.host, self.plan.host)
         return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
 
     def run(self) -> int:
-        """Start, tell, stay, stop."""
-        numbers = [signal.SIGINT, signal.SIGTERM]
+        """Start the children, print the address, wait for a signal, and stop. Returns the exit code."""
+        signals = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-            numbers.append(signal.SIGHUP)
-        before = [signal.signal(number, self._note_signal) for number in numbers]
+            signals.append(signal.SIGHUP)
+        old_handlers = [signal.signal(number, self._note_signal) for number in signals]
         try:
-            self._live()
+            self._serve()
         finally:
             code = self.stop()
-            for number, handler in zip(numbers, before, strict=True):
+            for number, handler in zip(signals, old_handlers, strict=True):
                 signal.signal(number, handler)
         return code
 
     def _note_signal(self, number: int, _frame: object) -> None:
-        """Any signal asks for the end; only another Ctrl-C hurries it. One may arrive twice, through `make`."""
+        """End at any signal, at once at another Ctrl-C; `make` may deliver one Ctrl-C twice."""
         now = time.monotonic()
         if not self.is_ending:
-            self.is_ending, self._asked_at = True, now
-        elif number == signal.SIGINT and now - self._asked_at > ECHO_S:
+            self.is_ending, self._ending_since = True, now
+        elif number == signal.SIGINT and now - self._ending_since > ECHO_S:
             self.is_hurried = True
 
-    def _live(self) -> None:
+    def _serve(self) -> None:
         if not self._wait_for(self._dashboard_answers, READY_WITHIN_S, [self.dashboard], must_live=True):
             if not self.is_ending:
                 raise CommandFailed(
@@ -161,13 +168,13 @@ class Parent:
             slots = self._slots_of_a_node(server)
             path = f"/run?id={demo.launch(server, slots)}" if self.plan.demo and slots else "/"
         if not self.is_ending:
-            self._tell_address(server.address, path)
+            self._print_address(server.address, path)
         while not self.is_ending:
             self._step()
             time.sleep(TICK_S)
 
     def _slots_of_a_node(self, server: ServerClient) -> int:
-        """Whoever reads the address may launch at once: so first a node must have joined."""
+        """Wait for a node to join and return its slots: users may launch as soon as they see the address."""
         slots = 0
 
         def has_joined() -> bool:
@@ -176,18 +183,18 @@ class Parent:
             return slots > 0
 
         if not self._wait_for(has_joined, NODE_WITHIN_S, self._children()) and not self.is_ending:
-            tell(
+            print_line(
                 f"No worker has joined within {NODE_WITHIN_S:g} s; its log is {self.plan.data / 'worker.log'}."
             )
         return slots
 
-    def _tell_address(self, address: Address, path: str) -> None:
+    def _print_address(self, address: Address, path: str) -> None:
         query = "&" if "?" in path else "?"
-        tell(f"\n  Open      {self.url}{path}{query}token={address.token}")
+        print_line(f"\n  Open      {self.url}{path}{query}token={address.token}")
         if self.plan.host in ("0.0.0.0", "::", ""):
-            tell(f"  Elsewhere http://{outward_address()}:{self.port}/  (log in with `rankzero token`)")
-        tell(f"  Data      {self.plan.data}")
-        tell("\nCtrl-C ends the runs and stops everything.\n")
+            print_line(f"  Elsewhere http://{outward_address()}:{self.port}/  (log in with `rankzero token`)")
+        print_line(f"  Data      {self.plan.data}")
+        print_line("\nCtrl-C ends the runs and stops everything.\n")
 
     def _children(self) -> list[SupervisedProgram]:
         return [self.dashboard] + ([self.worker] if self.worker is not None else [])
@@ -195,9 +202,9 @@ class Parent:
     def _step(self) -> None:
         now = time.monotonic()
         for child in self._children():
-            news = child.step(now)
-            if news:
-                tell(news)
+            message = child.step(now)
+            if message:
+                print_line(message)
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY_S
             for child in self._children():
@@ -210,16 +217,16 @@ class Parent:
         children: list[SupervisedProgram],
         must_live: bool = False,
     ) -> bool:
-        """Keep the children running until the condition holds; False at a signal or when time is up."""
+        """Keep the children running until the condition holds; returns False at a signal or timeout."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not self.is_ending:
             for child in children:
-                news = child.step(time.monotonic())
-                if news and must_live:
-                    words = child.last_words() or f"its log is {child.program.log}."
-                    raise CommandFailed(f"The {child.program.name} could not start: {words}")
-                if news:
-                    tell(news)
+                message = child.step(time.monotonic())
+                if message and must_live:
+                    reason = child.last_line() or f"its log is {child.program.log}."
+                    raise CommandFailed(f"The {child.program.name} could not start: {reason}")
+                if message:
+                    print_line(message)
             with suppress(CommandFailed):
                 if condition():
                     return True
@@ -227,7 +234,7 @@ class Parent:
         return False
 
     def _dashboard_answers(self) -> bool:
-        """Its own file names its process: what else may listen on that port is not meant."""
+        """Whether our own dashboard answers; its file names its process, so another listener does not count."""
         try:
             about = json.loads((self.plan.data / "server.json").read_text())
         except (OSError, ValueError):
@@ -238,7 +245,9 @@ class Parent:
         return True
 
     def stop(self) -> int:
-        """End the runs, then the worker, then the dashboard; a second signal ends all of it at once."""
+        """End the runs, the worker and the dashboard in turn, or all at once at a second signal.
+
+        Returns the exit code."""
         was_asked, self.is_ending = self.is_ending, True
         self._end_runs()
         self.dashboard.send(signal.SIGTERM)
@@ -246,7 +255,7 @@ class Parent:
         self.dashboard.send(signal.SIGKILL)
         self._wait_until(lambda: not self.dashboard.is_running, DASHBOARD_GRACE_S, can_hurry=False)
         if was_asked:
-            tell("Stopped.")
+            print_line("Stopped.")
         return 130 if self.is_hurried else 0
 
     def _end_runs(self) -> None:
@@ -255,7 +264,9 @@ class Parent:
             return
         count = len(self.processes.supervisors())
         if count:
-            tell(f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s")
+            print_line(
+                f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s"
+            )
         if not worker.is_running:
             self.processes.terminate()
         worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last
@@ -275,7 +286,7 @@ class Parent:
         # A token or URL in our environment may be another dashboard's.
         env = {k: v for k, v in os.environ.items() if k not in ("RANKZERO_TOKEN", "RANKZERO_URL")}
         # The ranks train on this machine: a page may wait a moment for them, never they for a page.
-        niceness = STAND_BACK if name == "dashboard" and self.plan.has_worker else 0
+        niceness = DASHBOARD_NICENESS if name == "dashboard" and self.plan.has_worker else 0
         return ProgramCommand(name, command, self.plan.data / f"{name}.log", env, niceness)
 
     def _worker_options(self) -> list[str]:
@@ -284,8 +295,8 @@ class Parent:
         return options + (["--python", self.plan.python] if self.plan.python is not None else [])
 
 
-def tell(text: str) -> None:
-    """To the terminal, which may have been closed meanwhile."""
+def print_line(text: str) -> None:
+    """Print to the terminal, ignoring that it may be closed."""
     with suppress(OSError, ValueError):
         print("\n".join(printable(line) for line in text.split("\n")), flush=True)
 

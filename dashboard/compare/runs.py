@@ -39,29 +39,29 @@ class _Comparer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], CodeDifference] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], CodeDifference] = OrderedDict()
 
     def compare(self, snapshots: Snapshots, old: str, new: str) -> CodeDifference:
         """As it was found before, if it was: snapshots never change. Raises CodeRefused."""
         with self._lock:
-            found = self._kept.pop((old, new), None)
-            if found is None:
-                found = compare(snapshots.path(old), snapshots.path(new))
-            self._kept[old, new] = found
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-            return found
+            difference = self._cache.pop((old, new), None)
+            if difference is None:
+                difference = compare(snapshots.path(old), snapshots.path(new))
+            self._cache[old, new] = difference
+            while len(self._cache) > MOST_KEPT:
+                self._cache.popitem(last=False)
+            return difference
 
 
 _comparer = _Comparer()
 
 
-def asked(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
+def setting_changes(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
     """What differs in the specifications, and in the Pythons that trained."""
-    facts = _interpreter(store, old.id), _interpreter(store, new.id)
+    interpreters = _interpreter(store, old.id), _interpreter(store, new.id)
     # The views are masked: that a secret is another one is seen in the store alone.
-    wished = [run_requests.specification(store, run.id) or run.spec for run in (old, new)]
-    return [*map(masked, spec_changes(*wished)), *interpreter_changes(*facts)]
+    specs = [run_requests.specification(store, run.id) or run.spec for run in (old, new)]
+    return [*map(masked, spec_changes(*specs)), *interpreter_changes(*interpreters)]
 
 
 def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
@@ -71,9 +71,9 @@ def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
         return _of_snapshots(service.snapshots, before.snapshot, after.snapshot)
     if is_recipe(before) and is_recipe(after):
         return _of_recipes(before.target, after.target)
-    lost = [run for run in (old, new) if not (is_recipe(run.spec) or run.spec.snapshot)]
-    if lost:
-        return CodeComparison(CodeDifference(), None, f"The code of run {lost[0].id} was not kept.")
+    unkept = [run for run in (old, new) if not (is_recipe(run.spec) or run.spec.snapshot)]
+    if unkept:
+        return CodeComparison(CodeDifference(), None, f"The code of run {unkept[0].id} was not kept.")
     recipe = old if is_recipe(before) else new
     note = f"Run {recipe.id} trains a recipe that ships with Rankzero; the other one brought its own code."
     return CodeComparison(CodeDifference(), False, note)
@@ -88,12 +88,12 @@ def _of_snapshots(snapshots: Snapshots, old: str, new: str) -> CodeComparison:
     if old == new:
         return CodeComparison(CodeDifference(), True)
     try:
-        found = _comparer.compare(snapshots, old, new)
+        difference = _comparer.compare(snapshots, old, new)
     except CodeRefused:
-        gone = old if snapshots.find(old) is None else new
-        note = f"The snapshot {gone[:12]} cannot be read any more."
+        unreadable = old if snapshots.find(old) is None else new
+        note = f"The snapshot {unreadable[:12]} cannot be read any more."
         return CodeComparison(CodeDifference(), None, note)
-    return CodeComparison(found, not found.files)  # no file differs, only empty folders do
+    return CodeComparison(difference, not difference.files)  # no file differs, only empty folders do
 
 
 def _of_recipes(old: str, new: str) -> CodeComparison:
@@ -108,5 +108,5 @@ def _of_recipes(old: str, new: str) -> CodeComparison:
 def _interpreter(store: Store, run_id: str) -> Mapping[str, Any] | None:
     """Facts about the Python that trained last."""
     attempts = reversed(run_queries.attempts(store, run_id))
-    known = (part.interpreter for attempt in attempts for part in attempt.parts if part.interpreter)
-    return next(known, None)
+    interpreters = (task.interpreter for attempt in attempts for task in attempt.parts if task.interpreter)
+    return next(interpreters, None)

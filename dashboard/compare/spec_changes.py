@@ -49,8 +49,8 @@ def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | 
     """Facts about the Pythons that trained, as far as both are known."""
     if not old or not new:
         return []
-    found = ((name, label, old.get(name), new.get(name)) for name, label in INTERPRETER.items())
-    return [SpecChange(f"interpreter.{name}", label, a, b) for name, label, a, b in found if a != b]
+    properties = ((name, label, old.get(name), new.get(name)) for name, label in INTERPRETER.items())
+    return [SpecChange(f"interpreter.{name}", label, a, b) for name, label, a, b in properties if a != b]
 
 
 def masked(change: SpecChange) -> SpecChange:
@@ -108,17 +108,17 @@ def _arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[SpecChange]:
 
 def _options(args: Sequence[str]) -> dict[str, list[str] | bool] | None:
     """The words after each option, by its name, or True; those before the first option have no name."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     name = ""
     for word in args:
         if not word.startswith("-") or _is_number(word):
-            found.setdefault(name, []).append(word)
+            by_name.setdefault(name, []).append(word)
             continue
         name, equals, value = word.partition("=")
-        if name in found:
+        if name in by_name:
             return None
-        found[name] = [value] if equals else []
-    return {name: words or True for name, words in found.items()}
+        by_name[name] = [value] if equals else []
+    return {name: words or True for name, words in by_name.items()}
 
 
 def _is_number(word: str) -> bool:

@@ -10,11 +10,11 @@ NOT_SET = "–"
 
 def in_words(old: Any, new: Any) -> tuple[str, str]:
     """Both values as people write them; figures with as many digits as it takes."""
-    said = _said(old), _said(new)
-    return said if said[0] != said[1] else (repr(old), repr(new))
+    texts = _as_text(old), _as_text(new)
+    return texts if texts[0] != texts[1] else (repr(old), repr(new))
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return NOT_SET
     if isinstance(value, bool):

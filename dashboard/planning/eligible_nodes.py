@@ -15,16 +15,16 @@ _CONTACT: dict[str, Contact] = {"alive": "alive", "no contact": "no contact"}
 
 def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
     """`gpus_per_node` as `submit` would fill it in now."""
-    return spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, _hosts(nodes))})
+    return spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, _node_states(nodes))})
 
 
 def nodes_for(spec: RunSpec, nodes: Sequence[NodeView]) -> list[NodeView]:
     """Those with the names and labels that are asked for, and the kind of device the run would get."""
-    pools, by_id = Pools(_hosts(nodes)), {node.id: node for node in nodes}
+    pools, by_id = Pools(_node_states(nodes)), {node.id: node for node in nodes}
     return [by_id[pools.hosts[index].node_id] for index in pools.of(eligibility.want_of(spec)).known]
 
 
-def _hosts(nodes: Sequence[NodeView]) -> list[NodeState]:
+def _node_states(nodes: Sequence[NodeView]) -> list[NodeState]:
     return [
         NodeState(
             node_id=node.id,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.script_reader import targets
-from dashboard.script_reader.proposals import is_whole_batch, taker
+from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from domain.launch.plan import recipe_names
 from domain.messages import Reason, State
@@ -27,7 +27,7 @@ _BY_HAND = (
 
 
 @dataclass(frozen=True)
-class Remedy:
+class Fix:
     """What to try."""
 
     sentence: str
@@ -37,66 +37,70 @@ class Remedy:
     """Of the button that launches it."""
 
 
-def remedy(
+def suggest_fix(
     spec: RunSpec, reason: str | None, message: str | None, script: Script | None = None
-) -> Remedy | None:
+) -> Fix | None:
     """What to change in a run that failed for this reason; `script` is what its source says, where it is known."""
-    said = message or ""
-    if reason != Reason.OUT_OF_MEMORY or any(words in said for words in _NOT_THE_BATCH):
+    error_text = message or ""
+    if reason != Reason.OUT_OF_MEMORY or any(words in error_text for words in _NOT_THE_BATCH):
         return None
-    unit = "GPU" if any(kind in said for kind in ("CUDA", "HIP", "XPU")) else "process"
+    unit = "GPU" if any(kind in error_text for kind in ("CUDA", "HIP", "XPU")) else "process"
     wiring = _Wiring(spec, script)
     batch = wiring.value("batch_size")
     if batch is None:
-        return Remedy(_BY_HAND.format(unit=unit))
+        return Fix(_BY_HAND.format(unit=unit))
     return _smaller_batch(wiring, batch, unit) if batch > 1 else _without_batch(wiring, unit)
 
 
-def remedy_of(run: RunView, found: Sequence[CheckpointView] = ()) -> Remedy | None:
+def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | None:
     """What to change in a run that has failed, or whose loss is no number any more; `found` are its checkpoints."""
-    return _of_memory(run) or _of_broken_loss(run, found)
+    return _of_memory(run) or _of_broken_loss(run, checkpoints)
 
 
-def _of_memory(run: RunView) -> Remedy | None:
+def _of_memory(run: RunView) -> Fix | None:
     if run.state != State.FAILED or run.reason != Reason.OUT_OF_MEMORY:
         return None
-    return remedy(run.spec, run.reason, run.message, targets.script_of(run.spec))
+    return suggest_fix(run.spec, run.reason, run.message, targets.script_of(run.spec))
 
 
 def with_next_step(run: RunView) -> RunView:
     """The run with the remedy's figures in place of what its node could say of them, its first sentence."""
-    found = _of_memory(run)
-    if found is None:
+    fix = _of_memory(run)
+    if fix is None:
         return run
     further = (run.next_step or "").partition(". ")[2]
-    return replace(run, next_step=f"{found.sentence} {further}".strip())
+    return replace(run, next_step=f"{fix.sentence} {further}".strip())
 
 
-def _of_broken_loss(run: RunView, found: Sequence[CheckpointView]) -> Remedy | None:
+def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix | None:
     """From before it broke, with smaller steps; a resume would only go on with what is spoiled."""
     since, lr = run.loss_not_finite_since, run.spec.lr
     if since is None or run.last_loss is None:
         return None
-    whole = [each for each in found if each.complete and each.step is not None and each.step < since]
-    before = max(whole, key=lambda each: (each.step or 0, each.created_at), default=None)
+    usable = [
+        checkpoint
+        for checkpoint in checkpoints
+        if checkpoint.complete and checkpoint.step is not None and checkpoint.step < since
+    ]
+    before = max(usable, key=lambda checkpoint: (checkpoint.step or 0, checkpoint.created_at), default=None)
     changes: dict[str, Any] = {"lr": lr * LOWER_LR} if lr else {}
     steps = [f"lr {lr * LOWER_LR:.3g}"] if lr else []
-    said = [f"with the learning rate at a tenth ({lr:.3g} → {lr * LOWER_LR:.3g})"] if lr else []
+    phrases = [f"with the learning rate at a tenth ({lr:.3g} → {lr * LOWER_LR:.3g})"] if lr else []
     if before is not None:
-        changes["resume"] = f"{run.id}:{_reference(before, found)}"
+        changes["resume"] = f"{run.id}:{_reference(before, checkpoints)}"
         steps.insert(0, f"from step {before.step}")
-        said.insert(0, f"from the checkpoint of step {before.step}")
+        phrases.insert(0, f"from the checkpoint of step {before.step}")
     sentence = f"The loss is {told(run.last_loss, since)}, and what was learned since is lost."
     if not changes:
-        return Remedy(f"{sentence} Launch it again with a lower learning rate.")
+        return Fix(f"{sentence} Launch it again with a lower learning rate.")
     spec = RunSpec.model_validate(run.spec.model_dump() | changes)
     label = f"Launch again {'' if before else 'with '}{', '.join(steps)}"
-    return Remedy(f"{sentence} Launch it again {', '.join(said)}.", spec, label)
+    return Fix(f"{sentence} Launch it again {', '.join(phrases)}.", spec, label)
 
 
-def _reference(checkpoint: CheckpointView, found: Sequence[CheckpointView]) -> str:
+def _reference(checkpoint: CheckpointView, checkpoints: Sequence[CheckpointView]) -> str:
     """Its name, unless another has the same."""
-    is_alone = sum(each.name == checkpoint.name for each in found) == 1
+    is_alone = sum(other.name == checkpoint.name for other in checkpoints) == 1
     return checkpoint.name if is_alone else str(checkpoint.id)
 
 
@@ -125,20 +129,20 @@ class _Wiring:
     def value(self, name: str) -> int | None:
         """What the script trains with, where that is known and can be changed."""
         if self.reaches(name):
-            found = getattr(self.spec, name)
-            return found if found is not None else self._default(name)
+            own_value = getattr(self.spec, name)
+            return own_value if own_value is not None else self._default(name)
         if name == "batch_size" and self.script and is_whole_batch(self.script.proposals):
             return None
-        place = self._place(name)
-        if place is not None:
-            text = self.spec.args[place].rpartition("=")[2]
+        position = self._position_of(name)
+        if position is not None:
+            text = self.spec.args[position].rpartition("=")[2]
             return int(text) if text.isdigit() and int(text) > 0 else None
         return self._default(name) if self._proposal(name) else None
 
     def reaches(self, name: str) -> bool:
         """The script takes it from the form already."""
-        handed = any(f"{{{name}}}" in argument for argument in self.spec.args)
-        return self.spec.target in recipe_names() or handed or self._is_read(name)
+        is_passed = any(f"{{{name}}}" in argument for argument in self.spec.args)
+        return self.spec.target in recipe_names() or is_passed or self._is_read(name)
 
     def set(self, name: str, value: object) -> None:
         """Change it, and hand it over where it was not."""
@@ -146,17 +150,17 @@ class _Wiring:
         if self.reaches(name):
             return
         args: list[str] = list(self.changes.get("args", self.spec.args))
-        place = self._place(name)
-        if place is not None:
-            flag, equals, _ = args[place].rpartition("=")
-            args[place] = f"{flag}{equals}{{{name}}}"
+        position = self._position_of(name)
+        if position is not None:
+            flag, equals, _ = args[position].rpartition("=")
+            args[position] = f"{flag}{equals}{{{name}}}"
         elif (proposal := self._proposal(name)) is not None:
             args.append(proposal)
         self.changes["args"] = args
 
     def can_set(self, name: str) -> bool:
         """It reaches the script, or could."""
-        return self.reaches(name) or self._place(name) is not None or self._proposal(name) is not None
+        return self.reaches(name) or self._position_of(name) is not None or self._proposal(name) is not None
 
     def changed(self) -> RunSpec:
         """The run as it is to be launched."""
@@ -166,13 +170,13 @@ class _Wiring:
         return self.script is not None and name in self.script.variables
 
     def _default(self, name: str) -> int | None:
-        option = taker(name, self.script.options) if self.script else None
-        known = option.default if option is not None else None
-        return known if type(known) is int and known > 0 else None
+        option = option_for(name, self.script.options) if self.script else None
+        default = option.default if option is not None else None
+        return default if type(default) is int and default > 0 else None
 
-    def _place(self, name: str) -> int | None:
+    def _position_of(self, name: str) -> int | None:
         """Where the arguments give it as a number."""
-        option = taker(name, self.script.options) if self.script else None
+        option = option_for(name, self.script.options) if self.script else None
         for number, word in enumerate(self.spec.args if option else ()):
             flag, equals, _ = word.partition("=")
             if option is not None and flag in option.flags:
@@ -181,11 +185,11 @@ class _Wiring:
 
     def _proposal(self, name: str) -> str | None:
         """The argument that would hand it over."""
-        known: Sequence[Any] = self.script.proposals if self.script else ()
-        return next((p.argument for p in known if p.field == name and p.only_when is None), None)
+        proposals: Sequence[Any] = self.script.proposals if self.script else ()
+        return next((p.argument for p in proposals if p.field == name and p.only_when is None), None)
 
 
-def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Remedy:
+def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Fix:
     before = wiring.value("accumulate") or wiring.spec.accumulate
     smaller, accumulate = split(batch, before)
     wiring.set("batch_size", smaller)
@@ -197,22 +201,22 @@ def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Remedy:
     stays = f"the global batch {'stays' if old == new else 'becomes'} {new}{'' if old == new else f' instead of {old}'}"
     label = f"Launch with batch {smaller} × accumulate {accumulate}"
     if wiring.can_set("accumulate"):
-        return Remedy(f"{step}; {stays}.", wiring.changed(), label)
+        return Fix(f"{step}; {stays}.", wiring.changed(), label)
     warning = f"if the script accumulates; no option of it is known to, it finds {accumulate} in RANKZERO_ACCUMULATE"
-    return Remedy(f"{step}; {stays} {warning}.", wiring.changed(), label)
+    return Fix(f"{step}; {stays} {warning}.", wiring.changed(), label)
 
 
-def _without_batch(wiring: _Wiring, unit: str) -> Remedy:
+def _without_batch(wiring: _Wiring, unit: str) -> Fix:
     """The batch is 1 already: numbers of half the size, then parameters spread over the ranks."""
     spec = wiring.spec
     already = f"The batch per {unit} is 1 already"
     if spec.precision == "fp32" and unit == "GPU" and wiring.reaches("precision"):
         wiring.set("precision", "bf16")
-        return Remedy(f"{already}: bf16 halves the activations.", wiring.changed(), "Launch with bf16")
+        return Fix(f"{already}: bf16 halves the activations.", wiring.changed(), "Launch with bf16")
     if spec.strategy == "ddp" and spec.world_size > 1 and wiring.reaches("strategy"):
         wiring.set("strategy", "fsdp")
         text = f"{already}: fsdp spreads the parameters and the optimizer over the {spec.world_size} ranks."
-        return Remedy(text, wiring.changed(), "Launch with fsdp")
-    return Remedy(
+        return Fix(text, wiring.changed(), "Launch with fsdp")
+    return Fix(
         f"{already}: use bf16, fsdp over more GPUs, activation checkpointing, shorter inputs or a smaller model."
     )

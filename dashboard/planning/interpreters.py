@@ -32,16 +32,16 @@ def with_project_python(spec: RunSpec, nodes: Iterable[NodeView]) -> RunSpec:
     """The specification with the project's Python, where it names none and every node is on this machine.
 
     A node elsewhere may not have it: there its default trains unless somebody names another."""
-    hosts = [node.hostname for node in nodes if node.state != "lost"]
-    if spec.python or spec.snapshot or not all_here(hosts):
+    host_names = [node.hostname for node in nodes if node.state != "lost"]
+    if spec.python or spec.snapshot or not all_here(host_names):
         return spec
-    found = project_python(spec.target, spec.entry)
-    return spec.model_copy(update={"python": str(found)}) if found else spec
+    python = project_python(spec.target, spec.entry)
+    return spec.model_copy(update={"python": str(python)}) if python else spec
 
 
-def all_here(hosts: Iterable[str]) -> bool:
+def all_here(host_names: Iterable[str]) -> bool:
     """Whether all these hosts are this machine, so that a path here is a path there."""
-    return set(hosts) <= {socket.gethostname()}
+    return set(host_names) <= {socket.gethostname()}
 
 
 def remark(spec: RunSpec) -> str | None:
@@ -53,15 +53,15 @@ def remark(spec: RunSpec) -> str | None:
 
 def advice(spec: RunSpec) -> str | None:
     """The same for a plan."""
-    found = remark(spec)
-    return f"It {found}; name another with --python." if found else None
+    sentence = remark(spec)
+    return f"It {sentence}; name another with --python." if sentence else None
 
 
-def described(facts: Mapping[str, Any]) -> list[str]:
+def described(properties: Mapping[str, Any]) -> list[str]:
     """Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5, its path: as far as it has them."""
     names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
-    said = [f"{word} {facts[name]}" for name, word in names.items() if facts.get(name)]
-    return said + ([str(facts["path"])] if facts.get("path") else [])
+    versions = [f"{word} {properties[name]}" for name, word in names.items() if properties.get(name)]
+    return versions + ([str(properties["path"])] if properties.get("path") else [])
 
 
 def programs(python: str | None) -> tuple[str, str | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dashboard.planning.script_defaults import hands_over
 from dashboard.script_reader import command
 from dashboard.script_reader.launchers import Guess
-from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, taker
+from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.script_reader.targets import read
@@ -16,16 +16,16 @@ from domain.spec import RunSpec, lr_factor
 LARGE_FACTOR = 8
 
 
-def cautions(spec: RunSpec) -> list[str]:
+def launch_warnings(spec: RunSpec) -> list[str]:
     """One sentence each, the most important first."""
     try:
         script = read(spec)
     except UnreadableScript as unreadable:
-        said = [str(unreadable)] if unreadable.is_of_content else []
-        return [*said, *_one_process(spec), *_warm_up(spec)]
-    said = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]
+        messages = [str(unreadable)] if unreadable.is_of_content else []
+        return [*messages, *_one_process(spec), *_warm_up(spec)]
+    messages = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]
     one_process = [] if script.guess.strategy == "dp" else _one_process(spec)
-    return [*said, *one_process, *_warm_up(spec)]
+    return [*messages, *one_process, *_warm_up(spec)]
 
 
 def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
@@ -57,39 +57,39 @@ def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
 
 
 def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
-    said = command.named(script.options, spec.args)
+    named = command.named(script.options, spec.args)
     for field, value in _decided(spec).items():
         if hands_over(spec, field) or field in script.variables:
             continue
-        option = taker(field, script.options)
+        option = option_for(field, script.options)
         if option is None:
-            yield _reaches_nobody(field, value, script)
-        elif option.name in said:
+            yield _is_not_passed(field, value, script)
+        elif option.name in named:
             yield f"The arguments give {option.flag} themselves: {LABELS[field]}, {value}, is not used."
         elif not any(p.field == field and not p.is_ticked for p in script.proposals):
-            yield _own_counts(option.flag, field, value, option.default)
+            yield _own_default_is_used(option.flag, field, value, option.default)
         else:
-            yield _reaches_nobody(field, value, script)
-    yield from _left_as_it_is(spec, script, said)
-    yield from _missing(spec, script, said)
+            yield _is_not_passed(field, value, script)
+    yield from _own_values_kept(spec, script, named)
+    yield from _missing(spec, script, named)
 
 
 def _decided(spec: RunSpec) -> dict[str, object]:
     """What the spec decides, as it decides it."""
     fields = "batch_size lr epochs max_steps seed resume".split()
-    found = {name: value for name in fields if (value := getattr(spec, name)) is not None}
-    return found | ({"accumulate": spec.accumulate} if spec.accumulate != 1 else {})
+    decided = {name: value for name in fields if (value := getattr(spec, name)) is not None}
+    return decided | ({"accumulate": spec.accumulate} if spec.accumulate != 1 else {})
 
 
-def _own_counts(flag: str, field: str, value: object, default: object) -> str:
-    own = "its own default" if default is None else f"its own default {default}"
+def _own_default_is_used(flag: str, field: str, value: object, default: object) -> str:
+    default_text = "its own default" if default is None else f"its own default {default}"
     return (
-        f"The script takes {flag}, but the arguments do not name {{{field}}}: {own} is used, not {value}. "
+        f"The script takes {flag}, but the arguments do not name {{{field}}}: {default_text} is used, not {value}. "
         f"Add {flag}={{{field}}}."
     )
 
 
-def _reaches_nobody(field: str, value: object, script: Script) -> str:
+def _is_not_passed(field: str, value: object, script: Script) -> str:
     if field == "batch_size" and is_whole_batch(script.proposals):
         return f"The script's batch is that of all GPUs together: {value} a GPU is not handed over."
     return (
@@ -98,43 +98,43 @@ def _reaches_nobody(field: str, value: object, script: Script) -> str:
     )
 
 
-def _left_as_it_is(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
+def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     """What the plan says by default and the script has otherwise; and a resume that would begin anew."""
-    option = taker("resume", script.options)
+    option = option_for("resume", script.options)
     is_wired = hands_over(spec, "resume") or "resume" in script.variables
-    if option is not None and not is_wired and option.name not in said and spec.resume is None:
+    if option is not None and not is_wired and option.name not in named and spec.resume is None:
         yield f"The arguments do not name {{resume}}: when resumed, the run begins anew. Add {option.flag}={{resume}}."
-    option = taker("accumulate", script.options)
+    option = option_for("accumulate", script.options)
     if (
         option is not None
         and spec.accumulate == 1
-        and option.name not in said
+        and option.name not in named
         and _is_above_one(option.default)
     ):
         yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 leaves it so."
-    yield from _precision(spec, script, said)
+    yield from _precision(spec, script, named)
 
 
-def _precision(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
-    words = {word for known in PRECISIONS.values() for word in known}
+def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
+    words = {word for names in PRECISIONS.values() for word in names}
     option = next(
         (o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None
     )
     if spec.precision == "fp32":
-        if option is not None and option.name not in said:
+        if option is not None and option.name not in named:
             yield f"The script's own {option.flag} is {option.default}; fp32 leaves it so."
         return
     proposed = {p.argument for p in script.proposals if p.only_when == spec.precision}
     options = {p.option for p in script.proposals if p.only_when == spec.precision}
-    is_wired = hands_over(spec, "precision") or "precision" in script.variables or options & said
+    is_wired = hands_over(spec, "precision") or "precision" in script.variables or options & named
     if not is_wired and proposed:
         yield f"The arguments do not ask for {spec.precision}: add {min(proposed)}."
     elif not is_wired:
-        yield _reaches_nobody("precision", spec.precision, script)
+        yield _is_not_passed("precision", spec.precision, script)
 
 
-def _missing(spec: RunSpec, script: Script, said: set[str]) -> Iterator[str]:
-    needed = [o for o in script.options if o.required and not o.command and o.name not in said]
+def _missing(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
+    needed = [o for o in script.options if o.required and not o.command and o.name not in named]
     flags = [option.flag for option in needed if option.kind not in ("positional", "positionals")]
     words = [option.flag for option in needed if option.kind in ("positional", "positionals")]
     if not all(argument.startswith("-") for argument in spec.args):

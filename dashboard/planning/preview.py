@@ -12,7 +12,7 @@ from dashboard.planning.eligible_nodes import nodes_for, with_devices_counted
 from dashboard.planning.slurm_preview import job_of
 from dashboard.script_reader import arguments
 from dashboard.script_reader.arguments import Option
-from dashboard.snapshots.bringing import CodeWish, check
+from dashboard.snapshots.bringing import CodeRequest, check
 from dashboard.snapshots.git_address import check_address, is_git_address
 from dashboard.snapshots.refusal import CodeRefused
 from domain.errors import InvalidRequest
@@ -90,17 +90,17 @@ def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) 
     spec = interpreters.with_project_python(spec, nodes)
     python, torchrun = interpreters.programs(spec.python)
     kind = next((device.kind for node in nodes_for(spec, nodes) for device in node.devices), "cpu")
-    shown = range(min(spec.nodes, MOST_COMMANDS))
+    node_ranks = range(min(spec.nodes, MOST_COMMANDS))
     plans = [
         plan.plan(_with_entry(spec), node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
-        for rank in shown
+        for rank in node_ranks
     ]
     planned = Preview(
         lr=spec.scaled_lr,
         global_batch_size=script_defaults.with_script_figures(spec).global_batch_size,
         world_size=spec.world_size,
         commands=[
-            Command(r, masked_args(p.argv), masked_env(p.env)) for r, p in zip(shown, plans, strict=True)
+            Command(r, masked_args(p.argv), masked_env(p.env)) for r, p in zip(node_ranks, plans, strict=True)
         ],
         warnings=_warnings(spec, nodes, is_brought),
     )
@@ -160,10 +160,10 @@ def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
 def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
     is_address = is_git_address(spec.target)
     if not is_address and "/" not in spec.target and not spec.target.endswith(".py"):
-        known = ", ".join(plan.recipe_names())
+        recipes = ", ".join(plan.recipe_names())
         raise InvalidRequest(
             "target",
-            f"target: there is no recipe {spec.target!r} (known: {known}); "
+            f"target: there is no recipe {spec.target!r} (known: {recipes}); "
             "a script is named by its absolute path.",
         )
     if not is_address and not spec.target.startswith("/"):
@@ -183,17 +183,17 @@ def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
             "launch` where it is, or run it in place on the nodes with a workdir.",
         )
     try:
-        check(CodeWish(spec.target, spec.entry, spec.module, spec.ref))
-    except CodeRefused as refused:
-        raise InvalidRequest(refused.field, str(refused)) from refused
+        check(CodeRequest(spec.target, spec.entry, spec.module, spec.ref))
+    except CodeRefused as error:
+        raise InvalidRequest(error.field, str(error)) from error
 
 
 def _check_address(url: str) -> None:
     """Also of code that was brought: the address is stored and shown."""
     try:
         check_address(url)
-    except CodeRefused as refused:
-        raise InvalidRequest(refused.field, str(refused)) from refused
+    except CodeRefused as error:
+        raise InvalidRequest(error.field, str(error)) from error
 
 
 def _exists(path: str) -> bool:
@@ -230,36 +230,38 @@ def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
 
 def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
     """Whether the known nodes can hold the run, now or ever."""
-    found: list[str] = []
+    warnings: list[str] = []
     if spec.pool == "slurm":
-        return found
+        return warnings
     nodes = nodes_for(spec, nodes)
     per_node = spec.gpus_per_node or 1
-    able = [node for node in nodes if node.slots >= per_node]
+    large_enough = [node for node in nodes if node.slots >= per_node]
     free = [node for node in nodes if node.free >= per_node and node.state == "alive"]
     fewest = spec.fewest_nodes if spec.elastic else spec.nodes
-    need = f"{_count(fewest, 'node')} with {_count(per_node, 'slot')} each"
-    if len(able) < fewest:
-        found.append(
-            f"The run needs {need}; {len(able)} of the known nodes have that many. It cannot start here."
+    requirement = f"{_count(fewest, 'node')} with {_count(per_node, 'slot')} each"
+    if len(large_enough) < fewest:
+        warnings.append(
+            f"The run needs {requirement}; {len(large_enough)} of the known nodes have that many. It cannot start here."
         )
     elif len(free) < fewest:
-        found.append(f"The run needs {need}; {len(free)} have them free now. It will wait in the queue.")
-    return found
+        warnings.append(
+            f"The run needs {requirement}; {len(free)} have them free now. It will wait in the queue."
+        )
+    return warnings
 
 
 def _warnings(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool) -> list[str]:
-    found = [*capacity(spec, nodes), *launch_warnings.cautions(spec)]
+    warnings = [*capacity(spec, nodes), *launch_warnings.launch_warnings(spec)]
     if advice := interpreters.advice(spec):
-        found.append(advice)
+        warnings.append(advice)
     if len(nodes) and spec.nodes > MOST_COMMANDS:
-        found.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
+        warnings.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
     try:
         if not is_brought:
             check_target(spec, nodes)
-    except InvalidRequest as refused:
-        found.append(str(refused))
-    return found
+    except InvalidRequest as error:
+        warnings.append(str(error))
+    return warnings
 
 
 def _count(number: int, what: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.script_reader import command
-from dashboard.script_reader.proposals import is_whole_batch, taker
+from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.targets import script_of
 from domain.spec import RunSpec
@@ -14,7 +14,7 @@ def with_script_rate(spec: RunSpec) -> RunSpec:
     if spec.lr is not None or spec.lr_scaling == "none" or not hands_over(spec, "lr"):
         return spec
     script = script_of(spec)
-    option = taker("lr", script.options) if script else None
+    option = option_for("lr", script.options) if script else None
     is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
     return spec.model_copy(update={"lr": float(option.default)}) if option and is_number else spec
 
@@ -25,17 +25,17 @@ def with_script_figures(spec: RunSpec) -> RunSpec:
     if script is None:
         return spec
     batch_size, lr = _own_number(spec, "batch_size", script), _own_number(spec, "lr", script)
-    known: dict[str, object] = {}
+    figures: dict[str, object] = {}
     if type(batch_size) is int and not is_whole_batch(script.proposals):
-        known["batch_size"] = batch_size
+        figures["batch_size"] = batch_size
     if lr is not None and spec.lr_scaling == "none":
-        known["lr"] = float(lr)
-    return spec.model_copy(update=known)
+        figures["lr"] = float(lr)
+    return spec.model_copy(update=figures)
 
 
 def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
     """The script's default or constant where neither the plan nor its arguments say otherwise."""
-    option = taker(field, script.options)
+    option = option_for(field, script.options)
     if getattr(spec, field) is not None:
         return None
     if option is None:

@@ -14,11 +14,13 @@ from domain.views import NodeView
 def job_of(spec: RunSpec, nodes: Sequence[NodeView]) -> Submission:
     """The job that the gateway would submit; words stand in for the places of one that has not joined."""
     gateway = next((node.info.get("slurm") for node in nodes if node.pool == slurm_jobs.GATEWAY), None)
-    told: dict[str, Any] = gateway or {}
-    places = told.get("place") or {
+    slurm_info: dict[str, Any] = gateway or {}
+    paths = slurm_info.get("place") or {
         name: f"<{name}>" for name in ("server", "data", "output", "python", "training_python")
     }
-    partitions = told.get("partitions", [])
-    chosen = spec.slurm.partition or next((each["name"] for each in partitions if each["is_default"]), None)
-    has_gpus = any(each["gpus_per_node"] > 0 for each in partitions if each["name"] == chosen)
-    return submission(spec, "<run>", 1, 0, GatewayPaths(**places), has_gpus)
+    partitions = slurm_info.get("partitions", [])
+    chosen = spec.slurm.partition or next(
+        (partition["name"] for partition in partitions if partition["is_default"]), None
+    )
+    has_gpus = any(partition["gpus_per_node"] > 0 for partition in partitions if partition["name"] == chosen)
+    return submission(spec, "<run>", 1, 0, GatewayPaths(**paths), has_gpus)

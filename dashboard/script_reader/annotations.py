@@ -61,8 +61,8 @@ def _subscript(node: ast.Subscript, default: Any, program: ScriptProgram) -> Ann
         inner = annotation(parts[0], default, program)
         return Annotation(inner.type, inner.choices, inner.is_list, tuple(parts[1:]))
     if name in ("Optional", "Union", "Final", "ClassVar"):
-        rest = [part for part in parts if not _is_none(part)]
-        return annotation(rest[0], default, program) if rest else Annotation()
+        types = [part for part in parts if not _is_none(part)]
+        return annotation(types[0], default, program) if types else Annotation()
     if name in LISTS and parts:
         inner = annotation(parts[0], None, program)
         return Annotation(inner.type, inner.choices, is_list=True)
@@ -75,13 +75,13 @@ def _enum_members(name: str, program: ScriptProgram) -> list[Any] | None:
 
 
 def _enum_values(name: str, program: ScriptProgram) -> dict[str, Any] | None:
-    found = program.definition(name)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    definition = program.definition(name)
+    if definition is None or not isinstance(definition[1], ast.ClassDef):
         return None
-    bases = {_last(base) for base in found[1].bases}
+    bases = {_last(base) for base in definition[1].bases}
     if not bases & {"Enum", "StrEnum", "IntEnum", "ExplicitEnum"}:
         return None
-    return {name: plain(member) for name, member in constants_of(found[1].body).items()}
+    return {name: plain(member) for name, member in constants_of(definition[1].body).items()}
 
 
 def _unquoted(node: ast.expr | None) -> ast.expr | None:

@@ -44,15 +44,17 @@ class _Parsers:
             if option is not None:
                 yield option
 
-    def _remember(self, target: ast.expr, made: ast.expr) -> None:
+    def _remember(self, target: ast.expr, expression: ast.expr) -> None:
         name = as_written(target)
-        if isinstance(made, ast.Attribute) and made.attr == "add_argument":  # add = parser.add_argument
-            self._adders[name] = as_written(made.value)
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
-            owner = as_written(made.func.value)
-            if made.func.attr == "add_parser" and made.args:
-                self._commands[name] = str(value(made.args[0], self._source.constants) or "")
-            elif made.func.attr in ("add_argument_group", "add_mutually_exclusive_group"):
+        if (
+            isinstance(expression, ast.Attribute) and expression.attr == "add_argument"
+        ):  # add = parser.add_argument
+            self._adders[name] = as_written(expression.value)
+        if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+            owner = as_written(expression.func.value)
+            if expression.func.attr == "add_parser" and expression.args:
+                self._commands[name] = str(value(expression.args[0], self._source.constants) or "")
+            elif expression.func.attr in ("add_argument_group", "add_mutually_exclusive_group"):
                 self._commands[name] = self._commands.get(owner, "")
 
     def _added(self, call: ast.Call) -> Option | None:
@@ -69,59 +71,64 @@ class _Parsers:
         """The word that chooses among subparsers."""
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers"):
             return None
-        given = keywords(call)
-        makers = [one for one in self._source.calls if getattr(one.func, "attr", "") == "add_parser"]
-        names = [value(one.args[0], self._source.constants) for one in makers if one.args]
+        arguments = keywords(call)
+        parser_calls = [call for call in self._source.calls if getattr(call.func, "attr", "") == "add_parser"]
+        names = [value(call.args[0], self._source.constants) for call in parser_calls if call.args]
         return Option(
             flags=("command",),
             name="command",
             type="str",
             default=None,
             choices=tuple(name for name in names if isinstance(name, str)) or None,
-            help=text(given.get("help"), self._source.constants) or "What the script is to do",
-            required=value(given.get("required"), {}) is True,
+            help=text(arguments.get("help"), self._source.constants) or "What the script is to do",
+            required=value(arguments.get("required"), {}) is True,
             kind="positional",
         )
 
     def _later_defaults(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
         for call in self._source.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
-                given = keywords(call)
-                known = {name: value(node, self._source.constants) for name, node in given.items()}
-                found |= {name: default for name, default in known.items() if default is not None}
-        return found
+                arguments = keywords(call)
+                values = {name: value(node, self._source.constants) for name, node in arguments.items()}
+                defaults |= {name: default for name, default in values.items() if default is not None}
+        return defaults
 
 
 def _option(call: ast.Call, constants: dict[str, Any]) -> Option | None:
     flags = tuple(flag for a in call.args if isinstance(flag := value(a, constants), str) and flag)
     if not flags or len(flags) != len(call.args):
         return None
-    given = keywords(call)
-    action, default = _action(given.get("action"), constants), value(given.get("default"), constants)
-    if action in SILENT or value(given.get("nargs"), {}) == "..." or _is_remainder(given.get("nargs")):
+    arguments = keywords(call)
+    action, default = _action(arguments.get("action"), constants), value(arguments.get("default"), constants)
+    if (
+        action in SILENT
+        or value(arguments.get("nargs"), {}) == "..."
+        or _is_remainder(arguments.get("nargs"))
+    ):
         return None
-    if action in ("store_true", "store_false") and "default" not in given:
+    if action in ("store_true", "store_false") and "default" not in arguments:
         default = action == "store_false"
-    choices = value(given.get("choices"), constants)
+    choices = value(arguments.get("choices"), constants)
     long = next((flag for flag in flags if flag.startswith("--")), flags[0])
-    kind = _kind(flags[0], action, given, constants)
-    type_ = "bool" if kind == "switch" else type_name(given.get("type"), default)
+    kind = _kind(flags[0], action, arguments, constants)
+    type_ = "bool" if kind == "switch" else type_name(arguments.get("type"), default)
     option = Option(
         flags=flags,
-        name=str(value(given.get("dest"), constants) or long.lstrip("-").replace("-", "_")),
+        name=str(value(arguments.get("dest"), constants) or long.lstrip("-").replace("-", "_")),
         type=type_,
         default=default,
         choices=tuple(choices) if isinstance(choices, list) else None,
-        help=_help(given.get("help"), constants, default),
-        required=value(given.get("required"), constants) is True or _must_stand(flags[0], given, kind),
+        help=_help(arguments.get("help"), constants, default),
+        required=value(arguments.get("required"), constants) is True
+        or _is_required_positional(flags[0], arguments, kind),
         kind=kind,
     )
-    return _with_switch(option, action, long, given)
+    return _with_switch(option, action, long, arguments)
 
 
-def _kind(first: str, action: str, given: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
-    nargs = value(given.get("nargs"), constants)
+def _kind(first: str, action: str, arguments: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
+    nargs = value(arguments.get("nargs"), constants)
     several = nargs in ("*", "+") or (isinstance(nargs, int) and nargs > 0)
     if not first.startswith("-"):
         return "positionals" if several else "positional"
@@ -132,7 +139,7 @@ def _kind(first: str, action: str, given: dict[str, ast.expr], constants: dict[s
     return "values" if several or action == "extend" else "value"
 
 
-def _with_switch(option: Option, action: str, long: str, given: dict[str, ast.expr]) -> Option:
+def _with_switch(option: Option, action: str, long: str, arguments: dict[str, ast.expr]) -> Option:
     """How the option is turned on and off, where it is a switch."""
     if action == "BooleanOptionalAction":
         return replace(option, on=long, off=long.replace("--", "--no-", 1))
@@ -140,14 +147,14 @@ def _with_switch(option: Option, action: str, long: str, given: dict[str, ast.ex
         return replace(option, off=long)
     if option.kind == "switch":
         return replace(option, on=long)
-    if isinstance(given.get("type"), ast.Name) and ast.unparse(given["type"]) == "bool":
+    if isinstance(arguments.get("type"), ast.Name) and ast.unparse(arguments["type"]) == "bool":
         # bool("False") is true: argparse takes every text but the empty one for a yes.
         return replace(option, kind="switch", on=f"{long}=True", off=f"{long}=")
     return option
 
 
-def _must_stand(first: str, given: dict[str, ast.expr], kind: Kind) -> bool:
-    return kind in ("positional", "positionals") and value(given.get("nargs"), {}) not in ("?", "*")
+def _is_required_positional(first: str, arguments: dict[str, ast.expr], kind: Kind) -> bool:
+    return kind in ("positional", "positionals") and value(arguments.get("nargs"), {}) not in ("?", "*")
 
 
 def _action(node: ast.expr | None, constants: dict[str, Any]) -> str:

@@ -18,17 +18,17 @@ TYPES = {
 
 def read(program: ScriptProgram) -> list[Option]:
     """The options and arguments of every command, those of a group first."""
-    found: list[Option] = []
+    options: list[Option] = []
     for source in program.sources:
         commands = list(_commands(source))
         names = tuple(name for _, name in commands if name)
         if names:
-            found.append(
+            options.append(
                 Option(("command",), "command", "str", None, names, "The command to run", True, "positional")
             )
         for function, name in commands:
-            found += _decorated(function, source, name)
-    return found
+            options += _decorated(function, source, name)
+    return options
 
 
 def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]]:
@@ -53,16 +53,16 @@ def _command_of(decorator: ast.expr, groups: set[str]) -> str | None:
         return None
     if not (isinstance(called.value, ast.Name) and called.value.id in groups):
         return None
-    given = decorator.args if isinstance(decorator, ast.Call) else []
-    return str(value(given[0], {}) or "") if given else ""
+    arguments = decorator.args if isinstance(decorator, ast.Call) else []
+    return str(value(arguments[0], {}) or "") if arguments else ""
 
 
 def _decorated(function: ast.FunctionDef, source: SourceFile, command: str | None) -> Iterator[Option]:
     for decorator in function.decorator_list:
         if not isinstance(decorator, ast.Call):
             continue
-        made = {"click.option": _option, "click.argument": _argument}.get(source.dotted(decorator.func))
-        option = made(decorator, source.constants, command) if made else None
+        reader = {"click.option": _option, "click.argument": _argument}.get(source.dotted(decorator.func))
+        option = reader(decorator, source.constants, command) if reader else None
         if option is not None:
             yield option
 
@@ -72,13 +72,15 @@ def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> O
     flags = [flag.strip() for name in names for flag in name.split("/") if flag.strip().startswith("-")]
     if not flags:
         return None
-    given = keywords(call)
+    arguments = keywords(call)
     ons = [on for name in names if (on := name.split("/")[0].strip()).startswith("-")]
     offs = [off for name in names if "/" in name and (off := name.split("/")[1].strip()).startswith("-")]
     is_switch = (
-        bool(offs) or value(given.get("is_flag"), constants) is True or value(given.get("count"), {}) is True
+        bool(offs)
+        or value(arguments.get("is_flag"), constants) is True
+        or value(arguments.get("count"), {}) is True
     )
-    default = value(given.get("default"), constants)
+    default = value(arguments.get("default"), constants)
     if is_switch and default is None:
         default = False
     long = max(ons or flags, key=len)
@@ -86,12 +88,12 @@ def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> O
     return Option(
         flags=tuple(ons or flags),
         name=bare or long.lstrip("-").replace("-", "_").lower(),
-        type="bool" if is_switch else _type(given.get("type"), default),
+        type="bool" if is_switch else _type(arguments.get("type"), default),
         default=default,
-        choices=_choices(given.get("type"), constants),
-        help=text(given.get("help"), constants),
-        required=value(given.get("required"), constants) is True,
-        kind="switch" if is_switch else _kind(given, constants),
+        choices=_choices(arguments.get("type"), constants),
+        help=text(arguments.get("help"), constants),
+        required=value(arguments.get("required"), constants) is True,
+        kind="switch" if is_switch else _kind(arguments, constants),
         on=long if is_switch and ons else None,
         off=max(offs, key=len) if offs else None,
         command=command,
@@ -102,26 +104,26 @@ def _argument(call: ast.Call, constants: dict[str, Any], command: str | None) ->
     name = value(call.args[0], constants) if call.args else None
     if not isinstance(name, str):
         return None
-    given = keywords(call)
-    default, nargs = value(given.get("default"), constants), value(given.get("nargs"), constants)
-    needed = value(given.get("required"), constants)
+    arguments = keywords(call)
+    default, nargs = value(arguments.get("default"), constants), value(arguments.get("nargs"), constants)
+    required = value(arguments.get("required"), constants)
     return Option(
         flags=(name,),
         name=name.lower(),
-        type=_type(given.get("type"), default),
+        type=_type(arguments.get("type"), default),
         default=default,
-        choices=_choices(given.get("type"), constants),
-        help=text(given.get("help"), constants),
-        required=needed if isinstance(needed, bool) else "default" not in given and nargs != -1,
+        choices=_choices(arguments.get("type"), constants),
+        help=text(arguments.get("help"), constants),
+        required=required if isinstance(required, bool) else "default" not in arguments and nargs != -1,
         kind="positionals" if isinstance(nargs, int) and nargs != 1 else "positional",
         command=command,
     )
 
 
-def _kind(given: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
-    if value(given.get("multiple"), constants) is True:
+def _kind(arguments: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
+    if value(arguments.get("multiple"), constants) is True:
         return "repeated"
-    nargs = value(given.get("nargs"), constants)
+    nargs = value(arguments.get("nargs"), constants)
     return "values" if isinstance(nargs, int) and nargs > 1 else "value"
 
 
@@ -134,8 +136,8 @@ def _type(node: ast.expr | None, default: Any) -> str | None:
 def _choices(node: ast.expr | None, constants: dict[str, Any]) -> tuple[Any, ...] | None:
     if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("Choice") or not node.args:
         return None
-    found = value(node.args[0], constants)
-    return tuple(found) if isinstance(found, list) and None not in found else None
+    choices = value(node.args[0], constants)
+    return tuple(choices) if isinstance(choices, list) and None not in choices else None
 
 
 def _called(node: ast.expr) -> ast.expr:

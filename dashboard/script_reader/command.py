@@ -37,17 +37,17 @@ def compose(
     options: Sequence[Option], proposals: Sequence[Proposal], filled: Filled, free: Sequence[str]
 ) -> list[str]:
     """The arguments of the script, without those typed freely: what these name is left to them."""
-    said = named(options, free)
-    taken = {p.option: p.argument for p in applicable(proposals, filled) if key_of(p) in filled.taken}
-    found: list[tuple[int, list[str]]] = []
+    overridden = named(options, free)
+    proposed = {p.option: p.argument for p in applicable(proposals, filled) if key_of(p) in filled.taken}
+    groups: list[tuple[int, list[str]]] = []
     for option in options:
-        if option.name in said:
+        if option.name in overridden:
             continue
-        if option.name in taken:
-            found.append((_place(option), [taken[option.name]]))
+        if option.name in proposed:
+            groups.append((_place(option), [proposed[option.name]]))
         elif option.name in filled.values:
-            found.append((_place(option), _written(option, filled.values[option.name])))
-    return [word for _, words in sorted(found, key=lambda one: one[0]) for word in words]
+            groups.append((_place(option), _written(option, filled.values[option.name])))
+    return [word for _, words in sorted(groups, key=lambda group: group[0]) for word in words]
 
 
 def applicable(proposals: Sequence[Proposal], filled: Filled) -> list[Proposal]:
@@ -62,26 +62,26 @@ def applicable(proposals: Sequence[Proposal], filled: Filled) -> list[Proposal]:
 
 
 def take_apart(
-    options: Sequence[Option], proposals: Sequence[Proposal], args: Sequence[str], given: Filled
+    options: Sequence[Option], proposals: Sequence[Proposal], args: Sequence[str], form: Filled
 ) -> tuple[Filled, list[str]]:
     """The fields that make exactly these arguments, and the rest, typed behind them; the more fields, the better."""
     for end in range(min(len(args), MOST_TAKEN_APART), 0, -1):
-        values, taken, rest = _sorted_out(options, applicable(proposals, given), args[:end])
-        filled, free = replace(given, values=values, taken=taken), [*rest, *args[end:]]
+        values, ticked, remaining = _match_words(options, applicable(proposals, form), args[:end])
+        filled, free = replace(form, values=values, taken=ticked), [*remaining, *args[end:]]
         if [*compose(options, proposals, filled, free), *free] == list(args):
             return filled, free
-    return replace(given, values={}, taken=()), list(args)
+    return replace(form, values={}, taken=()), list(args)
 
 
 def named(options: Sequence[Option], free: Sequence[str]) -> set[str]:
     """The options that these arguments give themselves, also abbreviated."""
     words = {word.partition("=")[0] for word in free}
-    found = set()
+    names = set()
     for option in options:
         flags = {flag.partition("=")[0] for flag in (*option.flags, option.on, option.off) if flag}
         if option.kind not in ("positional", "positionals") and any(_names(word, flags) for word in words):
-            found.add(option.name)
-    return found
+            names.add(option.name)
+    return names
 
 
 def problem(option: Option, text: str) -> str | None:
@@ -128,21 +128,21 @@ def _names(word: str, flags: set[str]) -> bool:
     return not is_short and sum(flag.startswith(word) for flag in flags) == 1
 
 
-def _sorted_out(
+def _match_words(
     options: Sequence[Option], proposals: Sequence[Proposal], args: Sequence[str]
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     values: dict[str, Any] = {}
-    taken: list[str] = []
-    rest: list[str] = []
+    ticked: list[str] = []
+    remaining: list[str] = []
     words = list(args)
     while words:
         word = words.pop(0)
         proposal = next((p for p in proposals if p.argument == word), None)
         option = None if proposal else _option_of(options, word, values)
         if proposal is not None:
-            taken.append(key_of(proposal))
+            ticked.append(key_of(proposal))
         elif option is None:
-            rest.append(word)
+            remaining.append(word)
         elif option.kind == "switch":
             values[option.name] = word == option.on
         elif option.kind == "values":
@@ -155,7 +155,7 @@ def _sorted_out(
             values[option.name] = shlex.join([*before, word.partition("=")[2]])
         else:
             values[option.name] = word if option.kind == "positional" else word.partition("=")[2]
-    return values, taken, rest
+    return values, ticked, remaining
 
 
 def _option_of(options: Sequence[Option], word: str, values: Mapping[str, Any]) -> Option | None:

@@ -19,8 +19,8 @@ def constants_in(program: ScriptProgram) -> dict[str, int | float]:
         _number(source, call, "batch_size") for source, call in _calls(program) if _loads(source, call)
     ]
     rates = [_number(source, call, "lr") for source, call in _calls(program) if _optimizes(source, call)]
-    known = {"batch_size": _agreed(batch_sizes), "lr": _agreed(rates)}
-    return {name: number for name, number in known.items() if number is not None}
+    constants = {"batch_size": _agreed(batch_sizes), "lr": _agreed(rates)}
+    return {name: number for name, number in constants.items() if number is not None}
 
 
 def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
@@ -40,10 +40,10 @@ def _optimizes(source: SourceFile, call: ast.Call) -> bool:
 
 def _number(source: SourceFile, call: ast.Call, keyword: str) -> int | float | None:
     """The number given by this keyword; None where it is not written there or its name means several things."""
-    given = keywords(call).get(keyword)
-    if given is None or any(_is_bound_again(source, node) for node in ast.walk(given)):
+    argument = keywords(call).get(keyword)
+    if argument is None or any(_is_bound_again(source, node) for node in ast.walk(argument)):
         return None
-    number = value(given, source.constants)
+    number = value(argument, source.constants)
     return number if type(number) in (int, float) and number > 0 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dashboard.script_reader.known import TRAINING_ARGUMENTS, training_arguments
+from dashboard.script_reader.framework_options import TRAINING_ARGUMENTS, training_arguments
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.signature_reader import Parameter, plain_option
 from dashboard.script_reader.source import ScriptProgram, SourceFile, as_written
@@ -17,31 +17,33 @@ DEEPEST = 4
 
 def read(program: ScriptProgram) -> list[Option]:
     """The options of every class that a parser is made of."""
-    found: list[Option] = []
+    options: list[Option] = []
     for source in program.sources:
         for style, name in _classes_parsed(source):
-            found += of_class(name, program, style)
-    return found
+            options += of_class(name, program, style)
+    return options
 
 
 def of_class(name: str, program: ScriptProgram, style: str, prefix: str = "", depth: int = 0) -> list[Option]:
     """The fields of a class and of the classes it extends; the Trainer's own where it is one of its."""
     last = name.rpartition(".")[2]
-    found = program.definition(last)
-    if found is None or not isinstance(found[1], ast.ClassDef) or depth > DEEPEST:
+    match = program.definition(last)
+    if match is None or not isinstance(match[1], ast.ClassDef) or depth > DEEPEST:
         return training_arguments() if last in TRAINING_ARGUMENTS else []
-    source, definition = found[0], found[1]
-    own: list[Option] = []
+    source, definition = match[0], match[1]
+    options: list[Option] = []
     for base in definition.bases:
-        own += of_class(ast.unparse(base), program, style, prefix, depth + 1)
+        options += of_class(ast.unparse(base), program, style, prefix, depth + 1)
     for field in fields(definition, source):
         nested = ast.unparse(field.annotation) if field.annotation is not None else ""
         inner = program.definition(nested) if style == "tyro" and nested.isidentifier() else None
         if inner is not None and _is_dataclass(inner[1]):
-            own += of_class(nested, program, style, f"{prefix}{field.name.replace('_', '-')}.", depth + 1)
+            options += of_class(nested, program, style, f"{prefix}{field.name.replace('_', '-')}.", depth + 1)
         else:
-            own.append(plain_option(field, source, program, style, prefix))
-    return list({option.name: option for option in own}.values())  # a field written again replaces the first
+            options.append(plain_option(field, source, program, style, prefix))
+    return list(
+        {option.name: option for option in options}.values()
+    )  # a field written again replaces the first
 
 
 def fields(definition: ast.ClassDef, source: SourceFile) -> Iterator[Parameter]:
@@ -61,9 +63,9 @@ def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.ex
     """Of `field(default=…, metadata={"help": …})`; a factory counts as a default that is not known."""
     if not isinstance(node, ast.Call):
         return node, None
-    given = keywords(node)
-    metadata = given.get("metadata")
-    helps = [given["help"]] if "help" in given else []
+    arguments = keywords(node)
+    metadata = arguments.get("metadata")
+    helps = [arguments["help"]] if "help" in arguments else []
     if isinstance(metadata, ast.Dict):
         helps += [
             v for k, v in zip(metadata.keys, metadata.values, strict=True) if k and value(k, {}) == "help"
@@ -71,7 +73,9 @@ def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.ex
     last = as_written(node.func).rpartition(".")[2]
     if last not in ("field", "HfArg", "arg"):
         return node, None
-    default = given.get("default") or given.get("default_factory") or (node.args[0] if node.args else None)
+    default = (
+        arguments.get("default") or arguments.get("default_factory") or (node.args[0] if node.args else None)
+    )
     return default, text(helps[0], source.constants) if helps else None
 
 
@@ -79,16 +83,16 @@ def _classes_parsed(source: SourceFile) -> Iterator[tuple[str, str]]:
     """(style, class) of `HfArgumentParser((A, B))`, `parser.add_arguments(A, …)`, `tyro.cli(A)`, `A(Tap)`."""
     for call in source.calls:
         last = as_written(call.func).rpartition(".")[2]
-        given = [
+        classes = [
             *call.args[:1],
             *(k.value for k in call.keywords if k.arg in ("dataclass_types", "config_class")),
         ]
-        if not given:
+        if not classes:
             continue
         if last in (*PARSERS, "add_arguments") or source.dotted(call.func) == "simple_parsing.parse":
-            yield from (("hf", name) for name in _names(given[0]))
+            yield from (("hf", name) for name in _names(classes[0]))
         elif source.dotted(call.func) == "tyro.cli":
-            yield from (("tyro", name) for name in _names(given[0]))
+            yield from (("tyro", name) for name in _names(classes[0]))
     for node in source.nodes:
         if isinstance(node, ast.ClassDef) and any(source.dotted(base) == "tap.Tap" for base in node.bases):
             yield "tap", node.name

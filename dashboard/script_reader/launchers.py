@@ -60,13 +60,19 @@ class Guess:
 
 def guess(program: ScriptProgram, options: list[Option]) -> Guess:
     """The launcher that fits the script, from what its source says."""
-    seen = _Seen(program, options)
-    found = seen.spawns() or seen.lacks_local_rank() or seen.joins() or seen.data_parallel() or seen.plain()
-    warnings = [*found.warnings, *_sets_variables(program, found), *_logs_nothing(program)]
-    return replace(found, warnings=warnings)
+    evidence = _Evidence(program, options)
+    result = (
+        evidence.spawns()
+        or evidence.lacks_local_rank()
+        or evidence.joins()
+        or evidence.data_parallel()
+        or evidence.plain()
+    )
+    warnings = [*result.warnings, *_sets_variables(program, result), *_logs_nothing(program)]
+    return replace(result, warnings=warnings)
 
 
-class _Seen:
+class _Evidence:
     """The evidence in one program."""
 
     def __init__(self, program: ScriptProgram, options: list[Option]) -> None:
@@ -85,8 +91,8 @@ class _Seen:
                 started, warnings = _started(source, call), self._only_with(source, call)
                 return Guess("python", reason, line=call.lineno, devices=started, warnings=warnings)
             if _is_trainer(source, call) and _strategy(call) in ("ddp_spawn", "ddp_notebook", "ddp_fork"):
-                how = f"strategy={_strategy(call)!r} on {_where(source, call)}"
-                reason = f"Lightning starts the processes itself: {how}."
+                evidence = f"strategy={_strategy(call)!r} on {_where(source, call)}"
+                reason = f"Lightning starts the processes itself: {evidence}."
                 return Guess("python", reason, line=call.lineno)
         return self._processes()
 
@@ -151,14 +157,16 @@ class _Seen:
         return None
 
     def _framework_joins(self) -> bool:
-        found = {JOINERS.get(source.dotted(call.func)) for source, call in _calls(self._program)}
-        return any(name and name not in ("init_process_group", "init_device_mesh") for name in found)
+        joiners = {JOINERS.get(source.dotted(call.func)) for source, call in _calls(self._program)}
+        return any(name and name not in ("init_process_group", "init_device_mesh") for name in joiners)
 
     def _only_with(self, source: SourceFile, call: ast.Call) -> list[str]:
         """Where the processes are started only behind a switch of the script."""
         switches = {o.name: o for o in self._options if o.kind == "switch" and o.on and o.default is not True}
         for node in source.nodes:
-            if isinstance(node, ast.If) and any(call is one for part in node.body for one in ast.walk(part)):
+            if isinstance(node, ast.If) and any(
+                call is inner for statement in node.body for inner in ast.walk(statement)
+            ):
                 test = node.test
                 name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
                 if name in switches:
@@ -192,7 +200,7 @@ def _variable(source: SourceFile, node: ast.AST) -> str | None:
     return None
 
 
-def _sets_variables(program: ScriptProgram, found: Guess) -> Iterator[str]:
+def _sets_variables(program: ScriptProgram, result: Guess) -> Iterator[str]:
     for source in program.sources:
         for node in source.nodes:
             if not isinstance(node, ast.Assign):
@@ -201,13 +209,13 @@ def _sets_variables(program: ScriptProgram, found: Guess) -> Iterator[str]:
                 if not isinstance(target, ast.Subscript) or source.dotted(target.value) != "os.environ":
                     continue
                 name = _constant(target.slice)
-                where = _where(source, node)
+                location = _where(source, node)
                 if name == "MASTER_PORT" and value(node.value, source.constants) is not None:
-                    yield f"It sets MASTER_PORT itself ({where}): two such runs on one machine collide."
+                    yield f"It sets MASTER_PORT itself ({location}): two such runs on one machine collide."
                 elif name == OWN_DEVICES:
-                    yield f"It sets {name} itself ({where}): the GPUs that the run was given are not heeded."
-                elif name in RANK_VARIABLES and found.launcher == "torchrun":
-                    yield f"It sets {name} itself ({where}), which torchrun has set."
+                    yield f"It sets {name} itself ({location}): the GPUs that the run was given are not heeded."
+                elif name in RANK_VARIABLES and result.launcher == "torchrun":
+                    yield f"It sets {name} itself ({location}), which torchrun has set."
 
 
 def _logs_nothing(program: ScriptProgram) -> Iterator[str]:
@@ -228,8 +236,8 @@ def _is_trainer(source: SourceFile, call: ast.Call) -> bool:
 
 
 def _strategy(call: ast.Call) -> str | None:
-    found = value(keywords(call).get("strategy"), {})
-    return found if isinstance(found, str) else None
+    strategy = value(keywords(call).get("strategy"), {})
+    return strategy if isinstance(strategy, str) else None
 
 
 def _fixed_devices(source: SourceFile, call: ast.Call) -> int | None:
@@ -239,8 +247,8 @@ def _fixed_devices(source: SourceFile, call: ast.Call) -> int | None:
 
 def _started(source: SourceFile, call: ast.Call) -> int | None:
     """`nprocs` of mp.spawn, where it is a number that stands there."""
-    given = keywords(call).get("nprocs") or (call.args[2] if len(call.args) > 2 else None)
-    count = value(given, source.constants)
+    argument = keywords(call).get("nprocs") or (call.args[2] if len(call.args) > 2 else None)
+    count = value(argument, source.constants)
     return count if type(count) is int and count > 0 else None
 
 

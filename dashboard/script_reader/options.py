@@ -40,16 +40,16 @@ def written(option: Option, value: Any) -> list[str]:
     if option.kind == "switch":
         argument = option.on if value else option.off
         return [argument] if argument else []
-    values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    values = [str(text) for text in (value if isinstance(value, list | tuple) else [value])]
     if option.kind in ("positional", "positionals"):
         return values
     if option.kind == "values":
         return [option.flag, *values]
     if option.kind == "override":
-        return [f"{option.flag}={one}" for one in values]
+        return [f"{option.flag}={text}" for text in values]
     if not option.flag.startswith("--"):
-        return [word for one in values for word in (option.flag, one)]
-    return [f"{option.flag}={one}" for one in values]
+        return [word for text in values for word in (option.flag, text)]
+    return [f"{option.flag}={text}" for text in values]
 
 
 def default_of(options: Sequence[Option], *names: str) -> Any:

@@ -65,19 +65,19 @@ class Proposal:
 
 def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
     """One proposal for each value of the form that an option takes for certain."""
-    found = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
-    return [*_commands(options), *found, *_precisions(options)]
+    proposals = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
+    return [*_commands(options), *proposals, *_precisions(options)]
 
 
-def taker(field: str, options: Sequence[Option]) -> Option | None:
+def option_for(field: str, options: Sequence[Option]) -> Option | None:
     """The option that takes a value of the form; none where two could."""
-    able = [option for option in options if _can_take(field, option)]
+    candidates = [option for option in options if _can_take(field, option)]
     for name in NAMES[field].split():
-        exact = [option for option in able if name in _bare_names(option)]
+        exact = [option for option in candidates if name in _bare_names(option)]
         if exact:
             return exact[0]
     for name in NAMES[field].split():
-        inner = [o for o in able if _last_part(o) == name and not re.search(r"val|eval|test", o.name)]
+        inner = [o for o in candidates if _last_part(o) == name and not re.search(r"val|eval|test", o.name)]
         if inner:
             return inner[0] if len(inner) == 1 else None
     return None
@@ -100,19 +100,19 @@ def is_for_all_ranks(option: Option, program: ScriptProgram | None) -> str | Non
 
 
 def _for_field(field: str, options: Sequence[Option], program: ScriptProgram | None) -> Proposal | None:
-    option = taker(field, options)
+    option = option_for(field, options)
     if option is None:
         return _global_batch(options) if field == "batch_size" else None
     argument = " ".join(written(option, f"{{{field}}}"))
     reason = f"{_shown(option)} takes {LABELS[field]}"
     reason += f" (“{option.help}”)." if option.help else "."
-    if field in ("batch_size", "accumulate") and (why := is_for_all_ranks(option, program)):
+    if field in ("batch_size", "accumulate") and (explanation := is_for_all_ranks(option, program)):
         return Proposal(
-            field, option.name, argument, f"{_shown(option)} is for all GPUs together: {why}.", False
+            field, option.name, argument, f"{_shown(option)} is for all GPUs together: {explanation}.", False
         )
     if field == "run_dir" and not _leaves_directory(option):
-        own = f"{_shown(option)} is {option.default!r} by default, inside the run's own directory."
-        return Proposal(field, option.name, argument, own, False)
+        sentence = f"{_shown(option)} is {option.default!r} by default, inside the run's own directory."
+        return Proposal(field, option.name, argument, sentence, False)
     return Proposal(field, option.name, argument, reason)
 
 
@@ -164,17 +164,17 @@ def _commands(options: Sequence[Option]) -> Iterator[Proposal]:
 
 def _precisions(options: Sequence[Option]) -> Iterator[Proposal]:
     """For bf16 and fp16, whichever of them the script can be asked for; fp32 leaves it as it is."""
-    for wanted, words in PRECISIONS.items():
+    for precision, words in PRECISIONS.items():
         for option in options:
-            argument = _precision_argument(option, wanted, words)
+            argument = _precision_argument(option, precision, words)
             if argument is not None:
-                reason = f"{_shown(option)} takes the precision when {wanted} is chosen."
-                yield Proposal("precision", option.name, argument, reason, only_when=wanted)
+                reason = f"{_shown(option)} takes the precision when {precision} is chosen."
+                yield Proposal("precision", option.name, argument, reason, only_when=precision)
                 break
 
 
-def _precision_argument(option: Option, wanted: str, words: tuple[str, ...]) -> str | None:
-    if option.kind == "switch" and option.name == wanted and option.on:
+def _precision_argument(option: Option, precision: str, words: tuple[str, ...]) -> str | None:
+    if option.kind == "switch" and option.name == precision and option.on:
         return option.on
     name = option.name.rpartition(".")[2]
     if option.kind not in ("value", "override") or name not in (
@@ -185,7 +185,7 @@ def _precision_argument(option: Option, wanted: str, words: tuple[str, ...]) -> 
     ):
         return None
     if option.name == "trainer.precision":
-        return written(option, f"{wanted.removeprefix('fp')}-mixed")[0]
+        return written(option, f"{precision.removeprefix('fp')}-mixed")[0]
     word = next((word for word in words if word in (option.choices or ())), None)
     word = word or next((word for word in words if word in str(option.help or "").lower().split("'")), None)
     return written(option, word)[0] if word else None
@@ -201,10 +201,10 @@ def _divides(node: ast.AST, name: str) -> bool:
         return False
     if not isinstance(operator, ast.Div | ast.FloorDiv):
         return False
-    is_it = (isinstance(left, ast.Name) and left.id == name) or (
+    is_option = (isinstance(left, ast.Name) and left.id == name) or (
         isinstance(left, ast.Attribute) and left.attr == name
     )
-    return is_it and _WORLD.search(ast.unparse(right)) is not None
+    return is_option and _WORLD.search(ast.unparse(right)) is not None
 
 
 def _shown(option: Option) -> str:

@@ -11,7 +11,7 @@ from dashboard.script_reader import (
     argparse_reader,
     click_reader,
     dataclass_reader,
-    known,
+    framework_options,
     settings_reader,
     signature_reader,
 )
@@ -26,7 +26,7 @@ READERS = {
     "click": click_reader.read,
     "its function's signature": signature_reader.read,
     "its dataclasses": dataclass_reader.read,
-    "LightningCLI": known.read,
+    "LightningCLI": framework_options.read,
     "its configurator": settings_reader.read_globals,
     "Hydra": settings_reader.read_hydra,
     "absl": settings_reader.read_absl,
@@ -68,14 +68,14 @@ def read_script(folder: Path, entry: str | None = None, module: str | None = Non
     """Read a script, or the module that `-m` would start, in a folder. Raises UnreadableScript."""
     key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
     remembered = _remembered.get(key)
-    begun = time.monotonic()
-    if remembered and remembered[0] == stamp and begun < remembered[1]:
+    started_at = time.monotonic()
+    if remembered and remembered[0] == stamp and started_at < remembered[1]:
         return remembered[2]
     script = script_in(_program(folder, entry, module))
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - started_at
     while len(_remembered) >= MOST_REMEMBERED:
         _remembered.pop(next(iter(_remembered), key), None)
-    _remembered[key] = (stamp, begun + REMEMBERED_FOR_S + 50 * took_s, script)
+    _remembered[key] = (stamp, started_at + REMEMBERED_FOR_S + 50 * took_s, script)
     return script
 
 
@@ -99,15 +99,15 @@ def script_in(program: ScriptProgram) -> Script:
 
 def options_in(program: ScriptProgram) -> tuple[list[Option], list[str]]:
     """All options, each name once, and which readers found them."""
-    found: dict[tuple[str | None, str], Option] = {}
+    by_key: dict[tuple[str | None, str], Option] = {}
     parsers = []
     for parser, read in READERS.items():
         options = read(program)
         if options:
             parsers.append(parser)
         for option in options:
-            found.setdefault((option.command, option.name), option)
-    return list(found.values())[:MOST_OPTIONS], parsers
+            by_key.setdefault((option.command, option.name), option)
+    return list(by_key.values())[:MOST_OPTIONS], parsers
 
 
 def _program(folder: Path, entry: str | None, module: str | None) -> ScriptProgram:
@@ -127,11 +127,11 @@ def _variables(program: ScriptProgram) -> set[str]:
 def _stamp(folder: Path, entry: str | None, module: str | None) -> Stamp:
     """Changes when the script or anything beside it does."""
     start = folder / entry if entry else folder.joinpath(*(module or "").split("."))
-    found = []
-    for place in (start, start.parent):
+    stamps = []
+    for path in (start, start.parent):
         try:
-            status = place.stat()
-            found.append((str(place), status.st_mtime_ns, status.st_size))
+            status = path.stat()
+            stamps.append((str(path), status.st_mtime_ns, status.st_size))
         except (OSError, ValueError):
             continue
-    return tuple(found)
+    return tuple(stamps)

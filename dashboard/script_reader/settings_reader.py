@@ -25,14 +25,14 @@ def read_globals(program: ScriptProgram) -> list[Option]:
     end = next((n for n, node in enumerate(source.tree.body) if _executes_configurator(node)), None)
     if end is None:
         return []
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for node in source.tree.body[:end]:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            known, default = literal(node.value, source.constants)
-            if known and isinstance(default, bool | int | float | str) and not name.startswith("_"):
-                found[name] = _global(name, default, _comment(source, node))
-    return list(found.values())
+            is_known, default = literal(node.value, source.constants)
+            if is_known and isinstance(default, bool | int | float | str) and not name.startswith("_"):
+                options[name] = _global(name, default, _comment(source, node))
+    return list(options.values())
 
 
 def read_hydra(program: ScriptProgram) -> list[Option]:
@@ -40,8 +40,8 @@ def read_hydra(program: ScriptProgram) -> list[Option]:
     for source in program.sources:
         for call in source.calls:
             if source.dotted(call.func) == "hydra.main" and program.folder is not None:
-                given = keywords(call)
-                names = [given.get("config_path"), given.get("config_name")]
+                arguments = keywords(call)
+                names = [arguments.get("config_path"), arguments.get("config_name")]
                 names = [n or a for n, a in zip(names, [*call.args[:2], None, None], strict=False)]
                 path, name = (value(node, source.constants) for node in names)
                 if isinstance(name, str):
@@ -65,13 +65,13 @@ def _executes_configurator(node: ast.stmt) -> bool:
     return ast.unparse(node.value.func) == "exec" and "configurator" in ast.unparse(node.value)
 
 
-def _global(name: str, default: bool | int | float | str, about: str | None) -> Option:
+def _global(name: str, default: bool | int | float | str, help_text: str | None) -> Option:
     flag = f"--{name}"
     if isinstance(default, bool):
         return Option(
-            (flag,), name, "bool", default, None, about, False, "switch", f"{flag}=True", f"{flag}=False"
+            (flag,), name, "bool", default, None, help_text, False, "switch", f"{flag}=True", f"{flag}=False"
         )
-    return Option((flag,), name, type(default).__name__, default, None, about, required=False)
+    return Option((flag,), name, type(default).__name__, default, None, help_text, required=False)
 
 
 def _comment(source: SourceFile, node: ast.stmt) -> str | None:
@@ -79,8 +79,10 @@ def _comment(source: SourceFile, node: ast.stmt) -> str | None:
     lines = source.text.splitlines()
     if node.end_lineno is None or node.end_lineno > len(lines):
         return None
-    rest = lines[node.end_lineno - 1].encode()[node.end_col_offset or 0 :].decode(errors="replace").strip()
-    return rest.lstrip("# ")[:500] or None if rest.startswith("#") else None
+    remainder = (
+        lines[node.end_lineno - 1].encode()[node.end_col_offset or 0 :].decode(errors="replace").strip()
+    )
+    return remainder.lstrip("# ")[:500] or None if remainder.startswith("#") else None
 
 
 def _overrides(folder: Path, name: str) -> Iterator[Option]:
@@ -123,10 +125,10 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS_BYTES:
             return {}
-        found = yaml.safe_load(path.read_text(errors="replace"))
+        settings = yaml.safe_load(path.read_text(errors="replace"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _absl(call: ast.Call, source: SourceFile) -> Option | None:
@@ -139,12 +141,12 @@ def _absl(call: ast.Call, source: SourceFile) -> Option | None:
         return None
     default = value(call.args[1], source.constants)
     choices = value(call.args[2], source.constants) if name.endswith("enum") and len(call.args) > 2 else None
-    about = (
+    help_text = (
         text(keywords(call).get("help") or call.args[-1], source.constants) if len(call.args) > 2 else None
     )
     values = tuple(choices) if isinstance(choices, list) else None
     if kind == "bool":
         return Option(
-            (f"--{flag}",), flag, kind, default, None, about, False, "switch", f"--{flag}", f"--no{flag}"
+            (f"--{flag}",), flag, kind, default, None, help_text, False, "switch", f"--{flag}", f"--no{flag}"
         )
-    return Option((f"--{flag}",), flag, kind, default, values, about, required=False)
+    return Option((f"--{flag}",), flag, kind, default, values, help_text, required=False)

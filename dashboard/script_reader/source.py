@@ -45,8 +45,8 @@ class SourceFile:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Everything that may run, in the order of the text."""
-        found = [node for root in self.roots for node in ast.walk(root)]
-        return sorted(found, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+        walked = [node for root in self.roots for node in ast.walk(root)]
+        return sorted(walked, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -75,23 +75,23 @@ class SourceFile:
     @cached_property
     def modules(self) -> set[str]:
         """The full names of all that is imported anywhere in the file."""
-        found = set()
+        names = set()
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        return found
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        return names
 
     def dotted(self, node: ast.AST | None) -> str:
         """`mp.spawn` as torch.multiprocessing.spawn; empty for what has no plain name."""
-        first, dot, rest = as_written(node).partition(".")
-        return f"{self.imported.get(first, first)}{dot}{rest}"
+        first, dot, remainder = as_written(node).partition(".")
+        return f"{self.imported.get(first, first)}{dot}{remainder}"
 
     def definitions(self) -> dict[str, Definition]:
         """The functions and classes that may run, by name; those at the top of the file win."""
-        found = {node.name: node for node in reversed(self.nodes) if isinstance(node, Definition)}
-        return found | {node.name: node for node in self.roots if isinstance(node, Definition)}
+        by_name = {node.name: node for node in reversed(self.nodes) if isinstance(node, Definition)}
+        return by_name | {node.name: node for node in self.roots if isinstance(node, Definition)}
 
 
 def as_written(node: ast.AST | None) -> str:
@@ -120,8 +120,8 @@ class ScriptProgram:
     def definition(self, name: str) -> tuple[SourceFile, Definition] | None:
         """A function or class of the program by its plain name."""
         for source in self.sources:
-            if (found := source.definitions().get(name.rpartition(".")[2])) is not None:
-                return source, found
+            if (definition := source.definitions().get(name.rpartition(".")[2])) is not None:
+                return source, definition
         return None
 
 
@@ -142,13 +142,13 @@ def read_program(folder: Path, entry: str, search: Path | None = None) -> Script
 
 def module_file(folder: Path, dotted: str) -> Path | None:
     """The file of `package.module` below a folder."""
-    place = folder.joinpath(*dotted.split("."))
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if _is_file(path)), None)
+    base = folder.joinpath(*dotted.split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if _is_file(path)), None)
 
 
 def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[SourceFile]:
     left_bytes = MOST_FOLLOWED_BYTES
-    for path, wanted in list(_imports(script, beside, search).items())[:MOST_MODULES]:
+    for path, names in list(_imports(script, beside, search).items())[:MOST_MODULES]:
         name = str(path.relative_to(search)) if path.is_relative_to(search) else path.name
         try:
             text = _text(path)
@@ -158,7 +158,7 @@ def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[Source
             tree = _parsed(text, name)
         except UnreadableScript:
             continue
-        yield SourceFile(name, text, tree, reached(tree, wanted), is_script=False)
+        yield SourceFile(name, text, tree, reached(tree, names), is_script=False)
 
 
 def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[str] | None]:
@@ -168,8 +168,8 @@ def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[s
 
     def add(path: Path | None, names: set[str] | None) -> None:
         if path is not None:
-            known = files.get(path, set())
-            files[path] = None if names is None or known is None else known | names
+            earlier = files.get(path, set())
+            files[path] = None if names is None or earlier is None else earlier | names
 
     for node in script.nodes:
         if isinstance(node, ast.Import):
@@ -196,26 +196,26 @@ def _attributes(script: SourceFile) -> dict[str, set[str]]:
     return used
 
 
-def reached(tree: ast.Module, wanted: set[str] | None) -> list[ast.stmt]:
+def reached(tree: ast.Module, imported: set[str] | None) -> list[ast.stmt]:
     """What of a module can run when these names are taken from it; never its `if __name__` block."""
     body = [statement for statement in tree.body if not _is_main_guard(statement)]
     defined = {node.name: node for node in body if isinstance(node, Definition)}
-    waiting = [node for node in body if not isinstance(node, Definition)]
-    taken: set[str] = set()
-    names = set(defined) if wanted is None else wanted
+    pending = [node for node in body if not isinstance(node, Definition)]
+    included: set[str] = set()
+    names = set(defined) if imported is None else imported
     names = set(names)
     while True:
-        for node in waiting:
-            names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-        waiting = [defined[name] for name in sorted(names & set(defined) - taken)]
-        taken |= {node.name for node in waiting if isinstance(node, Definition)}
-        if not waiting:
-            return [node for node in body if not isinstance(node, Definition) or node.name in taken]
+        for node in pending:
+            names |= {node.id for node in ast.walk(node) if isinstance(node, ast.Name)}
+        pending = [defined[name] for name in sorted(names & set(defined) - included)]
+        included |= {node.name for node in pending if isinstance(node, Definition)}
+        if not pending:
+            return [node for node in body if not isinstance(node, Definition) or node.name in included]
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__name__" in {
-        one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)
+        name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dashboard.script_reader.kept import read_kept
 from dashboard.script_reader.reading import Script, read_script
+from dashboard.script_reader.snapshot_scripts import read_from_snapshot
 from dashboard.script_reader.source import UnreadableScript
 from domain.launch import plan
 from domain.spec import RunSpec
@@ -30,7 +30,7 @@ def read_target(
 ) -> Script:
     """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises UnreadableScript."""
     if snapshot:
-        return read_kept(_archive(snapshot), entry, module)
+        return read_from_snapshot(_archive(snapshot), entry, module)
     path = Path(target)
     if target in plan.recipe_names() or not path.is_absolute():
         raise UnreadableScript(f"{target} is not a path on this machine.")

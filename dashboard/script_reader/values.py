@@ -23,7 +23,7 @@ def literal(node: ast.expr | None, constants: Mapping[str, Any]) -> tuple[bool, 
         return _wrapped(node, constants)
     if isinstance(node, ast.List | ast.Tuple):
         items = [literal(item, constants) for item in node.elts]
-        return all(known for known, _ in items), [item for _, item in items]
+        return all(is_known for is_known, _ in items), [item for _, item in items]
     try:
         return True, ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -32,20 +32,20 @@ def literal(node: ast.expr | None, constants: Mapping[str, Any]) -> tuple[bool, 
 
 def value(node: ast.expr | None, constants: Mapping[str, Any]) -> Any:
     """The value if it is known, else None."""
-    known, found = literal(node, constants)
-    return plain(found) if known else None
+    is_known, constant = literal(node, constants)
+    return plain(constant) if is_known else None
 
 
-def plain(found: Any) -> Any:
+def plain(constant: Any) -> Any:
     """None, a bool, a number, a text, or a list of those: what a form can show."""
-    if isinstance(found, list | tuple | set | frozenset):
-        return [plain(item) for item in found]
-    return found if found is None or isinstance(found, bool | int | float | str) else None
+    if isinstance(constant, list | tuple | set | frozenset):
+        return [plain(item) for item in constant]
+    return constant if constant is None or isinstance(constant, bool | int | float | str) else None
 
 
 def constants_of(body: list[ast.stmt]) -> dict[str, Any]:
     """Names assigned at the top of a module to a value that is written there."""
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for node in body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target: ast.expr = node.targets[0]
@@ -53,10 +53,10 @@ def constants_of(body: list[ast.stmt]) -> dict[str, Any]:
             target = node.target
         else:
             continue
-        known, constant = literal(node.value, found)
-        if known and isinstance(target, ast.Name):
-            found[target.id] = constant
-    return found
+        is_known, constant = literal(node.value, constants)
+        if is_known and isinstance(target, ast.Name):
+            constants[target.id] = constant
+    return constants
 
 
 def text(node: ast.expr | None, constants: Mapping[str, Any]) -> str | None:
@@ -123,5 +123,5 @@ def _pieces(node: ast.expr, constants: Mapping[str, Any]) -> str:
         return _pieces(node.left, constants)
     if isinstance(node, ast.JoinedStr):
         return "".join(_pieces(part, constants) for part in node.values)
-    found = value(node, constants)
-    return "…" if found is None else str(found)
+    constant = value(node, constants)
+    return "…" if constant is None else str(constant)

@@ -37,7 +37,7 @@ MOST_NOTES = 3
 
 
 @dataclass(frozen=True)
-class CodeWish:
+class CodeRequest:
     """What somebody named."""
 
     target: str
@@ -49,7 +49,7 @@ class CodeWish:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CodeChoice:
     """What a snapshot would hold, before anything is read or written."""
 
     selection: Selection
@@ -58,7 +58,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Brought:
+class PackedCode:
     """A snapshot, ready to be kept."""
 
     packed: Packed
@@ -67,107 +67,104 @@ class Brought:
     origin: Origin
 
 
-def bring(wish: CodeWish, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> Brought:
+def pack_code(
+    request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None
+) -> PackedCode:
     """Choose, and pack into the file `archive`. Raises CodeRefused."""
-    with chosen(wish, limits or GitLimits()) as choice:
+    with chosen(request, limits or GitLimits()) as choice:
         packed = pack(choice.selection, archive, limit_bytes)
-        return Brought(packed, wish.target, choice.entry, choice.origin)
+        return PackedCode(packed, request.target, choice.entry, choice.origin)
 
 
-def check(wish: CodeWish) -> None:
+def check(request: CodeRequest) -> None:
     """Only whether it can be right: nothing is cloned and no folder is listed. Raises CodeRefused."""
-    if is_git_address(wish.target):
-        _check_git(wish)
+    if is_git_address(request.target):
+        _check_git(request)
     else:
-        path = _named(wish)
-        _starting_point(path, wish) if path.is_dir() else _of_itself(path, wish)
+        path = _existing_path(request)
+        _starting_point(path, request) if path.is_dir() else _of_itself(path, request)
 
 
-def survey(wish: CodeWish, limit_bytes: int) -> Chosen | None:
+def survey(request: CodeRequest, limit_bytes: int) -> CodeChoice | None:
     """What would be kept, as far as looking is cheap: git addresses are only read. Raises CodeRefused."""
-    if is_git_address(wish.target):
-        _check_git(wish)
+    if is_git_address(request.target):
+        _check_git(request)
         return None
-    choice = _of_path(wish)
+    choice = _of_path(request)
     check_size(choice.selection, limit_bytes)
     return choice
 
 
 @contextmanager
-def chosen(wish: CodeWish, limits: GitLimits) -> Iterator[Chosen]:
+def chosen(request: CodeRequest, limits: GitLimits) -> Iterator[CodeChoice]:
     """The choice; a clone lives as long as it is looked at. Raises CodeRefused."""
-    if not is_git_address(wish.target):
-        yield _of_path(wish)
+    if not is_git_address(request.target):
+        yield _of_path(request)
         return
-    url, ref = _check_git(wish)
+    url, ref = _check_git(request)
     with tempfile.TemporaryDirectory(prefix="rankzero-") as temporary:
         checkout = clone(url, ref, Path(temporary).resolve() / repository_name(url), limits)
         origin = Origin(kind="git", url=url, ref=ref, commit=checkout.commit)
-        yield _of_folder(checkout.folder, wish, origin, shown=url)
+        yield _of_folder(checkout.folder, request, origin, shown=url)
 
 
-def of_upload(folder: Path, name: str, wish: CodeWish) -> Chosen:
-    """Of what was uploaded and unpacked into a folder; nothing in it is asked of git."""
-    return _of_folder(folder, wish, Origin(kind="upload", path=name), shown=name, ask_git=False)
-
-
-def _check_git(wish: CodeWish) -> tuple[str, str | None]:
-    url, ref = check_address(wish.target), check_ref(wish.ref)
-    if not (wish.entry or wish.module):
+def _check_git(request: CodeRequest) -> tuple[str, str | None]:
+    url, ref = check_address(request.target), check_ref(request.ref)
+    if not (request.entry or request.module):
         raise CodeRefused("entry", f"{url} is a repository; name the file or module to start in it.")
     return url, ref
 
 
-def _named(wish: CodeWish) -> Path:
+def _existing_path(request: CodeRequest) -> Path:
     """The script or folder, which is there."""
-    path = Path(wish.target)
-    if wish.ref:
+    path = Path(request.target)
+    if request.ref:
         raise CodeRefused("ref", "only a git address has one; a folder is taken as it lies there.")
     try:
         exists = path.exists()
     except (OSError, ValueError):  # a name that is too long, or holds a NUL
         exists = False
     if not exists:
-        raise CodeRefused("target", f"{wish.target[:300]!r} does not exist.")
+        raise CodeRefused("target", f"{request.target[:300]!r} does not exist.")
     if not path.is_dir() and not path.is_file():
         raise CodeRefused("target", f"{path} is neither a file nor a folder.")
-    if path.is_dir() and not (wish.entry or wish.module):
+    if path.is_dir() and not (request.entry or request.module):
         raise CodeRefused("entry", f"{path} is a folder; name the file or module to start in it.")
     return path
 
 
-def _of_path(wish: CodeWish) -> Chosen:
-    path = _named(wish)
+def _of_path(request: CodeRequest) -> CodeChoice:
+    path = _existing_path(request)
     kind: Literal["folder", "script"] = "folder" if path.is_dir() else "script"
     origin = Origin(kind=kind, path=str(path), host=socket.gethostname())
     if kind == "folder":
-        return _of_folder(path.resolve(), wish, origin, shown=str(path))
-    return _of_script(path, wish, origin)
+        return _of_folder(path.resolve(), request, origin, shown=str(path))
+    return _of_script(path, request, origin)
 
 
-def _of_itself(named: Path, wish: CodeWish) -> tuple[Path, str | None]:
+def _of_itself(named: Path, request: CodeRequest) -> tuple[Path, str | None]:
     """A script as Python starts it, and what is to be said about it."""
     script = named.resolve()  # Python, too, looks for modules beside the file that a link leads to
-    if wish.module:
+    if request.module:
         raise CodeRefused("module", f"{named} is a script; name the folder that the module is in.")
-    if wish.entry and wish.entry != script.name:
-        raise CodeRefused("entry", f"{named} is a script itself; name its folder to start {wish.entry!r}.")
+    if request.entry and request.entry != script.name:
+        raise CodeRefused("entry", f"{named} is a script itself; name its folder to start {request.entry!r}.")
     return script, check_python(script, "target")
 
 
-def _starting_point(folder: Path, wish: CodeWish) -> tuple[str | None, str | None]:
+def _starting_point(folder: Path, request: CodeRequest) -> tuple[str | None, str | None]:
     """The entry inside the folder, if there is one, and what is to be said about it."""
-    if wish.module:
-        check_module(folder, wish.module)
-    if not wish.entry:
+    if request.module:
+        check_module(folder, request.module)
+    if not request.entry:
         return None, None
-    entry = entry_in(folder, wish.entry)
+    entry = entry_in(folder, request.entry)
     return entry, check_python(folder / entry, "entry")
 
 
-def _of_script(named: Path, wish: CodeWish, origin: Origin) -> Chosen:
+def _of_script(named: Path, request: CodeRequest, origin: Origin) -> CodeChoice:
     """Its folder where that is a checkout or small, else the script alone."""
-    script, note = _of_itself(named, wish)
+    script, note = _of_itself(named, request)
     notes = [note] if note else []
     selection = _small_or_checkout(script)
     if selection is None:
@@ -177,7 +174,7 @@ def _of_script(named: Path, wish: CodeWish, origin: Origin) -> Chosen:
             f"{plural(SMALL_FILES, 'file')} or {size(SMALL_BYTES)}. Launch the folder with "
             f"--entry {script.name} to keep all of it."
         )
-    return _choice(selection.with_file(script.name), script.name, origin, notes, wish)
+    return _choice(selection.with_file(script.name), script.name, origin, notes, request)
 
 
 def _small_or_checkout(script: Path) -> Selection | None:
@@ -194,33 +191,35 @@ def _small_or_checkout(script: Path) -> Selection | None:
     return selection if selection.is_git or is_small else None
 
 
-def _of_folder(folder: Path, wish: CodeWish, origin: Origin, shown: str, ask_git: bool = True) -> Chosen:
+def _of_folder(folder: Path, request: CodeRequest, origin: Origin, shown: str) -> CodeChoice:
     try:
-        entry, note = _starting_point(folder, wish)
-    except CodeRefused as refused:  # where a clone or an upload lies for a moment means nothing to anybody
-        said = str(refused).removeprefix(f"{refused.field}: ")
-        raise CodeRefused(refused.field, said.replace(str(folder), shown)) from None
+        entry, note = _starting_point(folder, request)
+    except CodeRefused as error:  # where a clone or an upload lies for a moment means nothing to anybody
+        message = str(error).removeprefix(f"{error.field}: ")
+        raise CodeRefused(error.field, message.replace(str(folder), shown)) from None
     try:
-        selection = select(folder, ask_git=ask_git)
+        selection = select(folder)
     except TooManyFiles:
         raise too_many_files(folder, MOST_LOOKED_AT) from None
     if entry:
         selection = selection.with_file(entry)
-    return _choice(selection, entry, origin, [note] if note else [], wish)
+    return _choice(selection, entry, origin, [note] if note else [], request)
 
 
 def _choice(
-    selection: Selection, entry: str | None, origin: Origin, notes: list[str], wish: CodeWish
-) -> Chosen:
+    selection: Selection, entry: str | None, origin: Origin, notes: list[str], request: CodeRequest
+) -> CodeChoice:
     facts: dict[str, object] = {}
     if selection.is_git and origin.kind != "git":
         facts, note = _git_facts(selection.folder, entry)
         notes += [note] if note else []
-    missed = [each for each in selection.left_out if each.name.rstrip("/") not in wish.links]
+    missing = [entry for entry in selection.left_out if entry.name.rstrip("/") not in request.links]
     if origin.kind != "git":
-        notes += _notes_on(selection.folder, missed)
+        notes += _notes_on(selection.folder, missing)
     left_out = list(selection.left_out)
-    return Chosen(selection, entry, origin.model_copy(update={**facts, "left_out": left_out, "notes": notes}))
+    return CodeChoice(
+        selection, entry, origin.model_copy(update={**facts, "left_out": left_out, "notes": notes})
+    )
 
 
 def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str | None]:
@@ -243,20 +242,24 @@ def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str 
     return facts, f"Only {prefix} of the checkout is kept; launch {top}{start} to bring all of it."
 
 
-def _notes_on(folder: Path, missed: list[LeftBehind]) -> list[str]:
-    found = [_note_on(folder, each) for each in missed[:MOST_NOTES]]
-    rest = len(missed) - len(found)
-    return [*found, f"{plural(rest, 'more name is', 'more names are')} left out."] if rest > 0 else found
+def _notes_on(folder: Path, missing: list[LeftBehind]) -> list[str]:
+    notes = [_note_on(folder, entry) for entry in missing[:MOST_NOTES]]
+    remaining = len(missing) - len(notes)
+    return (
+        [*notes, f"{plural(remaining, 'more name is', 'more names are')} left out."]
+        if remaining > 0
+        else notes
+    )
 
 
-def _note_on(folder: Path, left: LeftBehind) -> str:
-    name = left.name.rstrip("/")
-    if left.why == "unreadable":
+def _note_on(folder: Path, entry: LeftBehind) -> str:
+    name = entry.name.rstrip("/")
+    if entry.why == "unreadable":
         return f"{name} cannot be read and is not in the snapshot."
-    about = f"{left.name} ({'over ' if left.at_least else ''}{size(left.size_bytes)}) is ignored by git"
-    if left.why == "outside":
-        about = f"{left.name} is a link out of the folder"
-    way = "run in place with --workdir if the training needs it"
+    sentence = f"{entry.name} ({'over ' if entry.at_least else ''}{size(entry.size_bytes)}) is ignored by git"
+    if entry.why == "outside":
+        sentence = f"{entry.name} is a link out of the folder"
+    advice = "run in place with --workdir if the training needs it"
     if "/" not in name:
-        way = f"--link {name}={folder / name} puts it there"
-    return f"{about} and not in the snapshot; {way}."
+        advice = f"--link {name}={folder / name} puts it there"
+    return f"{sentence} and not in the snapshot; {advice}."

@@ -80,7 +80,7 @@ class _Files:
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
-        self._members = {each.name: each for each in archive if each.isreg() or each.issym()}
+        self._members = {member.name: member for member in archive if member.isreg() or member.issym()}
 
     @property
     def names(self) -> set[str]:
@@ -96,7 +96,7 @@ class _Files:
         member = self._members[name]
         return LINK if member.issym() else "100755" if member.mode & 0o100 else "100644"
 
-    def pieces(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes]:
         """The content, a little at a time."""
         member = self._members[name]
         if member.issym():
@@ -104,18 +104,18 @@ class _Files:
             return
         file = self._archive.extractfile(member)
         assert file is not None, "regular files have content"
-        while piece := file.read(_PIECE_BYTES):
-            yield piece
+        while chunk := file.read(_PIECE_BYTES):
+            yield chunk
 
     def read(self, name: str) -> bytes:
         """The whole content of a file that is small."""
-        return b"".join(self.pieces(name))
+        return b"".join(self.chunks(name))
 
     def sha256(self, name: str) -> bytes:
         """Of the content, and of the kind of file."""
         hashing = hashlib.sha256(self.mode(name).encode())
-        for piece in self.pieces(name):
-            hashing.update(piece)
+        for chunk in self.chunks(name):
+            hashing.update(chunk)
         return hashing.digest()
 
 
@@ -143,20 +143,20 @@ class _Comparison:
         old, new = self._old, self._new
         if (old.size(name), old.mode(name)) != (new.size(name), new.mode(name)):
             return True
-        return any(a != b for a, b in zip(old.pieces(name), new.pieces(name), strict=True))
+        return any(a != b for a, b in zip(old.chunks(name), new.chunks(name), strict=True))
 
     def _renamed(self, removed: Iterable[str], added: Iterable[str]) -> dict[str, str]:
         """The old name of every new file that has the content of one that went; empty files are all alike."""
-        gone, came = _by_size(self._old, removed), _by_size(self._new, added)
-        found: dict[str, str] = {}
-        for size_bytes in gone.keys() & came.keys() - {0}:
+        removed_by_size, added_by_size = _by_size(self._old, removed), _by_size(self._new, added)
+        old_names: dict[str, str] = {}
+        for size_bytes in removed_by_size.keys() & added_by_size.keys() - {0}:
             candidates = defaultdict(list)
-            for name in gone[size_bytes]:
+            for name in removed_by_size[size_bytes]:
                 candidates[self._old.sha256(name)].append(name)
-            for name in came[size_bytes]:
+            for name in added_by_size[size_bytes]:
                 if same := candidates[self._new.sha256(name)]:
-                    found[name] = same.pop(0)
-        return found
+                    old_names[name] = same.pop(0)
+        return old_names
 
     def _renaming(self, old_name: str, name: str) -> FileChange:
         size_bytes = self._new.size(name)
@@ -178,8 +178,8 @@ class _Comparison:
 
     def _replacement(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
         """A file is no version of a link: one goes, the other comes."""
-        went, came = self._patch(name, old, None), self._patch(name, None, new)
-        return went[0], went[1] + came[0] + came[1], went[2] or came[2]
+        removal, addition = self._patch(name, old, None), self._patch(name, None, new)
+        return removal[0], removal[1] + addition[0] + addition[1], removal[2] or addition[2]
 
     def _patch(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
         lines, omitted = self._lines(name, old, new)
@@ -205,14 +205,14 @@ class _Comparison:
         if b"\0" in before or b"\0" in after:
             return "", BINARY
         is_late = time.monotonic() > self._until
-        found = None if is_late else _hunks(before, after, self._until)
-        if found is None and time.monotonic() <= self._until:
+        text = None if is_late else _hunks(before, after, self._until)
+        if text is None and time.monotonic() <= self._until:
             return "", "too many lines to compare"
-        if found is None or len(found) > self._text_left:
+        if text is None or len(text) > self._text_left:
             self._truncated = True
             return "", "too much differs to show it all"
-        self._text_left -= len(found)
-        return found, None
+        self._text_left -= len(text)
+        return text, None
 
 
 def _hunks(before: bytes, after: bytes, until: float) -> str | None:
@@ -235,10 +235,10 @@ def _title(old_name: str, name: str) -> str:
 
 
 def _by_size(files: _Files, names: Iterable[str]) -> Mapping[int, list[str]]:
-    found = defaultdict(list)
+    by_size = defaultdict(list)
     for name in sorted(names):
-        found[files.size(name)].append(name)
-    return found
+        by_size[files.size(name)].append(name)
+    return by_size
 
 
 @contextmanager

@@ -39,14 +39,14 @@ def clone(url: str, ref: str | None, folder: Path, limits: GitLimits) -> Checkou
     if not has_git():
         raise CodeRefused("target", "git is not installed on the machine that clones; install it there.")
     folder.mkdir(parents=True)
-    talk = _Talk(folder, url, limits)
-    talk.local("init", "--quiet", "--template=")
-    commit = talk.fetch(ref)
-    talk.local("checkout", "--quiet", "--detach", commit)
+    commands = _CloneCommands(folder, url, limits)
+    commands.local("init", "--quiet", "--template=")
+    commit = commands.fetch(ref)
+    commands.local("checkout", "--quiet", "--detach", commit)
     return Checkout(folder, commit)
 
 
-class _Talk:
+class _CloneCommands:
     """The git commands of one clone."""
 
     def __init__(self, folder: Path, url: str, limits: GitLimits) -> None:
@@ -58,16 +58,16 @@ class _Talk:
         if outcome.code == 0:
             return self._commit("FETCH_HEAD")
         if ref and _COMMIT.fullmatch(ref):
-            everything = self._remote(
+            full_fetch = self._remote(
                 "--no-tags", "--", self._url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
             )
-            found = self._run(
+            resolved = self._run(
                 lambda: git(self._folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
             )
-            if everything.code == 0 and found.code == 0:
-                return found.out.decode().strip()
-            outcome = everything if everything.code else outcome
-        raise self._refusal(outcome, ref)
+            if full_fetch.code == 0 and resolved.code == 0:
+                return resolved.out.decode().strip()
+            outcome = full_fetch if full_fetch.code else outcome
+        raise self._fetch_error(outcome, ref)
 
     def local(self, *arguments: str) -> None:
         """Something that asks nobody."""
@@ -78,7 +78,7 @@ class _Talk:
 
     def _remote(self, *arguments: str) -> Outcome:
         protocols = self._limits.protocols
-        allowed = [part for name in protocols for part in ("-c", f"protocol.{name}.allow=always")]
+        allowed = [option for name in protocols for option in ("-c", f"protocol.{name}.allow=always")]
         options = ["-c", "protocol.allow=never", *allowed, "-c", "http.followRedirects=false"]
         options += [
             "-c",
@@ -116,7 +116,7 @@ class _Talk:
             raise CodeRefused("ref", f"what {self._url} has there is no commit.")
         return outcome.out.decode().strip()
 
-    def _refusal(self, outcome: Outcome, ref: str | None) -> CodeRefused:
+    def _fetch_error(self, outcome: Outcome, ref: str | None) -> CodeRefused:
         if ref and any(words in outcome.err for words in _UNKNOWN_REF):
             return CodeRefused("ref", f"{self._url} has no branch, tag or commit {ref!r}.")
         if ref is None and "find remote ref HEAD" in outcome.err:

@@ -16,13 +16,13 @@ from dashboard.clock import Clock
 from dashboard.security.token_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive
-from dashboard.snapshots.bringing import Brought, CodeWish, bring
+from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
 from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.packing import Packed, pack
 from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
-from db.reports import snapshots as kept
+from db.reports import snapshots as snapshot_records
 from db.reports.snapshots import SnapshotView
 from domain.errors import InvalidRequest
 from domain.launch.plan import recipe_names
@@ -61,24 +61,24 @@ class Snapshots:
     def find(self, sha256: str) -> SnapshotView | None:
         """A snapshot that is whole here."""
         is_here = SHA256.fullmatch(sha256) and self.path(sha256).exists()
-        return kept.find(self._store, sha256) if is_here else None
+        return snapshot_records.find(self._store, sha256) if is_here else None
 
     def hold(self, sha256: str) -> SnapshotView | None:
         """The same for somebody who is about to launch it: it stays for a while, though no run names it."""
         with self._lock:
             self._held[sha256] = self._clock()
-            found = self.find(sha256)
-            if found is None:
+            snapshot = self.find(sha256)
+            if snapshot is None:
                 del self._held[sha256]
-            return found
+            return snapshot
 
     @contextmanager
     def for_launch(self, spec: RunSpec) -> Iterator[RunSpec]:
         """The specification with its code kept, until the run that names it is in the store. Raises InvalidRequest."""
         try:
             spec = self._with_code(spec)
-        except CodeRefused as refused:
-            raise InvalidRequest(refused.field, str(refused)) from refused
+        except CodeRefused as error:
+            raise InvalidRequest(error.field, str(error)) from error
         yield spec
         with self._lock:
             self._held.pop(spec.snapshot or "", None)
@@ -99,12 +99,14 @@ class Snapshots:
         files = Archive(archive).check(self.limit_bytes)
         return self._keep(Packed(archive, sha256, archive.stat().st_size, files), None)
 
-    def tell_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
+    def set_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
         """Where a snapshot came from this time; None when there is none."""
-        found = self.hold(sha256)
-        if found is None:
+        snapshot = self.hold(sha256)
+        if snapshot is None:
             return None
-        kept.keep(self._store, sha256, found.size_bytes, found.files, origin.model_dump(), self._clock())
+        snapshot_records.keep(
+            self._store, sha256, snapshot.size_bytes, snapshot.files, origin.model_dump(), self._clock()
+        )
         return self.find(sha256)
 
     def take_upload(self, file: Path, name: str, folder: Path) -> tuple[SnapshotView, list[str]]:
@@ -121,7 +123,7 @@ class Snapshots:
             self._held = {sha256: at for sha256, at in self._held.items() if now - at < HELD_S}
             # What other dashboards on this store are about to launch is known to them alone.
             made_before = math.inf if self._store.is_sqlite else now - HELD_S
-            for sha256 in kept.forget_unused(self._store, self._held, made_before):
+            for sha256 in snapshot_records.forget_unused(self._store, self._held, made_before):
                 self.path(sha256).unlink(missing_ok=True)
                 log.info("snapshot %s deleted: no run uses it", sha256[:12])
 
@@ -132,10 +134,10 @@ class Snapshots:
             self._check_kept(spec)
             return spec
         with self.arriving() as folder:
-            wish = CodeWish(spec.target, spec.entry, spec.module, spec.ref, frozenset(spec.links))
-            brought = bring(wish, folder / "archive", self.limit_bytes, self.git_limits)
-            self._keep(brought.packed, brought.origin)
-        return spec_with_code(spec, brought)
+            request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, frozenset(spec.links))
+            packed_code = pack_code(request, folder / "archive", self.limit_bytes, self.git_limits)
+            self._keep(packed_code.packed, packed_code.origin)
+        return spec_with_code(spec, packed_code)
 
     def _check_kept(self, spec: RunSpec) -> None:
         assert spec.snapshot is not None
@@ -154,13 +156,15 @@ class Snapshots:
         with self._lock:
             self._held[packed.sha256] = self._clock()
             packed.path.replace(self.path(packed.sha256))
-            facts = None if origin is None else origin.model_dump()
-            kept.keep(self._store, packed.sha256, packed.size_bytes, packed.files, facts, self._clock())
-            found = kept.find(self._store, packed.sha256)
-            assert found is not None
-            return found
+            origin_values = None if origin is None else origin.model_dump()
+            snapshot_records.keep(
+                self._store, packed.sha256, packed.size_bytes, packed.files, origin_values, self._clock()
+            )
+            snapshot = snapshot_records.find(self._store, packed.sha256)
+            assert snapshot is not None
+            return snapshot
 
 
-def spec_with_code(spec: RunSpec, brought: Brought) -> RunSpec:
+def spec_with_code(spec: RunSpec, packed_code: PackedCode) -> RunSpec:
     """The specification of exactly this code."""
-    return spec.model_copy(update={"snapshot": brought.packed.sha256, "entry": brought.entry})
+    return spec.model_copy(update={"snapshot": packed_code.packed.sha256, "entry": packed_code.entry})

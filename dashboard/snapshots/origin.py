@@ -56,7 +56,7 @@ class Origin(BaseModel):
         """Branch and commit, as far as there are any."""
         if self.commit is None:
             return None
-        said = f"commit {self.commit[:SHORT_COMMIT]}"
+        text = f"commit {self.commit[:SHORT_COMMIT]}"
         name = self.ref or self.branch
-        said = f"{name}, {said}" if name and name != self.commit else said
-        return f"{said} with uncommitted changes" if self.dirty else said
+        text = f"{name}, {text}" if name and name != self.commit else text
+        return f"{text} with uncommitted changes" if self.dirty else text

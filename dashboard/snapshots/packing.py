@@ -34,10 +34,10 @@ def check_size(selection: Selection, limit_bytes: int) -> None:
     """Raises CodeRefused when the selection is larger than a snapshot may be."""
     if selection.size_bytes <= limit_bytes and selection.files <= MOST_FILES:
         return
-    are = f"{selection.files} files, {size(selection.size_bytes)}"
+    totals = f"{selection.files} files, {size(selection.size_bytes)}"
     raise CodeRefused(
         "target",
-        f"{selection.folder} is too large to be kept with the run: {are}, of which {_largest(selection)}; "
+        f"{selection.folder} is too large to be kept with the run: {totals}, of which {_largest(selection)}; "
         f"the limit is {MOST_FILES} files and {size(limit_bytes)}. {WAYS_OUT}",
     )
 
@@ -78,8 +78,8 @@ def _add(archive: tarfile.TarFile, item: Item) -> None:
             with item.path.open("rb") as file:
                 archive.addfile(entry, file)
         except OSError as error:
-            why = error.strerror or "it changed while it was being read; launch again"
-            raise CodeRefused("target", f"{item.path} cannot be kept: {why}.") from error
+            reason = error.strerror or "it changed while it was being read; launch again"
+            raise CodeRefused("target", f"{item.path} cannot be kept: {reason}.") from error
 
 
 def _largest(selection: Selection) -> str:
@@ -88,5 +88,5 @@ def _largest(selection: Selection) -> str:
     for item in selection.items:
         top, slash, _ = item.name.partition("/")
         sizes[top + slash] += item.size_bytes
-    found = [f"{name} {size(size_bytes)}" for name, size_bytes in sizes.most_common(3)]
-    return ", ".join(found)
+    largest = [f"{name} {size(size_bytes)}" for name, size_bytes in sizes.most_common(3)]
+    return ", ".join(largest)

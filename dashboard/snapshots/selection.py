@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from dashboard.snapshots import walking
-from dashboard.snapshots.naming import folders_of_strangers, is_never_kept, is_worth_a_word
+from dashboard.snapshots.naming import foreign_folders, is_never_kept, is_worth_mentioning
 from dashboard.snapshots.origin import LeftBehind
 from dashboard.snapshots.programs import ask, has_git
 from dashboard.snapshots.refusal import CodeRefused
@@ -69,7 +69,7 @@ class Selection:
             return self
         item = _item(self.folder, name, self.folder / name)
         assert isinstance(item, Item)
-        items = tuple(sorted((*self.items, item), key=lambda each: each.name))
+        items = tuple(sorted((*self.items, item), key=lambda entry: entry.name))
         return Selection(self.folder, items, self.left_out, self.is_git)
 
 
@@ -92,7 +92,7 @@ def select(
         items, outside = _items(folder, walked.names)
     if len(items) > most_files:
         raise TooManyFiles
-    return Selection(folder, tuple(items), (*outside, *_worth_telling(folder, ignored)), listed is not None)
+    return Selection(folder, tuple(items), (*outside, *_notable(folder, ignored)), listed is not None)
 
 
 def script_alone(script: Path) -> Selection:
@@ -106,16 +106,16 @@ def script_alone(script: Path) -> Selection:
 
 def _listed_by_git(folder: Path, most_files: int) -> tuple[list[str], list[str]] | None:
     """Names git knows or would add, and those it ignores; None where the folder is in no checkout."""
-    found = ask(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if found.code != 0 or not found.out:
+    outcome = ask(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if outcome.code != 0 or not outcome.out:
         return None  # also a folder that is itself ignored: then every file in it counts
-    names = sorted(set(_names(found.out)))
+    names = sorted(set(_names(outcome.out)))
     if len(names) > most_files:
         raise TooManyFiles
     ignored = ask(folder, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-    strangers = folders_of_strangers(names)
-    kept = [name for name in names if not name.startswith(strangers) and _is_kept(name)]
-    return list(_with_checkouts(folder, kept, most_files)), list(_names(ignored.out))
+    foreign = foreign_folders(names)
+    names_kept = [name for name in names if not name.startswith(foreign) and _is_kept(name)]
+    return list(_with_checkouts(folder, names_kept, most_files)), list(_names(ignored.out))
 
 
 def _with_checkouts(folder: Path, names: Iterable[str], most_files: int) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _with_checkouts(folder: Path, names: Iterable[str], most_files: int) -> Iter
         inner = folder / name
         if inner.is_dir() and not inner.is_symlink():
             listed = _listed_by_git(inner, most_files)
-            yield from (f"{name.rstrip('/')}/{each}" for each in (listed[0] if listed else ()))
+            yield from (f"{name.rstrip('/')}/{inner_name}" for inner_name in (listed[0] if listed else ()))
         else:
             yield name
 
@@ -138,13 +138,13 @@ def _names(listing: bytes) -> Iterator[str]:
 
 
 def _items(folder: Path, names: Iterable[str]) -> tuple[list[Item], list[LeftBehind]]:
-    found = [_item(folder, name, folder / name) for name in names]
-    items = [item for item in found if isinstance(item, Item)]
-    there = {item.name for item in items if item.kind != "link"}
-    there |= {str(parent) for name in there for parent in PurePosixPath(name).parents}
-    kept = [item for item in items if item.kind != "link" or _target(item) in there]
-    outside = [each for each in found if isinstance(each, LeftBehind)]
-    return sorted(kept, key=lambda item: item.name), outside
+    entries = [_item(folder, name, folder / name) for name in names]
+    items = [item for item in entries if isinstance(item, Item)]
+    targets = {item.name for item in items if item.kind != "link"}
+    targets |= {str(parent) for name in targets for parent in PurePosixPath(name).parents}
+    items_kept = [item for item in items if item.kind != "link" or _target(item) in targets]
+    outside = [entry for entry in entries if isinstance(entry, LeftBehind)]
+    return sorted(items_kept, key=lambda item: item.name), outside
 
 
 def _item(folder: Path, name: str, path: Path) -> Item | LeftBehind | None:
@@ -197,15 +197,15 @@ def _target(item: Item) -> str:
     return os.path.normpath(PurePosixPath(item.name).parent / item.link)
 
 
-def _worth_telling(folder: Path, ignored: Iterable[str]) -> list[LeftBehind]:
+def _notable(folder: Path, ignored: Iterable[str]) -> list[LeftBehind]:
     """The largest of what is ignored; virtual environments and caches are no news."""
-    found = []
+    entries = []
     for name in ignored:
         path = folder / name
-        if is_worth_a_word(name) and not (path / "pyvenv.cfg").exists():
+        if is_worth_mentioning(name) and not (path / "pyvenv.cfg").exists():
             size_bytes, at_least = walking.size_of(path, SIZED_ENTRIES)
-            found.append(LeftBehind(name=_shown(name), size_bytes=size_bytes, at_least=at_least))
-    return sorted(found, key=lambda each: -each.size_bytes)[:MOST_LEFT_OUT]
+            entries.append(LeftBehind(name=_shown(name), size_bytes=size_bytes, at_least=at_least))
+    return sorted(entries, key=lambda entry: -entry.size_bytes)[:MOST_LEFT_OUT]
 
 
 def _shown(name: str) -> str:

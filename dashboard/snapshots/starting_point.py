@@ -21,10 +21,10 @@ def entry_in(folder: Path, entry: str) -> str:
     )
     if name.startswith("..") or os.path.isabs(name):  # noqa: PTH117
         raise CodeRefused("entry", f"{entry!r} lies outside of {folder}; it must be a file inside it.")
-    found = folder / name
-    if not _is_file(found):
+    file = folder / name
+    if not _is_file(file):
         raise CodeRefused("entry", f"there is no file {name!r} in {folder}.")
-    if not found.resolve().is_relative_to(folder.resolve()):
+    if not file.resolve().is_relative_to(folder.resolve()):
         raise CodeRefused("entry", f"{name} is a link that leaves {folder}; it must be a file inside it.")
     return PurePosixPath(name).as_posix()
 
@@ -35,8 +35,14 @@ def check_module(folder: Path, module: str) -> None:
     candidates = (f"{path}.py", f"{path}/__main__.py")
     if any(_is_file(folder / name) for name in candidates):
         return
-    below = [each for each in ("src", "lib") if any(_is_file(folder / each / name) for name in candidates)]
-    hint = f" It is below {below[0]}/: name {folder / below[0]} as the folder." if below else ""
+    subfolders = [
+        subfolder
+        for subfolder in ("src", "lib")
+        if any(_is_file(folder / subfolder / name) for name in candidates)
+    ]
+    hint = (
+        f" It is below {subfolders[0]}/: name {folder / subfolders[0]} as the folder." if subfolders else ""
+    )
     raise CodeRefused("module", f"there is neither {candidates[0]} nor {candidates[1]} in {folder}.{hint}")
 
 
@@ -47,10 +53,10 @@ def check_python(path: Path, field: str) -> str | None:
             content = file.read(LOOKED_AT_BYTES + 1)
     except OSError as error:
         raise CodeRefused(field, f"{path} cannot be read: {error.strerror}.") from error
-    return python_trouble(path.name, content, field)
+    return python_problem(path.name, content, field)
 
 
-def python_trouble(name: str, content: bytes, field: str) -> str | None:
+def python_problem(name: str, content: bytes, field: str) -> str | None:
     """The same of a file's beginning."""
     if b"\0" in content:
         raise CodeRefused(field, f"{name} is no Python script: it is a binary file.")
@@ -66,10 +72,10 @@ def python_trouble(name: str, content: bytes, field: str) -> str | None:
     error = _syntax_error(content)
     if error is None:
         return None
-    where = f"line {error.lineno}: " if error.lineno else ""
+    location = f"line {error.lineno}: " if error.lineno else ""
     if not name.endswith(".py"):
-        raise CodeRefused(field, f"{name} is no Python script ({where}{error.msg}).")
-    return f"{name} does not compile with the Python here ({where}{error.msg})."
+        raise CodeRefused(field, f"{name} is no Python script ({location}{error.msg}).")
+    return f"{name} does not compile with the Python here ({location}{error.msg})."
 
 
 def _syntax_error(content: bytes) -> SyntaxError | None:

@@ -78,14 +78,14 @@ def _common_ends(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
     """How many lines agree at the beginning and at the end: most of them, and found at once."""
     shorter = min(len(a), len(b))
     start = next((i for i in range(shorter) if a[i] != b[i]), shorter)
-    rest = shorter - start
-    end = next((i for i in range(rest) if a[-1 - i] != b[-1 - i]), rest)
+    remaining = shorter - start
+    end = next((i for i in range(remaining) if a[-1 - i] != b[-1 - i]), remaining)
     return start, end
 
 
 def _pairs(a: Sequence[str], b: Sequence[str]) -> int:
-    there = Counter(b)
-    return sum(count * there[line] for line, count in Counter(a).items())
+    counts = Counter(b)
+    return sum(count * counts[line] for line, count in Counter(a).items())
 
 
 def _groups(a: list[str], b: list[str], start: int, end: int, until: float) -> list[list[Opcode]]:
@@ -117,25 +117,25 @@ def _with_context(group: Sequence[Opcode], a_length: int, b_length: int) -> list
     first, last = group[0], group[-1]
     before = min(CONTEXT_LINES, first[1], first[3])
     after = min(CONTEXT_LINES, a_length - last[2], b_length - last[4])
-    whole: list[Opcode] = [("equal", first[1] - before, first[1], first[3] - before, first[3])]
+    opcodes: list[Opcode] = [("equal", first[1] - before, first[1], first[3] - before, first[3])]
     for change in group:
-        whole.append(("equal", whole[-1][2], change[1], whole[-1][4], change[3]))
-        whole.append(change)
-    whole.append(("equal", last[2], last[2] + after, last[4], last[4] + after))
-    return whole
+        opcodes.append(("equal", opcodes[-1][2], change[1], opcodes[-1][4], change[3]))
+        opcodes.append(change)
+    opcodes.append(("equal", last[2], last[2] + after, last[4], last[4] + after))
+    return opcodes
 
 
 def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:
     old = _span(group[0][1], group[-1][2])
     new = _span(group[0][3], group[-1][4])
-    said = [f"@@ -{old} +{new} @@\n"]
+    lines = [f"@@ -{old} +{new} @@\n"]
     for tag, i1, i2, j1, j2 in group:
         if tag == "equal":
-            said += [_signed(" ", line) for line in a[i1:i2]]
+            lines += [_signed(" ", line) for line in a[i1:i2]]
         else:
-            said += [_signed("-", line) for line in a[i1:i2]]
-            said += [_signed("+", line) for line in b[j1:j2]]
-    return "".join(said)
+            lines += [_signed("-", line) for line in a[i1:i2]]
+            lines += [_signed("+", line) for line in b[j1:j2]]
+    return "".join(lines)
 
 
 def _span(start: int, stop: int) -> str:

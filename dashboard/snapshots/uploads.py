@@ -35,9 +35,9 @@ def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str |
         check_python(folder / plain, "target")
         return plain, select(folder, ask_git=False)
     if not plain.endswith(ARCHIVES):
-        known = ", ".join((".py", *ARCHIVES))
+        allowed = ", ".join((".py", *ARCHIVES))
         raise CodeRefused(
-            "target", f"{plain[:60]!r} is neither a script nor an archive; upload one of {known}."
+            "target", f"{plain[:60]!r} is neither a script nor an archive; upload one of {allowed}."
         )
     _unpack_archive(file, plain, folder, limit_bytes)
     try:
@@ -49,13 +49,13 @@ def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str |
     return None, selection
 
 
-def scripts(selection: Selection, own: str | None) -> list[str]:
+def scripts(selection: Selection, script: str | None) -> list[str]:
     """What could be started, the most likely first: few parts in the name, `train` or `main` in it."""
-    if own is not None:
-        return [own]
-    found = [item.name for item in selection.items if item.kind == "file" and item.name.endswith(".py")]
-    found = [name for name in found if not name.endswith(("__init__.py", "setup.py"))]
-    return sorted(found, key=_likeliness)[:100]
+    if script is not None:
+        return [script]
+    names = [item.name for item in selection.items if item.kind == "file" and item.name.endswith(".py")]
+    names = [name for name in names if not name.endswith(("__init__.py", "setup.py"))]
+    return sorted(names, key=_likeliness)[:100]
 
 
 def _likeliness(name: str) -> tuple[int, int, str]:
@@ -120,8 +120,8 @@ def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with path.open("xb") as file:
-        while written <= bytes_left and (piece := content.read(_PIECE_BYTES)):
-            written += file.write(piece)
+        while written <= bytes_left and (chunk := content.read(_PIECE_BYTES)):
+            written += file.write(chunk)
     return written
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from dashboard.snapshots.naming import is_never_kept, is_stranger
+from dashboard.snapshots.naming import is_foreign_folder, is_never_kept
 
 
 @dataclass(frozen=True)
@@ -29,36 +29,36 @@ LONGEST_IGNORE_BYTES = 1024 * 1024
 
 
 @dataclass
-class Walked:
+class FolderListing:
     """What was found."""
 
     names: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 
-def walk(folder: Path, most_files: int) -> Walked | None:
+def walk(folder: Path, most_files: int) -> FolderListing | None:
     """Names of all files, links and empty folders that are not ignored; None when there are too many."""
-    found = Walked()
+    listing = FolderListing()
     pending: list[tuple[str, tuple[Rules, ...]]] = [("", _rules_from_above(folder))]
     while pending:
         inside, rules = pending.pop()
         entries = _entries(folder / inside)
         names = {entry.name for entry in entries}
-        if inside and is_stranger(names):
+        if inside and is_foreign_folder(names):
             continue
         rules = _with_rules_here(folder, inside, names, rules)
-        kept = [entry for entry in entries if not _is_left_out(entry, inside, rules, found.ignored)]
+        included = [entry for entry in entries if not _is_left_out(entry, inside, rules, listing.ignored)]
         if inside and not entries:
-            found.names.append(inside)
-        for entry in kept:
+            listing.names.append(inside)
+        for entry in included:
             if entry.is_dir(follow_symlinks=False):
                 pending.append((f"{inside}{entry.name}/", rules))
             else:
-                found.names.append(inside + entry.name)
-        if len(found.names) + len(pending) > most_files:
+                listing.names.append(inside + entry.name)
+        if len(listing.names) + len(pending) > most_files:
             return None
-    found.names.sort()
-    return found
+    listing.names.sort()
+    return listing
 
 
 def size_of(path: Path, most_entries: int) -> tuple[int, bool]:
@@ -66,11 +66,11 @@ def size_of(path: Path, most_entries: int) -> tuple[int, bool]:
     total = 0
     pending = [path]
     while pending:
-        here = pending.pop()
-        if not here.is_dir() or here.is_symlink():
-            total += _size(here)
+        path_now = pending.pop()
+        if not path_now.is_dir() or path_now.is_symlink():
+            total += _size(path_now)
             continue
-        for entry in _entries(here):
+        for entry in _entries(path_now):
             most_entries -= 1
             if most_entries < 0:
                 return total, True
@@ -94,7 +94,7 @@ def _is_left_out(entry: os.DirEntry[str], inside: str, rules: tuple[Rules, ...],
 
 def _is_ignored(name: str, rules: tuple[Rules, ...]) -> bool:
     """The innermost file that says anything about the name is right."""
-    verdicts = (each.verdict(name) for each in reversed(rules))
+    verdicts = (rule.verdict(name) for rule in reversed(rules))
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
@@ -108,13 +108,13 @@ def _with_rules_here(
 def _rules_from_above(folder: Path) -> tuple[Rules, ...]:
     """Those of the checkout the folder lies in."""
     above = [folder, *folder.parents]
-    top = next((i for i, each in enumerate(above) if (each / ".git").exists()), 0)
-    found = []
-    for each in reversed(above[1 : top + 1]):
-        spec = _spec(each / ".gitignore")
+    top = next((i for i, parent in enumerate(above) if (parent / ".git").exists()), 0)
+    rules = []
+    for parent in reversed(above[1 : top + 1]):
+        spec = _spec(parent / ".gitignore")
         if spec is not None:
-            found.append(Rules(spec, above=f"{folder.relative_to(each).as_posix()}/"))
-    return tuple(found)
+            rules.append(Rules(spec, above=f"{folder.relative_to(parent).as_posix()}/"))
+    return tuple(rules)
 
 
 def _spec(path: Path) -> GitIgnoreSpec | None:

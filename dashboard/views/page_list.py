@@ -31,9 +31,9 @@ def pages() -> dict[str, st.Page]:
 
 def bar() -> None:
     """The bar over every page: its links stay where they are on a telephone too."""
-    known = pages()
+    by_name = pages()
     with st.container(key="bar", horizontal=True, vertical_alignment="center", gap="xxsmall"):
         st.html(f'<span class="logo">{LOGO}</span>', width="content")
         for name in IN_BAR:
-            st.page_link(known[name], width="content")
+            st.page_link(by_name[name], width="content")
         st.html('<button type="button" class="sign-out">Sign out</button>', width="content")

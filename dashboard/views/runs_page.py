@@ -23,8 +23,8 @@ ATTENTION = "attention"
 def page() -> None:
     """The filters, and the table of the runs that match; the table keeps itself current."""
     store, now = service.current().store, service.current().now_for_contact()
-    known = run_queries.runs(store, now, limit=MOST_KNOWN)
-    filters: dict[str, Any] = _filters(known) if known else {}
+    runs = run_queries.runs(store, now, limit=MOST_KNOWN)
+    filters: dict[str, Any] = _filters(runs) if runs else {}
     runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, key="runs_table")
 
 
@@ -40,9 +40,9 @@ def _filters(runs: Sequence[RunView]) -> dict[str, Any]:
         "State", [state.value for state in State], selection_mode="multi", key="runs_state",
         label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
-    known = sorted({run.project for run in runs} | {st.session_state["runs_project"] or "default"})
+    project_names = sorted({run.project for run in runs} | {st.session_state["runs_project"] or "default"})
     project = projects.selectbox(
-        "Project", known, index=None, placeholder="All projects", key="runs_project",
+        "Project", project_names, index=None, placeholder="All projects", key="runs_project",
         label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
     shared = {"q": text, "state": chosen, "project": project}
@@ -54,18 +54,18 @@ def _take_filters_from_address() -> None:
     """At the first look; from then on the session knows them, also after a visit to another page."""
     if "runs_q" in st.session_state:
         return
-    known = {state.value for state in State}
+    state_names = {state.value for state in State}
     st.session_state["runs_q"] = st.query_params.get("q", "")
-    st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in known]
+    st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in state_names]
     st.session_state["runs_project"] = st.query_params.get("project")
 
 
 def _show_in_address(filters: dict[str, Any]) -> None:
     shown = {name: st.query_params.get_all(name) for name in st.query_params}
-    wanted = {name: shown[name] for name in (ATTENTION,) if name in shown}
-    wanted |= {name: value if isinstance(value, list) else [value] for name, value in filters.items()}
-    if shown != wanted:
-        st.query_params.from_dict(wanted)
+    query = {name: shown[name] for name in (ATTENTION,) if name in shown}
+    query |= {name: value if isinstance(value, list) else [value] for name, value in filters.items()}
+    if shown != query:
+        st.query_params.from_dict(query)
 
 
 def _clear_filters() -> None:

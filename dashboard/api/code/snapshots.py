@@ -60,7 +60,7 @@ async def receive(request: Request, service: TheService, threads: TheThreads, sh
 @router.put("/snapshots/{sha256}/origin")
 def set_origin(service: TheService, sha256: str, origin: Origin) -> Response:
     """Record where a snapshot came from."""
-    return answer(_require(service.snapshots.tell_origin(sha256, origin), sha256))
+    return answer(_require(service.snapshots.set_origin(sha256, origin), sha256))
 
 
 @router.get("/snapshots/{sha256}/archive")

@@ -47,7 +47,7 @@ def _difference(service: Service, run_id: str, other_id: str) -> dict[str, Any]:
         "truncated": comparison.difference.truncated,
         "note": comparison.note,
     }
-    return {"spec": runs.asked(service.store, old, new), "code": code, "same_code": comparison.same}
+    return {"spec": runs.setting_changes(service.store, old, new), "code": code, "same_code": comparison.same}
 
 
 def _file(file: FileChange) -> dict[str, Any]:

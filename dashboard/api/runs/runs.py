@@ -12,7 +12,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
-from dashboard.planning.fixes import launch_path, remedy_of, with_next_step
+from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from db.queries import run_queries
 from db.reports import findings as db_findings
 from db.reports import ranks as db_ranks
@@ -68,7 +68,7 @@ def show(service: TheService, request: Request, run_id: str) -> Response:
     """One run in full. `remedy` is the label and the form's URL of a corrected launch, after a failure or once
     the loss is not a number; null otherwise."""
     run = service.run(run_id)
-    fix = remedy_of(run, run_queries.checkpoints(service.store, run_id))
+    fix = fix_of(run, run_queries.checkpoints(service.store, run_id))
     base_url = str(request.base_url).rstrip("/")
     remedy = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
     return answer(document(run) | {"remedy": remedy})

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.components.upload import upload_code
 from dashboard.service import service
-from dashboard.snapshots.bringing import CodeWish, survey
+from dashboard.snapshots.bringing import CodeRequest, survey
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.views.launch.code_fields import (
@@ -52,7 +52,7 @@ def code(form: CodeForm, recipes: Iterable[str]) -> None:
     if values["source"] != RECIPE:
         if _asks_for_start(values):
             _start(form)
-        _kept(form, values)
+        _snapshot_summary(form, values)
 
 
 def _target(form: CodeForm, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
@@ -92,46 +92,46 @@ def _start(form: CodeForm) -> None:
 
 def _uploaded() -> None:
     """The browser has sent a file: it is the code from now on."""
-    told = getattr(st.session_state[UPLOADED], "uploaded", None)
-    if not isinstance(told, dict):
+    upload = getattr(st.session_state[UPLOADED], "uploaded", None)
+    if not isinstance(upload, dict):
         return
-    scripts = told.get("scripts") or [""]
-    chosen = {"upload": str(told.get("name", "")), "source": UPLOAD}
-    values = chosen | {"snapshot": str(told.get("snapshot", "")), "entry": str(scripts[0]), "module": ""}
+    scripts = upload.get("scripts") or [""]
+    chosen = {"upload": str(upload.get("name", "")), "source": UPLOAD}
+    values = chosen | {"snapshot": str(upload.get("snapshot", "")), "entry": str(scripts[0]), "module": ""}
     for name, value in (values | {"snapshot_of": named(chosen)}).items():
         st.session_state[PREFIX + name] = value
 
 
-def _kept(form: CodeForm, values: Mapping[str, Any]) -> None:
+def _snapshot_summary(form: CodeForm, values: Mapping[str, Any]) -> None:
     """What code the run will have, in a sentence or two."""
     if has_snapshot(values):
         is_upload = values["source"] == UPLOAD
         if not is_upload:
             form.choice("code_as", "Code", (AS_IT_WAS, AS_IT_IS))
         if is_upload or st.session_state[PREFIX + "code_as"] == AS_IT_WAS:
-            _say(_sentence_on(str(values["snapshot"])))
+            _caption(_sentence_on(str(values["snapshot"])))
             form.refusal("snapshot")
             return
     if values["workdir"]:
-        _say("Runs in place: its code is not kept with the run.")
+        _caption("Runs in place: its code is not kept with the run.")
     elif values["source"] == GIT:
-        _say("Cloned by the dashboard at launch; the commit is kept with the run.")
+        _caption("Cloned by the dashboard at launch; the commit is kept with the run.")
     elif values["source"] == SCRIPT and values["script"].strip().startswith("/"):
         links = str(st.session_state.get(PREFIX + "links") or "")
-        wish = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
-        for sentence in _survey(*wish, service.current().snapshots.limit_bytes):
-            _say(sentence)
+        code = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
+        for sentence in _survey(*code, service.current().snapshots.limit_bytes):
+            _caption(sentence)
 
 
 def _sentence_on(sha256: str) -> str:
     current = service.current()
-    found = current.snapshots.find(sha256)
-    if found is None:
+    snapshot = current.snapshots.find(sha256)
+    if snapshot is None:
         return "The snapshot of this code is gone."
-    origin = Origin.model_validate(found.origin) if found.origin else None
-    place = f"From {origin.place}" if origin else "A snapshot"
+    origin = Origin.model_validate(snapshot.origin) if snapshot.origin else None
+    origin_text = f"From {origin.place}" if origin else "A snapshot"
     version = f", {origin.version}" if origin and origin.version else ""
-    return f"{place}{version}: {plural(found.files, 'file')}, first kept {ago(found.created_at, current.clock())}."
+    return f"{origin_text}{version}: {plural(snapshot.files, 'file')}, first kept {ago(snapshot.created_at, current.clock())}."
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
@@ -139,20 +139,20 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     """What of a path would be kept. What cannot be at all stands beside its field already."""
     names = frozenset(line.partition("=")[0].strip() for line in links.splitlines())
     try:
-        choice = survey(CodeWish(target, entry or None, module or None, links=names), limit_bytes)
-    except CodeRefused as refused:
-        is_too_large = "too large" in str(refused)
-        return [str(refused).removeprefix(f"{refused.field}: ")] if is_too_large else []
+        choice = survey(CodeRequest(target, entry or None, module or None, links=names), limit_bytes)
+    except CodeRefused as error:
+        is_too_large = "too large" in str(error)
+        return [str(error).removeprefix(f"{error.field}: ")] if is_too_large else []
     except OSError:
         return []
     assert choice is not None
     version = f" ({choice.origin.version})" if choice.origin.version else ""
-    kept = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
+    summary = f"{plural(choice.selection.files, 'file')}, {size(choice.selection.size_bytes)}"
     notes = [
         note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes
     ]
-    return [f"Kept with the run: {kept} of {choice.selection.folder}{version}.", *notes]
+    return [f"Kept with the run: {summary} of {choice.selection.folder}{version}.", *notes]
 
 
-def _say(sentence: str) -> None:
+def _caption(sentence: str) -> None:
     st.caption(as_text(sentence))

@@ -28,26 +28,26 @@ EMPTY_CODE: dict[str, Any] = {
 """`snapshot_of` is what the snapshot was made of: once another target is named, it no longer counts."""
 
 
-def code_wish(values: Mapping[str, Any]) -> dict[str, Any]:
+def spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a specification that these fields are; without `target` where none is named."""
     source = values.get("source") or RECIPE
     target = _text(values, TARGET_FIELDS[source])
-    wish = {"target": target}
+    fields = {"target": target}
     if source != RECIPE:
-        wish |= {"entry": _text(values, "entry"), "module": _text(values, "module")}
+        fields |= {"entry": _text(values, "entry"), "module": _text(values, "module")}
     if source == GIT:
-        wish["ref"] = _text(values, "ref")
+        fields["ref"] = _text(values, "ref")
     if has_snapshot(values) and (source == UPLOAD or values.get("code_as") != AS_IT_IS):
-        wish["snapshot"] = _text(values, "snapshot")
-        if source == SCRIPT and not (wish["entry"] or wish["module"]):
-            wish["entry"] = PurePosixPath(target).name
-    return {name: text for name, text in wish.items() if text}
+        fields["snapshot"] = _text(values, "snapshot")
+        if source == SCRIPT and not (fields["entry"] or fields["module"]):
+            fields["entry"] = PurePosixPath(target).name
+    return {name: text for name, text in fields.items() if text}
 
 
 def has_snapshot(values: Mapping[str, Any]) -> bool:
     """Is there a snapshot of just the code that the fields name, and would the run work in it?"""
-    of = values.get("snapshot_of")
-    return bool(values.get("snapshot")) and of == named(values) and not _text(values, "workdir")
+    source = values.get("snapshot_of")
+    return bool(values.get("snapshot")) and source == named(values) and not _text(values, "workdir")
 
 
 def named(values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, code_wish
+from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, spec_fields
 from dashboard.views.launch.code_fields import RECIPE as RECIPE
 from dashboard.views.launch.code_fields import SCRIPT as SCRIPT
 from domain.field_labels import LABELS
@@ -72,20 +72,20 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 
     `args`: what the script's own fields make, before those typed freely; `launcher`: what automatic means."""
     refusals: dict[str, str] = {}
-    wish = _wish(values, refusals)
-    wish["args"] = [*args, *wish.get("args", [])]
-    if launcher and "launcher" not in wish and wish.get("strategy") not in ("single", "dp"):
-        wish["launcher"] = launcher
-    spec = _validated(wish, refusals)
+    fields = _read_fields(values, refusals)
+    fields["args"] = [*args, *fields.get("args", [])]
+    if launcher and "launcher" not in fields and fields.get("strategy") not in ("single", "dp"):
+        fields["launcher"] = launcher
+    spec = _validated(fields, refusals)
     if spec is not None and not refusals:
         return FormReading(spec, spec)
-    return FormReading(None, _draft(wish, refusals), refusals)
+    return FormReading(None, _draft(fields, refusals), refusals)
 
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     """The fields that read back as this specification."""
-    asked = spec.model_dump()
-    values = EMPTY | {name: _shown(asked[name]) for name in _PLAIN} | code_values(spec, recipes)
+    spec_values = spec.model_dump()
+    values = EMPTY | {name: _shown(spec_values[name]) for name in _PLAIN} | code_values(spec, recipes)
     return values | {
         "nodes": spec.node_range,
         "min_nodes": "" if spec.elastic else _shown(spec.min_nodes),
@@ -98,42 +98,42 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
         "labels": _lines(spec.labels),
         "on_nodes": ", ".join(spec.on_nodes),
         "pool": spec.pool,
-        **{name: _shown(asked["slurm"][name]) for name in _SLURM},
+        **{name: _shown(spec_values["slurm"][name]) for name in _SLURM},
         "sbatch_options": shlex.join(spec.slurm.options),
     }
 
 
-def _wish(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
-    wish: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
-    wish |= code_wish(values)
-    if "target" not in wish:
+def _read_fields(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
+    fields |= spec_fields(values)
+    if "target" not in fields:
         refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
-        wish["target"] = STAND_IN
-    wish["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
-    wish["probe"] = bool(values.get("probe", True))
+        fields["target"] = STAND_IN
+    fields["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
+    fields["probe"] = bool(values.get("probe", True))
     if values.get("launcher") not in (None, "automatic"):
-        wish["launcher"] = values["launcher"]
+        fields["launcher"] = values["launcher"]
     for name, parse in _PARSED:
-        _parsed(wish, name, parse, str(values.get(name) or ""), refusals)
-    _wish_of_slurm(wish, values, refusals)
-    return wish
+        _parse(fields, name, parse, str(values.get(name) or ""), refusals)
+    _read_slurm(fields, values, refusals)
+    return fields
 
 
-def _wish_of_slurm(wish: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
+def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
     """What was typed for Slurm counts while Slurm is chosen."""
     if values.get("pool") != "slurm":
         return
-    wish["pool"] = "slurm"
-    wish["slurm"] = {name: text for name in _SLURM if (text := _stripped(values, name))}
-    _parsed(wish, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
-    wish["slurm"]["options"] = wish.pop("sbatch_options", [])
+    fields["pool"] = "slurm"
+    fields["slurm"] = {name: text for name in _SLURM if (text := _stripped(values, name))}
+    _parse(fields, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
+    fields["slurm"]["options"] = fields.pop("sbatch_options", [])
 
 
-def _parsed(
-    wish: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]
+def _parse(
+    fields: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]
 ) -> None:
     try:
-        wish[name] = parse(text)
+        fields[name] = parse(text)
     except ValueError as error:
         refusals[name] = f"{LABELS[name]}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
 
@@ -161,12 +161,12 @@ _PARSED: tuple[tuple[str, Callable[[str], Any]], ...] = (
 )
 
 
-def _validated(wish: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:
+def _validated(fields: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:
     try:
-        return RunSpec.model_validate(wish)
+        return RunSpec.model_validate(fields)
     except ValidationError as error:
-        for one in error.errors():
-            _refuse(one, refusals)
+        for problem in error.errors():
+            _refuse(problem, refusals)
         return None
 
 
@@ -182,15 +182,15 @@ def _refuse(error: Any, refusals: dict[str, str]) -> None:
     refusals.setdefault(name, f"{LABELS.get(name, name)} {sentence}" if sentence[0].islower() else sentence)
 
 
-def _draft(wish: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
-    rest = {name: value for name, value in wish.items() if name not in refusals or name == "target"}
+def _draft(fields: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
+    valid = {name: value for name, value in fields.items() if name not in refusals or name == "target"}
     for _ in range(3):  # a rule between fields can come to light once another is gone
-        found: dict[str, str] = {}
-        if (spec := _validated(rest, found)) is not None:
+        further: dict[str, str] = {}
+        if (spec := _validated(valid, further)) is not None:
             return spec
-        rest = {name: value for name, value in rest.items() if name not in found}
-        if found.keys() & {*_SLURM, "sbatch_options"}:
-            rest.pop("slurm", None)
+        valid = {name: value for name, value in valid.items() if name not in further}
+        if further.keys() & {*_SLURM, "sbatch_options"}:
+            valid.pop("slurm", None)
     return None
 
 

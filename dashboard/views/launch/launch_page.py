@@ -51,7 +51,7 @@ def page() -> None:
     script = _script()
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
     reading = _read(values, script)
-    refusals = reading.refusals | _refused_for_its_target(reading.spec) | _refused_at_launch(reading.spec)
+    refusals = reading.refusals | _target_error(reading.spec) | _launch_error(reading.spec)
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
         own = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
@@ -79,10 +79,10 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
 def _prepare(recipes: Collection[str]) -> None:
     """An empty form at first; a run's own settings where the address asks for them."""
     like_run = st.query_params.get("from")
-    with_remedy = "remedy" in st.query_params
-    if like_run and (like_run, with_remedy) != st.session_state.get(FILLED_FROM):
-        st.session_state[FILLED_FROM] = (like_run, with_remedy)
-        _fill_from(like_run, recipes, with_remedy)
+    with_fix = "remedy" in st.query_params
+    if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
+        st.session_state[FILLED_FROM] = (like_run, with_fix)
+        _fill_from(like_run, recipes, with_fix)
     for name, value in (EMPTY | {"recipe": next(iter(recipes), None)}).items():
         st.session_state.setdefault(PREFIX + name, value)
 
@@ -99,7 +99,7 @@ def _clear() -> None:
     st.session_state.pop("launch_notice", None)
 
 
-def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None:
+def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
     current = service.current()
     run = (
         run_queries.run(current.store, run_id, current.now_for_contact())
@@ -109,16 +109,16 @@ def _fill_from(run_id: str, recipes: Collection[str], with_remedy: bool) -> None
     if run is None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
         return
-    remedy = _remedy(run) if with_remedy else None
-    changed = f" {remedy.sentence}" if remedy and remedy.spec else ""
-    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{changed}"
-    spec = remedy.spec if remedy and remedy.spec else run.spec
+    fix = _fix_of(run) if with_fix else None
+    change = f" {fix.sentence}" if fix and fix.spec else ""
+    st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{change}"
+    spec = fix.spec if fix and fix.spec else run.spec
     for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
         st.session_state[PREFIX + name] = value
 
 
-def _remedy(run: RunView) -> fixes.Remedy | None:
-    return fixes.remedy_of(run, run_queries.checkpoints(service.current().store, run.id))
+def _fix_of(run: RunView) -> fixes.Fix | None:
+    return fixes.fix_of(run, run_queries.checkpoints(service.current().store, run.id))
 
 
 def _fields(
@@ -136,9 +136,9 @@ def _fields(
     else:
         form = Fields({option.name: option.default for option in own}, refusals, "recipe")
     with st.container(border=True):
-        _what(form, recipes, script)
+        _code_section(form, recipes, script)
     with st.container(border=True, key="launch_how"):
-        _how(form)
+        _scale_section(form)
     with st.container(border=True, key="launch_arguments"):
         if script is not None:
             script.draw()
@@ -148,10 +148,10 @@ def _fields(
         "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
         key="launch_more",
     ):
-        _more(form)
+        _advanced_section(form)
 
 
-def _what(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:
+def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | None) -> None:
     code.code(form, recipes)
     if st.session_state[PREFIX + "source"] != RECIPE:
         _launcher(form, script)
@@ -172,14 +172,16 @@ def _launcher(form: Fields, script: ScriptForm | None) -> None:
             st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
 
 
-def _how(form: Fields) -> None:
+def _scale_section(form: Fields) -> None:
     cpu_only = plan.device_word(service.current().nodes()) == "process"
     nodes, per_node, strategy = st.columns([1, 1, 2])
     with nodes:
         form.text("nodes")
     with per_node:
-        every = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
-        form.text("gpus_per_node", PER_PROCESS["gpus_per_node"] if cpu_only else None, placeholder=every)
+        placeholder = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
+        form.text(
+            "gpus_per_node", PER_PROCESS["gpus_per_node"] if cpu_only else None, placeholder=placeholder
+        )
     with strategy:
         form.choice("strategy", None, STRATEGIES)
     _pool(form)
@@ -217,7 +219,11 @@ def _pool(form: Fields) -> None:
         form.choice("pool", None, POOLS)
     if not is_slurm:
         return
-    names = [each["name"] for node in gateways for each in node.info.get("slurm", {}).get("partitions", [])]
+    names = [
+        partition_info["name"]
+        for node in gateways
+        for partition_info in node.info.get("slurm", {}).get("partitions", [])
+    ]
     with partition:
         form.text("partition", placeholder=", ".join(dict.fromkeys(names)) or "the default")
     with account:
@@ -229,10 +235,10 @@ def _pool(form: Fields) -> None:
 
 def _own_options(own: Sequence[Option]) -> None:
     """What a recipe takes beyond the fields above."""
-    rest = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
-    if rest:
+    remaining = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
+    if remaining:
         with st.popover("The recipe's own options", icon=":material/tune:", type="tertiary"):
-            rows = [(option.flags[-1], _default(option), option.help) for option in rest]
+            rows = [(option.flags[-1], _default(option), option.help) for option in remaining]
             table("recipe_options", ("Option", "Default", "What it is"), rows)
 
 
@@ -240,7 +246,7 @@ def _default(option: Option) -> str:
     return "" if option.default in (None, []) else str(option.default)
 
 
-def _more(form: Fields) -> None:
+def _advanced_section(form: Fields) -> None:
     left, right = st.columns(2)
     with left:
         form.area("env", placeholder="NCCL_DEBUG=INFO")
@@ -261,10 +267,10 @@ def _more(form: Fields) -> None:
             "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
         )
     st.divider()
-    _troubles(form)
+    _recovery_section(form)
 
 
-def _troubles(form: Fields) -> None:
+def _recovery_section(form: Fields) -> None:
     """When it is stopped, hangs, fails or loses a node."""
     left, right = st.columns(2)
     with left:
@@ -285,7 +291,7 @@ def _meaning(reading: FormReading, refusals: Mapping[str, str]) -> None:
     with st.container(key="launch_go"):
         _launch_button(reading, refusals)
     if reading.draft is not None:
-        plan.room_and_advice(reading.draft, set(refusals.values()))
+        plan.fit_and_advice(reading.draft, set(refusals.values()))
     if reading.spec is not None:
         plan.commands(reading.spec)
 
@@ -319,9 +325,9 @@ def _launch(spec: RunSpec | None) -> None:
     try:
         st.session_state["launched"] = service.current().submit(spec, _like()).id
         st.session_state.pop("launch_notice", None)
-    except InvalidRequest as refused:
-        told = {"spec": spec, "field": refused.field or "target", "message": str(refused)}
-        st.session_state["launch_refused"] = told
+    except InvalidRequest as error:
+        refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
+        st.session_state["launch_refused"] = refusal
 
 
 def _like() -> str | None:
@@ -330,23 +336,23 @@ def _like() -> str | None:
     return run_id
 
 
-def _refused_for_its_target(spec: RunSpec | None) -> dict[str, str]:
+def _target_error(spec: RunSpec | None) -> dict[str, str]:
     """A script that is missing where the dashboard can look, a masked value that nothing is behind, more text than
     a program can be given."""
     try:
         if spec is not None:
-            whole = service.current().with_secrets(spec, _like())
-            check_size(whole)
-            preview.check_target(whole, service.current().nodes())
-    except InvalidRequest as refused:
-        return {refused.field or "target": str(refused)}
+            full_spec = service.current().with_secrets(spec, _like())
+            check_size(full_spec)
+            preview.check_target(full_spec, service.current().nodes())
+    except InvalidRequest as error:
+        return {error.field or "target": str(error)}
     return {}
 
 
-def _refused_at_launch(spec: RunSpec | None) -> dict[str, str]:
+def _launch_error(spec: RunSpec | None) -> dict[str, str]:
     """What the store said no to stands beside its field until something is changed."""
-    told = st.session_state.get("launch_refused")
-    if told is None or told["spec"] != spec:
+    refusal = st.session_state.get("launch_refused")
+    if refusal is None or refusal["spec"] != spec:
         st.session_state.pop("launch_refused", None)
         return {}
-    return {told["field"]: told["message"]}
+    return {refusal["field"]: refusal["message"]}

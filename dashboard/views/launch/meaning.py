@@ -55,12 +55,15 @@ def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
     """The samples of one optimizer step, and the multiplication they come from."""
     owner = _owner(spec)
     factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
-    kept = _kept(spec)
+    on_fewer_nodes = _batch_on_fewer(spec)
     if spec.batch_size is None:
-        return None, f"Batch set by the script {factors}{kept}"
+        return None, f"Batch set by the script {factors}{on_fewer_nodes}"
     own = f" ({owner}’s own)" if is_own else ""
     product = spec.batch_size * spec.world_size * spec.accumulate
-    return product, f"{count(spec.batch_size)}{own} {factors} = {count(product)} samples a step{kept}"
+    return (
+        product,
+        f"{count(spec.batch_size)}{own} {factors} = {count(product)} samples a step{on_fewer_nodes}",
+    )
 
 
 def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
@@ -68,12 +71,12 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
     if spec.lr is None:
         return None, "Set by the script. Enter a rate to scale it."
     base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
-    followed = _followed(spec)
+    on_fewer_nodes = _lr_on_fewer(spec)
     if spec.lr_scaling == "none" or spec.world_size == 1:
-        return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled{followed}"
+        return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled{on_fewer_nodes}"
     return spec.scaled_lr, (
         f"{base} on one GPU becomes {learning_rate(spec.scaled_lr)} "
-        f"on {plural(spec.world_size, 'rank')} ({spec.lr_scaling}){followed}"
+        f"on {plural(spec.world_size, 'rank')} ({spec.lr_scaling}){on_fewer_nodes}"
     )
 
 
@@ -82,32 +85,38 @@ def advice(spec: RunSpec) -> list[str]:
     return [*_scaling(spec), *_batch_norm(spec)]
 
 
-def room(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
+def fit(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
     """Is there room for the plan on the nodes it may get? One that is too large can be studied all the same."""
-    need, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
-    alive = [node for node in nodes if node.state == "alive"]
-    free = sorted((n for n in alive if n.free >= need), key=lambda n: (n.free, n.name))[: spec.nodes]
-    able = sorted((n for n in alive if n.slots >= need), key=lambda n: (-n.free, n.name))[: spec.nodes]
+    per_node, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
+    online = [node for node in nodes if node.state == "alive"]
+    free = sorted((n for n in online if n.free >= per_node), key=lambda n: (n.free, n.name))[: spec.nodes]
+    large_enough = sorted((n for n in online if n.slots >= per_node), key=lambda n: (-n.free, n.name))[
+        : spec.nodes
+    ]
     if len(free) >= fewest:
         fewer = f" on {count(len(free))} of {plural(spec.nodes, 'node')}" if len(free) < spec.nodes else ""
-        return Fit("fits", f"Needs {_shares(need, free)}. It starts at once{fewer}.")
-    if len(able) >= fewest:
-        busy = " and ".join(f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in able)
-        return Fit("waits", f"Needs {plural(need, 'slot')} a node, {busy}: it waits until runs there end.")
-    if not alive and (spec.labels or spec.on_nodes):
+        return Fit("fits", f"Needs {_shares(per_node, free)}. It starts at once{fewer}.")
+    if len(large_enough) >= fewest:
+        busy = " and ".join(
+            f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in large_enough
+        )
+        return Fit(
+            "waits", f"Needs {plural(per_node, 'slot')} a node, {busy}: it waits until runs there end."
+        )
+    if not online and (spec.labels or spec.on_nodes):
         return Fit("missing", "No node that is connected has that name and these labels.")
-    if not alive:
+    if not online:
         return Fit("missing", "No node is connected. The plan can be studied; start a worker to run it.")
-    largest = max(node.slots for node in alive)
+    largest = max(node.slots for node in online)
     return Fit(
         "missing",
-        f"Needs {plural(fewest, 'node')} with {plural(need, 'slot')} each, but only "
-        f"{plural(len(alive), 'node is', 'nodes are')} connected, the largest with "
+        f"Needs {plural(fewest, 'node')} with {plural(per_node, 'slot')} each, but only "
+        f"{plural(len(online), 'node is', 'nodes are')} connected, the largest with "
         f"{plural(largest, 'slot')}. The plan can be studied; start more workers to run it.",
     )
 
 
-def _kept(spec: RunSpec) -> str:
+def _batch_on_fewer(spec: RunSpec) -> str:
     """What becomes of the global batch on fewer nodes."""
     if spec.fewest_nodes == spec.nodes:
         return ""
@@ -122,7 +131,7 @@ def _kept(spec: RunSpec) -> str:
     )
 
 
-def _followed(spec: RunSpec) -> str:
+def _lr_on_fewer(spec: RunSpec) -> str:
     if spec.fewest_nodes == spec.nodes:
         return ""
     fewest = resizing.sizes(spec)[0]
@@ -155,7 +164,11 @@ def _scaling(spec: RunSpec) -> list[str]:
 def _batch_norm(spec: RunSpec) -> list[str]:
     if spec.target != "image_classifier" or spec.world_size == 1:
         return []
-    seen = "its own batch" if spec.batch_size is None else f"its own {plural(spec.batch_size, 'sample')}"
+    rank_batch = (
+        "its own batch" if spec.batch_size is None else f"its own {plural(spec.batch_size, 'sample')}"
+    )
     if "batch" in spec.args or "--norm=batch" in spec.args:
-        return [f"BatchNorm normalises over what one rank sees, {seen}, not over the global batch."]
-    return [f"GroupNorm is the same on any number of ranks; with --norm batch each rank sees only {seen}."]
+        return [f"BatchNorm normalises over what one rank sees, {rank_batch}, not over the global batch."]
+    return [
+        f"GroupNorm is the same on any number of ranks; with --norm batch each rank sees only {rank_batch}."
+    ]

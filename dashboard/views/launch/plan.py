@@ -22,8 +22,8 @@ ROOM_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:",
 
 def device_word(nodes: Sequence[NodeView]) -> str:
     """GPU, or process where no node that is alive has one."""
-    alive = [node for node in nodes if node.state == "alive"]
-    kinds = {device.kind for node in alive for device in node.devices}
+    online = [node for node in nodes if node.state == "alive"]
+    kinds = {device.kind for node in online for device in node.devices}
     return "process" if kinds == {"cpu"} else "GPU"
 
 
@@ -38,17 +38,17 @@ def figures(draft: RunSpec) -> None:
     _figure("Learning rate", learning_rate(rate), rate_text)
 
 
-def room_and_advice(draft: RunSpec, told: Collection[str]) -> None:
+def fit_and_advice(draft: RunSpec, shown: Collection[str]) -> None:
     """Where it would run, what to beware of unless it is told elsewhere, and what experience says."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
-    room = _slurm_room(nodes) if spec.pool == "slurm" else meaning.room(spec, nodes_for(spec, nodes))
+    fit = _slurm_fit(nodes) if spec.pool == "slurm" else meaning.fit(spec, nodes_for(spec, nodes))
     with st.container(key="launch_room"):
-        st.markdown(f"{ROOM_ICONS[room.verdict]} {as_text(room.sentence)}")
-        told = {*told, *capacity(spec, nodes)}  # the room says it better
+        st.markdown(f"{ROOM_ICONS[fit.verdict]} {as_text(fit.sentence)}")
+        shown = {*shown, *capacity(spec, nodes)}  # the room says it better
         trains_with = interpreters.advice(interpreters.with_project_python(draft, nodes))
         for sentence in preview(draft, nodes).warnings:
-            if sentence not in told:
+            if sentence not in shown:
                 icon = "info" if sentence == trains_with else "warning"
                 st.markdown(f":material/{icon}: {as_text(sentence)}")
         for sentence in meaning.advice(spec):
@@ -69,7 +69,7 @@ def commands(spec: RunSpec) -> None:
         st.caption("and so on, with `--node-rank` counting up")
 
 
-def _slurm_room(nodes: Sequence[NodeView]) -> meaning.Fit:
+def _slurm_fit(nodes: Sequence[NodeView]) -> meaning.Fit:
     gateways = [node for node in nodes if node.pool == "slurm"]
     if not gateways:
         return meaning.Fit("missing", "No gateway to a Slurm cluster has joined: `rankzero gateway` there.")

@@ -17,7 +17,7 @@ from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import LABELS, Proposal
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.views.launch.code_fields import RECIPE, code_wish, named
+from dashboard.views.launch.code_fields import RECIPE, named, spec_fields
 from domain.spec import RunSpec
 from domain.text.formats import as_text, plural
 
@@ -52,24 +52,24 @@ class ScriptForm:
     def refusals(self) -> dict[str, str]:
         """What cannot be the value of an argument, by the key of its field."""
         typed = [(o, self._typed(o)) for o in self._offered() if o.kind != "switch"]
-        found = [(o, command.problem(o, text)) for o, text in typed if text]
-        return {self.key(option): sentence for option, sentence in found if sentence}
+        problems = [(o, command.problem(o, text)) for o, text in typed if text]
+        return {self.key(option): sentence for option, sentence in problems if sentence}
 
     def own_defaults(self) -> dict[str, Any]:
         """What the script itself has for the fields of the form that it takes over."""
-        takers = {p.field: self.script.option(p.option) for p in self.script.proposals if self._is_taken(p)}
-        return {name: option.default for name, option in takers.items() if option is not None}
+        options = {p.field: self.script.option(p.option) for p in self.script.proposals if self._is_taken(p)}
+        return {name: option.default for name, option in options.items() if option is not None}
 
     def filled(self) -> Filled:
         """What is ticked, and what was given to the arguments."""
         values = {option.name: self._typed(option) for option in self.script.options}
-        given = {name: value for name, value in values.items() if value is not None}
-        taken = [key_of(proposal) for proposal in self.script.proposals if self._is_taken(proposal)]
-        return replace(self.decided, values=given, taken=taken)
+        changed = {name: value for name, value in values.items() if value is not None}
+        ticked = [key_of(proposal) for proposal in self.script.proposals if self._is_taken(proposal)]
+        return replace(self.decided, values=changed, taken=ticked)
 
     def fill(self, args: Sequence[str]) -> list[str]:
         """Write arguments into the fields; returns those that no field makes."""
-        filled, rest = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
+        filled, untaken = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
         for key in [
             key
             for key in st.session_state
@@ -81,7 +81,7 @@ class ScriptForm:
                 st.session_state[self.key(option)] = filled.values[option.name]
         for proposal in command.applicable(self.script.proposals, self.decided):
             st.session_state[self._take_key(proposal)] = key_of(proposal) in filled.taken
-        return rest
+        return untaken
 
     def draw(self) -> None:
         """Everything the script takes; what the form hands over first."""
@@ -105,9 +105,9 @@ class ScriptForm:
         return f"{FIELD}{self.mark}_{option.name}"
 
     def _proposals(self) -> None:
-        said = command.named(self.script.options, self.free)
+        typed = command.named(self.script.options, self.free)
         shown = command.applicable(self.script.proposals, self.decided)
-        shown = [proposal for proposal in shown if proposal.option not in said]
+        shown = [proposal for proposal in shown if proposal.option not in typed]
         if not shown:
             return
         with st.container(horizontal=True, gap="small", key="launch_proposals"):
@@ -123,42 +123,42 @@ class ScriptForm:
                 )
 
     def _fields(self) -> None:
-        taken = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
-        said = command.named(self.script.options, self.free)
+        proposed = {proposal.option for proposal in self.script.proposals if self._shows_as_taken(proposal)}
+        typed = command.named(self.script.options, self.free)
         offered = [
-            o for o in self._offered() if o.name not in taken | said and o.name not in GIVEN_BY_LAUNCHER
+            o for o in self._offered() if o.name not in proposed | typed and o.name not in GIVEN_BY_LAUNCHER
         ]
         offered = [option for option in offered if option.kind != "switch" or _can_change(option)]
         first = offered if len(offered) <= MOST_AT_ONCE else [o for o in offered if o.required]
-        rest = [option for option in offered if option not in first]
+        folded = [option for option in offered if option not in first]
         self._grid(first)
-        if rest:
-            changed = sum(self._typed(option) is not None for option in rest)
-            label = plural(len(rest), "more argument" if first else "argument")
+        if folded:
+            changed = sum(self._typed(option) is not None for option in folded)
+            label = plural(len(folded), "more argument" if first else "argument")
             label += f", {changed} changed" if changed else ""
             with st.expander(label, key="launch_more_arguments", type="compact"):
-                self._grid(self._searched(rest))
-        if said:
-            flags = ", ".join(option.flag for option in self._offered() if option.name in said)
+                self._grid(self._searched(folded))
+        if typed:
+            flags = ", ".join(option.flag for option in self._offered() if option.name in typed)
             st.caption(f"Given in the extra arguments: {as_text(flags)}")
 
     def _searched(self, options: list[Option]) -> list[Option]:
         if len(options) <= MOST_WITHOUT_SEARCH:
             return options
-        sought = st.text_input(
+        query = st.text_input(
             "Search the arguments", key=f"launch_sought_{self.mark}", live=True, placeholder="name or help",
             label_visibility="collapsed", icon=":material/search:", persist_state="session",
         )  # fmt: skip
-        words = sought.lower().replace("-", "_").split()
-        found = [
+        words = query.lower().replace("-", "_").split()
+        matching = [
             o
             for o in options
             if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in words)
         ]
-        hidden = len(found) - MOST_WITHOUT_SEARCH + 1
+        hidden = len(matching) - MOST_WITHOUT_SEARCH + 1
         if hidden > 0:
-            st.caption(f"The first {MOST_WITHOUT_SEARCH - 1} of {len(found)}; search for the others.")
-        return found[: MOST_WITHOUT_SEARCH - 1]
+            st.caption(f"The first {MOST_WITHOUT_SEARCH - 1} of {len(matching)}; search for the others.")
+        return matching[: MOST_WITHOUT_SEARCH - 1]
 
     def _grid(self, options: Sequence[Option]) -> None:
         for start in range(0, len(options), COLUMNS):
@@ -172,10 +172,10 @@ class ScriptForm:
         # Screen readers get a label as it is written here, so that escapes are only for names that need them.
         label = option.flag if PLAIN_FLAG.fullmatch(option.flag) else as_text(option.flag)
         label += " *" if option.required else ""
-        about = as_text(option.help) if option.help else None
+        help_text = as_text(option.help) if option.help else None
         if option.kind == "switch":
             st.session_state.setdefault(key, bool(option.default))
-            st.toggle(label, key=key, help=about, persist_state="session")
+            st.toggle(label, key=key, help=help_text, persist_state="session")
         elif option.choices and option.kind not in ("values", "repeated", "positionals"):
             choices = [str(choice) for choice in option.choices]
             if st.session_state.get(key) not in (None, *choices):
@@ -185,13 +185,13 @@ class ScriptForm:
                 choices,
                 index=None,
                 key=key,
-                help=about,
+                help=help_text,
                 placeholder=_shown(option),
                 persist_state="session",
             )
         else:
             st.text_input(
-                label, key=key, help=about, placeholder=_shown(option), live=True, autocomplete="off",
+                label, key=key, help=help_text, placeholder=_shown(option), live=True, autocomplete="off",
                 persist_state="session",
             )  # fmt: skip
         if (sentence := self.refusals.get(key)) is not None:
@@ -215,10 +215,10 @@ class ScriptForm:
 
     def _typed(self, option: Option) -> Any:
         """What was given to an argument; None where it is as the script has it."""
-        found = st.session_state.get(self.key(option))
+        stored = st.session_state.get(self.key(option))
         if option.kind == "switch":
-            return found if isinstance(found, bool) and found != bool(option.default) else None
-        text = str(found or "").strip()
+            return stored if isinstance(stored, bool) and stored != bool(option.default) else None
+        text = str(stored or "").strip()
         return None if text in ("", str(option.default)) else text
 
     def _is_taken(self, proposal: Proposal) -> bool:
@@ -233,12 +233,12 @@ class ScriptForm:
 
 def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
     """The arguments of the code that is named; None without a script that can be read."""
-    wish = code_wish(values)
-    place = [wish.get(name) for name in ("target", "entry", "module", "snapshot")]
-    if not place[0] or values["source"] == RECIPE:
+    fields = spec_fields(values)
+    location = [fields.get(name) for name in ("target", "entry", "module", "snapshot")]
+    if not location[0] or values["source"] == RECIPE:
         return None
     try:
-        script = targets.read_target(place[0], *place[1:])
+        script = targets.read_target(location[0], *location[1:])
     except UnreadableScript:  # what is wrong with the file is among the warnings of its plan
         return None
     # As the person named it: the code as it was and as it is now share what was typed.
@@ -249,13 +249,13 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
 
 def follow_strategy(form: ScriptForm | None, key: str) -> None:
     """A script that is one process gets that strategy when it is named, unless another was chosen."""
-    last_mark, last = st.session_state.get(STRATEGY_FROM, (None, "ddp"))
-    mark, wanted = (form.mark, form.script.guess.strategy) if form else (None, "ddp")
+    last_mark, last_strategy = st.session_state.get(STRATEGY_FROM, (None, "ddp"))
+    mark, strategy = (form.mark, form.script.guess.strategy) if form else (None, "ddp")
     if mark == last_mark:
         return
-    if st.session_state.get(key) == last:
-        st.session_state[key] = wanted
-    st.session_state[STRATEGY_FROM] = (mark, wanted)
+    if st.session_state.get(key) == last_strategy:
+        st.session_state[key] = strategy
+    st.session_state[STRATEGY_FROM] = (mark, strategy)
 
 
 def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ def launch_again(
     icon: str,
     kind: Kind = "secondary",
     help: str | None = None,
-    with_remedy: bool = False,
+    with_fix: bool = False,
 ) -> None:
     """A link to the form filled with a run's specification, if asked for with what mends it."""
-    remedy = {"remedy": "1"} if with_remedy else {}
-    link("launch", label, key, icon, kind, help, **{"from": run_id}, **remedy)
+    fix_query = {"remedy": "1"} if with_fix else {}
+    link("launch", label, key, icon, kind, help, **{"from": run_id}, **fix_query)
 
 
 def go(page: str, **query: str) -> None:

@@ -80,14 +80,14 @@ def _badges(node: NodeView) -> None:
 def _actions(node: NodeView) -> None:
     with st.container(horizontal=True):
         if node.draining:
-            label, wish, meaning = "Take back", _undrain, "Give it new runs again."
+            label, callback, help_text = "Take back", _undrain, "Give it new runs again."
         else:
-            label, wish, meaning = (
+            label, callback, help_text = (
                 "Drain",
                 _drain,
                 "Start nothing new there; what runs goes on until it ends.",
             )
-        st.button(label, key=f"drain_{node.id}", help=meaning, on_click=wish, args=(node.id,))
+        st.button(label, key=f"drain_{node.id}", help=help_text, on_click=callback, args=(node.id,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
             _remove(node)
 
@@ -114,7 +114,7 @@ def _remove(node: NodeView) -> None:
 def _warnings(node: NodeView) -> None:
     for text in picture.notices(node):
         st.warning(as_text(text), icon=":material/warning:")
-    endings = {str(one["run_id"]): bool(one["ending"]) for one in node.unknown}
+    endings = {str(run["run_id"]): bool(run["ending"]) for run in node.unknown}
     for run_id, is_ending in endings.items():
         label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
         icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
@@ -135,11 +135,11 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
     """Links, by which the keyboard gets from a node to its runs."""
-    held: dict[str, list[DeviceView]] = {}
+    by_run: dict[str, list[DeviceView]] = {}
     for device in node.devices:
         if device.run_id is not None:
-            held.setdefault(device.run_id, []).append(device)
-    for run_id, devices in held.items():
+            by_run.setdefault(device.run_id, []).append(device)
+    for run_id, devices in by_run.items():
         run = runs.get(run_id)
         name = f"{run.name} · {run.state}" if run else run_id
         noun = plural(len(devices), picture.noun(node))
@@ -149,11 +149,11 @@ def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
 
 def ranks(devices: Sequence[DeviceView]) -> str:
     """rank 3, ranks 0-7."""
-    found = sorted({device.rank for device in devices if device.rank is not None})
-    if len(found) == 1:
-        return f"rank {found[0]}"
-    whole = found and found[-1] - found[0] == len(found) - 1
-    return f"ranks {found[0]}-{found[-1]}" if whole else f"ranks {', '.join(map(str, found))}"
+    numbers = sorted({device.rank for device in devices if device.rank is not None})
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    is_range = numbers and numbers[-1] - numbers[0] == len(numbers) - 1
+    return f"ranks {numbers[0]}-{numbers[-1]}" if is_range else f"ranks {', '.join(map(str, numbers))}"
 
 
 def _devices(node: NodeView) -> None:
@@ -161,8 +161,8 @@ def _devices(node: NodeView) -> None:
     if not loads:
         return  # slots of a processor have nothing to tell one by one
     rows = [
-        [place, picture.cell(node, device).value, *device_load(loads.get(device.id, {}))]
-        for place, device in enumerate(node.devices[:MOST_DEVICES])
+        [index, picture.cell(node, device).value, *device_load(loads.get(device.id, {}))]
+        for index, device in enumerate(node.devices[:MOST_DEVICES])
     ]
     table("node_devices", (picture.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
 
@@ -185,9 +185,9 @@ def _load(node: NodeView) -> None:
     used, total = load["memory_used_bytes"], load["memory_total_bytes"]
     st.progress(_share(load["cpu_percent"], 100), text=f"CPU {number(load['cpu_percent'])} %")
     st.progress(_share(used, total), text=f"Memory {size(used)} of {size(total)}")
-    taken = load["disk_total_bytes"] - load["disk_free_bytes"]
+    used_disk = load["disk_total_bytes"] - load["disk_free_bytes"]
     st.progress(
-        _share(taken, load["disk_total_bytes"]),
+        _share(used_disk, load["disk_total_bytes"]),
         text=f"Disk {size(load['disk_free_bytes'])} free of {size(load['disk_total_bytes'])}",
     )
 

@@ -15,11 +15,11 @@ INTERPRETER = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "RO
 
 def facts(node: NodeView, now: float) -> list[tuple[str, object]]:
     """(what, value) as far as the node has told it."""
-    told = [*_place(node), *_hardware(node), *_versions(node), *_contact(node, now)]
-    return [(Markup(f"**{as_text(what)}**"), value) for what, value in told if value]
+    properties = [*_location(node), *_hardware(node), *_versions(node), *_liveness(node, now)]
+    return [(Markup(f"**{as_text(title)}**"), value) for title, value in properties if value]
 
 
-def _place(node: NodeView) -> Iterator[tuple[str, object]]:
+def _location(node: NodeView) -> Iterator[tuple[str, object]]:
     interface = node.info.get("interface")
     yield "Address", node.address + (f" ({interface})" if interface else "")
     yield "Host", node.hostname if node.hostname != node.name else None
@@ -53,14 +53,14 @@ def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
     yield "System", info.get("platform")
 
 
-def _contact(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
+def _liveness(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
     if node.info.get("clock_offset_s") is not None:
-        yield "Clock", clock_words(node)
+        yield "Clock", clock_sentence(node)
     yield "Last contact", f"{ago(node.last_seen, now)}, {clock_time(node.last_seen)} UTC"
     yield "Id", node.id
 
 
-def clock_words(node: NodeView) -> str:
+def clock_sentence(node: NodeView) -> str:
     """agrees within 10 ms; 5.0 s ahead of the dashboard's."""
     offset_s, off_s = node.info["clock_offset_s"], picture.clock_off_s(node)
     if off_s is None:
@@ -70,5 +70,5 @@ def clock_words(node: NodeView) -> str:
 
 def interpreter_of(node: NodeView) -> Mapping[str, Any]:
     """What trains there where a run names nothing else."""
-    told = node.info.get("interpreter")
-    return told if isinstance(told, dict) else {}
+    interpreter = node.info.get("interpreter")
+    return interpreter if isinstance(interpreter, dict) else {}

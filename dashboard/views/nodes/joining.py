@@ -30,9 +30,9 @@ def joining() -> None:
     current = service.current()
     tokens = {token.id: token for token in current.join_tokens()}
     _make(any_node=bool(current.nodes()))
-    made: tuple[str, str] | None = st.session_state.get(MADE)
-    if made is not None and made[0] in tokens:
-        _show(tokens[made[0]], how_to_join(made[1], current.listening(), st.context.url))
+    created: tuple[str, str] | None = st.session_state.get(MADE)
+    if created is not None and created[0] in tokens:
+        _show(tokens[created[0]], how_to_join(created[1], current.listening(), st.context.url))
     _tokens(list(tokens.values()), current.clock())
 
 
@@ -51,18 +51,20 @@ def _make(any_node: bool) -> None:
         st.text_input(
             "Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300
         )
-        st.button("Make a join token", type="primary", icon=":material/key:", on_click=_made, key="join_make")
-    refused = st.session_state.pop(REFUSED, None)
-    if refused is not None:
-        st.error(as_text(refused))
+        st.button(
+            "Make a join token", type="primary", icon=":material/key:", on_click=_create, key="join_make"
+        )
+    error = st.session_state.pop(REFUSED, None)
+    if error is not None:
+        st.error(as_text(error))
 
 
-def _made() -> None:
+def _create() -> None:
     ttl_s, name = GOOD_FOR[st.session_state["join_for"]], st.session_state["join_name"]
     try:
         view, secret = service.current().make_join_token(ttl_s, name)
-    except InvalidRequest as refused:
-        st.session_state[REFUSED] = str(refused)
+    except InvalidRequest as error:
+        st.session_state[REFUSED] = str(error)
     else:
         st.session_state[MADE] = (view.id, secret)
 

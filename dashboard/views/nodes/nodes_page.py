@@ -21,9 +21,9 @@ DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 @style.asked_again_without_store
 def page() -> None:
     """The cluster; without any node it opens with how to let one join."""
-    known = service.current().nodes()
-    st.session_state.setdefault(TAB, DEVICES if known else JOINING)
-    st.session_state.setdefault(PICKED, _named_in_address(known))
+    nodes = service.current().nodes()
+    st.session_state.setdefault(TAB, DEVICES if nodes else JOINING)
+    st.session_state.setdefault(PICKED, _named_in_address(nodes))
     devices, check, join = st.tabs([DEVICES, PREFLIGHT, JOINING], key=TAB, on_change="rerun")
     with devices:
         _cluster()
@@ -54,7 +54,7 @@ def _let_go() -> None:
     st.session_state[PICKED] = None
 
 
-def _named_in_address(known: Sequence[NodeView]) -> str | None:
+def _named_in_address(nodes: Sequence[NodeView]) -> str | None:
     """/nodes?node=gpu-3 opens with that node."""
-    asked = st.query_params.get("node")
-    return next((node.id for node in known if asked in (node.name, node.id)), None)
+    name = st.query_params.get("node")
+    return next((node.id for node in nodes if name in (node.name, node.id)), None)

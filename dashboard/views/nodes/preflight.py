@@ -23,25 +23,25 @@ CHOSEN = "preflight_chosen"
 
 def panel() -> None:
     """What to ask, and the answers as they come."""
-    _question()
-    _answers()
+    _controls()
+    _results()
 
 
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
-def _answers() -> None:
-    found = {check.id: check for check in service.current().preflights.all() if check.id is not None}
-    if not found:
+def _results() -> None:
+    checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
+    if not checks:
         st.caption("No preflight was asked for yet.")
         return
-    preflight(picture(found[_chosen(found)]), key="preflight_matrix")
+    preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
 
 
 @st.fragment
 @style.readable_without_store
-def _question() -> None:
+def _controls() -> None:
     nodes: Sequence[NodeView] = service.current().nodes()
-    alive = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)
+    online = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)
     others = sorted((node.name for node in nodes if node.state != "alive"), key=natural_key)
     st.markdown(
         "Versions, addresses, ports, the ways between nodes, devices, disks and clocks: looked at in a second, "
@@ -49,7 +49,7 @@ def _question() -> None:
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.multiselect(
-            "Nodes", alive + others, key="preflight_nodes", placeholder=f"All that are alive ({len(alive)})"
+            "Nodes", online + others, key="preflight_nodes", placeholder=f"All that are alive ({len(online)})"
         )
         st.toggle(
             "Bandwidth", key="preflight_bandwidth",
@@ -57,37 +57,37 @@ def _question() -> None:
             "GPUs that train or that others use are left alone.",
         )  # fmt: skip
         st.button(
-            "Run preflight", type="primary", icon=":material/fact_check:", on_click=_ask, key="preflight_run",
+            "Run preflight", type="primary", icon=":material/fact_check:", on_click=_start, key="preflight_run",
             disabled=not nodes,
         )  # fmt: skip
-    refused = st.session_state.pop(REFUSED, None)
-    if refused is not None:
-        st.error(as_text(refused))
+    error = st.session_state.pop(REFUSED, None)
+    if error is not None:
+        st.error(as_text(error))
 
 
-def _ask() -> None:
+def _start() -> None:
     nodes = list(st.session_state["preflight_nodes"]) or None
     try:
         check_id = service.current().preflights.ask(nodes, st.session_state["preflight_bandwidth"])
-    except (InvalidRequest, NoSuchNode) as refused:
-        st.session_state[REFUSED] = str(refused)
+    except (InvalidRequest, NoSuchNode) as error:
+        st.session_state[REFUSED] = str(error)
     else:
         st.session_state[CHOSEN] = check_id
 
 
-def _chosen(found: dict[int, CheckView]) -> int:
+def _chosen(checks: dict[int, CheckView]) -> int:
     """The newest, unless somebody looks at an older one."""
-    if st.session_state.get(CHOSEN) not in found:
-        st.session_state[CHOSEN] = next(iter(found))
-    if len(found) > 1:
+    if st.session_state.get(CHOSEN) not in checks:
+        st.session_state[CHOSEN] = next(iter(checks))
+    if len(checks) > 1:
         st.selectbox(
-            "Results", list(found), key=CHOSEN, label_visibility="collapsed", width=420,
-            format_func=lambda check_id: described(found[check_id]) if check_id in found else "",
+            "Results", list(checks), key=CHOSEN, label_visibility="collapsed", width=420,
+            format_func=lambda check_id: described(checks[check_id]) if check_id in checks else "",
         )  # fmt: skip
     return int(st.session_state[CHOSEN])
 
 
 def described(check: CheckView) -> str:
     """A preflight in one line."""
-    ended = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "under way"}[verdict(check)]
-    return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {ended}"
+    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "under way"}[verdict(check)]
+    return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {outcome}"

@@ -31,26 +31,30 @@ ASKED = "checkpoint_asked_for"
 @style.readable_without_store
 def checkpoints(run_id: str) -> None:
     """Newest first, each with its download."""
-    found = run_queries.checkpoints(service.current().store, run_id)
-    if not found:
+    saved = run_queries.checkpoints(service.current().store, run_id)
+    if not saved:
         st.caption(
             "No checkpoint yet. What the training saves below its working directory appears here as soon as it is "
             "whole: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
             "Accelerate, DeepSpeed and torch.distributed.checkpoint."
         )
         return
-    shown = found if st.session_state.get("all_checkpoints") else found[:MOST_SHOWN]
+    shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
     table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
-    for trouble in dict.fromkeys(each.trouble for each in shown if each.trouble and not each.complete):
+    for problem in dict.fromkeys(
+        checkpoint.trouble for checkpoint in shown if checkpoint.trouble and not checkpoint.complete
+    ):
         st.warning(
-            as_text(f"{trouble} What was saved waits on its node and is sent as soon as that works."),
+            as_text(f"{problem} What was saved waits on its node and is sent as soon as that works."),
             icon=":material/cloud_off:",
         )
-    if len(found) > MOST_SHOWN:
-        st.toggle(f"Show all {len(found)} checkpoints", key="all_checkpoints")
-    complete = [checkpoint for checkpoint in found if checkpoint.complete]
-    if folder := next((each for each in shown if each.complete and is_folder(each.name)), None):
+    if len(saved) > MOST_SHOWN:
+        st.toggle(f"Show all {len(saved)} checkpoints", key="all_checkpoints")
+    complete = [checkpoint for checkpoint in saved if checkpoint.complete]
+    if folder := next(
+        (checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None
+    ):
         archive = as_text(PurePosixPath(folder.name).name)
         st.caption(
             f"A folder comes as one archive: `tar -xf` {archive} makes it again, as its framework loads it."
@@ -88,8 +92,8 @@ def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
 
 def _ended_attempts(run_id: str) -> set[int]:
     """An attempt ends only when all that was to come has come."""
-    found = run_queries.attempts(service.current().store, run_id)
-    return {attempt.number for attempt in found if attempt.state.is_terminal}
+    attempts = run_queries.attempts(service.current().store, run_id)
+    return {attempt.number for attempt in attempts if attempt.state.is_terminal}
 
 
 # -- in another form ---------------------------------------------------------------------------
@@ -103,9 +107,9 @@ def _other_forms(complete: Sequence[CheckpointView]) -> None:
         form = _form(chosen)
         if st.button("Prepare the file", key="prepare", disabled=form.is_as_saved):
             st.session_state[ASKED] = (chosen.id, form, None)
-        asked = st.session_state.get(ASKED)
-        if asked and asked[:2] == (chosen.id, form):
-            _prepared(chosen, form, asked[2])
+        request = st.session_state.get(ASKED)
+        if request and request[:2] == (chosen.id, form):
+            _prepared(chosen, form, request[2])
 
 
 def _form(chosen: CheckpointView) -> CheckpointForm:
@@ -133,26 +137,26 @@ def _form(chosen: CheckpointView) -> CheckpointForm:
     )
 
 
-def _prepared(chosen: CheckpointView, form: CheckpointForm, refused: str | None) -> None:
+def _prepared(chosen: CheckpointView, form: CheckpointForm, problem: str | None) -> None:
     """The link to it; or that it is being written; or why not."""
-    if refused is None:
+    if problem is None:
         try:
             _link(chosen, form, _rewritten(chosen.id, form))
         except NotYet:
             st.caption(":material/hourglass: It is being written; the link appears here.")
         except Rejection as rejection:
-            refused = str(rejection.detail)
-            st.session_state[ASKED] = (chosen.id, form, refused)
-    if refused is not None:
-        st.warning(as_text(refused), icon=":material/info:")
+            problem = str(rejection.detail)
+            st.session_state[ASKED] = (chosen.id, form, problem)
+    if problem is not None:
+        st.warning(as_text(problem), icon=":material/info:")
 
 
 def _rewritten(checkpoint_id: int, form: CheckpointForm) -> Rewritten:
     current = service.current()
-    found = run_queries.checkpoint_file(current.store, checkpoint_id)
-    if found is None:
+    stored = run_queries.checkpoint_file(current.store, checkpoint_id)
+    if stored is None:
         raise Rejection(404, "This checkpoint was deleted meanwhile.")
-    return current.rewrites.request(found[0], form).result(PATIENCE_S)
+    return current.rewrites.request(stored[0], form).result(PATIENCE_S)
 
 
 def _link(chosen: CheckpointView, form: CheckpointForm, rewritten: Rewritten) -> None:

@@ -40,12 +40,12 @@ def code(run: RunView) -> None:
     """What trained, and how it differs from what trained before."""
     snapshots = service.current().snapshots
     sha256 = run.spec.snapshot
-    kept = snapshots.find(sha256) if sha256 else None
-    if kept is None:
+    snapshot = snapshots.find(sha256) if sha256 else None
+    if snapshot is None:
         st.markdown(as_text(_without_snapshot(run.spec)))
     else:
-        _facts(kept)
-        _files(run, kept, snapshots.archive(kept.sha256))
+        _facts(snapshot)
+        _files(run, snapshot, snapshots.archive(snapshot.sha256))
     compare.compare(run)
 
 
@@ -61,22 +61,24 @@ def _without_snapshot(spec: RunSpec) -> str:
     return f"{spec.target} was run as it lay on its node; its code was not kept."
 
 
-def _facts(kept: SnapshotView) -> None:
+def _facts(snapshot: SnapshotView) -> None:
     """Where it came from and what it is, with the way to take it home."""
-    origin = Origin.model_validate(kept.origin) if kept.origin else None
+    origin = Origin.model_validate(snapshot.origin) if snapshot.origin else None
     with st.container(horizontal=True, vertical_alignment="center", key="code_facts"):
         with st.container():
-            st.markdown(as_text(_came_from(origin)))
-            st.caption(f"Kept {ago(kept.created_at, service.current().clock())} · SHA-256 `{kept.sha256}`")
+            st.markdown(as_text(_origin_sentence(origin)))
+            st.caption(
+                f"Kept {ago(snapshot.created_at, service.current().clock())} · SHA-256 `{snapshot.sha256}`"
+            )
         st.link_button(
-            "Download code", f"/api/snapshots/{kept.sha256}/archive", icon=":material/download:",
-            help=f"A tar archive, {size(kept.size_bytes)}", width="content", key="download_code",
+            "Download code", f"/api/snapshots/{snapshot.sha256}/archive", icon=":material/download:",
+            help=f"A tar archive, {size(snapshot.size_bytes)}", width="content", key="download_code",
         )  # fmt: skip
     if origin and origin.left_out:
         st.caption(as_text(_left_out(origin.left_out)))
 
 
-def _came_from(origin: Origin | None) -> str:
+def _origin_sentence(origin: Origin | None) -> str:
     if origin is None:
         return "Where this code came from was not told."
     if origin.kind == "upload":
@@ -86,22 +88,23 @@ def _came_from(origin: Origin | None) -> str:
 
 
 def _left_out(left_out: list[LeftBehind]) -> str:
-    said = [_left(each) for each in left_out[:MOST_LEFT_OUT]]
-    rest = len(left_out) - len(said)
-    said += [plural(rest, "more name")] if rest else []
-    return f"Left out: {', '.join(said)}."
+    names = [_left_out_name(name) for name in left_out[:MOST_LEFT_OUT]]
+    remaining = len(left_out) - len(names)
+    names += [plural(remaining, "more name")] if remaining else []
+    return f"Left out: {', '.join(names)}."
 
 
-def _left(each: LeftBehind) -> str:
-    why = {"ignored": "ignored by git", "outside": "a link out of the folder", "unreadable": "unreadable"}
-    if each.why != "ignored":
-        return f"{each.name} ({why[each.why]})"
-    return f"{each.name} ({'over ' if each.at_least else ''}{size(each.size_bytes)}, {why[each.why]})"
+def _left_out_name(left_out: LeftBehind) -> str:
+    reasons = {"ignored": "ignored by git", "outside": "a link out of the folder", "unreadable": "unreadable"}
+    if left_out.why != "ignored":
+        return f"{left_out.name} ({reasons[left_out.why]})"
+    amount = f"{'over ' if left_out.at_least else ''}{size(left_out.size_bytes)}"
+    return f"{left_out.name} ({amount}, {reasons[left_out.why]})"
 
 
-def _files(run: RunView, kept: SnapshotView, archive: Archive) -> None:
+def _files(run: RunView, snapshot: SnapshotView, archive: Archive) -> None:
     """All files in a list, and the one that is chosen; read only while it is open."""
-    title = f"{plural(kept.files, 'file')}, {size(kept.size_bytes)}"
+    title = f"{plural(snapshot.files, 'file')}, {size(snapshot.size_bytes)}"
     with st.expander(title, key=f"files_{run.id}", icon=":material/folder:", on_change="rerun") as opened:
         if not opened.open:
             return
@@ -124,7 +127,7 @@ def _chosen(names: list[str], sizes: list[int], run: RunView) -> str | None:
     if not names:
         return None
     entry = names.index(run.spec.entry) if run.spec.entry in names else 0
-    told = st.dataframe(
+    table = st.dataframe(
         {"File": [quoted(name) for name in names], "Bytes": sizes},
         key=f"file_{run.id}", hide_index=True, height="content" if len(names) <= UNSCROLLED else LIST_PX,
         column_config={
@@ -132,7 +135,7 @@ def _chosen(names: list[str], sizes: list[int], run: RunView) -> str | None:
         },
         selection_mode="single-row", on_select="rerun", selection_default={"selection": {"rows": [entry]}},
     )  # fmt: skip
-    rows = told["selection"]["rows"]
+    rows = table["selection"]["rows"]
     return names[rows[0]] if rows and rows[0] < len(names) else names[entry]
 
 

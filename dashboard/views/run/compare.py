@@ -50,7 +50,7 @@ def compare(run: RunView) -> None:
     chosen = _choice(run, {other.id: other for other in others})
     if chosen is not None:
         current = service.current()
-        _settings(runs.asked(current.store, chosen, run), chosen)
+        _settings(runs.setting_changes(current.store, chosen, run), chosen)
         _code(runs.code(current, chosen, run), chosen, run)
 
 
@@ -58,19 +58,19 @@ def candidates(run: RunView) -> list[RunView]:
     """All other runs: first those of the same target, then of the same project; the newest first."""
     current = service.current()
     now = current.now_for_contact()
-    found = [each for each in run_queries.runs(current.store, now, limit=MOST_RUNS) if each.id != run.id]
+    others = [other for other in run_queries.runs(current.store, now, limit=MOST_RUNS) if other.id != run.id]
     named = st.query_params.get("compare", "")
-    if RUN_ID.fullmatch(named) and named != run.id and all(each.id != named for each in found):
+    if RUN_ID.fullmatch(named) and named != run.id and all(other.id != named for other in others):
         older = run_queries.run(current.store, named, now)
-        found += [older] if older else []
-    return sorted(found, key=lambda other: _distance(run, other))
+        others += [older] if older else []
+    return sorted(others, key=lambda other: _distance(run, other))
 
 
 def predecessor(run: RunView, others: Sequence[RunView]) -> RunView | None:
     """The newest run before this one that has its name or its target."""
     earlier = [other for other in others if other.created_at <= run.created_at]
-    akin = [o for o in earlier if o.name == run.name or o.spec.target == run.spec.target]
-    return max(akin, key=lambda other: other.created_at, default=None)
+    similar = [o for o in earlier if o.name == run.name or o.spec.target == run.spec.target]
+    return max(similar, key=lambda other: other.created_at, default=None)
 
 
 def within(text: str, longest_line: int) -> str:
@@ -123,42 +123,44 @@ def _short(value: str) -> str:
     return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]} …"
 
 
-def _code(found: runs.CodeComparison, other: RunView, run: RunView) -> None:
-    if not found.difference.files:
-        icon, sentence = VERDICTS[found.same]
-        st.markdown(f"{icon} {as_text(' '.join(filter(None, (sentence, found.note))))}")
+def _code(comparison: runs.CodeComparison, other: RunView, run: RunView) -> None:
+    if not comparison.difference.files:
+        icon, sentence = VERDICTS[comparison.same]
+        st.markdown(f"{icon} {as_text(' '.join(filter(None, (sentence, comparison.note))))}")
         return
-    files = found.difference.files
+    files = comparison.difference.files
     st.markdown(_summary(files))
-    if found.difference.truncated:
+    if comparison.difference.truncated:
         st.caption(
             "Too much differs to show it all: some files are only named, and their lines are not counted."
         )
-    left = MOST_CHARACTERS
+    characters_left = MOST_CHARACTERS
     with st.container(gap="xsmall"):
         for position, file in enumerate(files[:MOST_FILES]):
-            left -= _file(file, position, is_open=len(files) <= FEW_FILES, most_characters=left)
+            characters_left -= _file(
+                file, position, is_open=len(files) <= FEW_FILES, most_characters=characters_left
+            )
     if len(files) > MOST_FILES:
         st.caption(f"{plural(len(files) - MOST_FILES, 'more file differs', 'more files differ')}:")
-        rest = "\n".join(f"{file.kind:8} {_name(file)}" for file in files[MOST_FILES:])
-        st.code(rest, language=None, height=300 if len(files) > MOST_FILES + 12 else "content")
-    if len(files) > MOST_FILES or left <= 0 or found.difference.truncated:
+        names = "\n".join(f"{file.kind:8} {_name(file)}" for file in files[MOST_FILES:])
+        st.code(names, language=None, height=300 if len(files) > MOST_FILES + 12 else "content")
+    if len(files) > MOST_FILES or characters_left <= 0 or comparison.difference.truncated:
         st.caption("As one text, for a pager or `git apply`:")
         st.code(f"rankzero diff {other.id} {run.id}", language="bash")
 
 
 def _summary(files: Sequence[FileChange]) -> str:
     kinds = Counter(file.kind for file in files)
-    said = ", ".join(f"{count(kinds[kind])} {kind}" for kind in ICONS if kinds[kind])
+    kinds_text = ", ".join(f"{count(kinds[kind])} {kind}" for kind in ICONS if kinds[kind])
     differ = plural(len(files), "file differs", "files differ")
-    return f"{differ} ({said}){_lines(files)}"
+    return f"{differ} ({kinds_text}){_lines(files)}"
 
 
 def _lines(files: Sequence[FileChange]) -> str:
     """How many lines came and went, in the colours of the difference."""
     added, removed = sum(file.lines_added for file in files), sum(file.lines_removed for file in files)
-    said = f"\u2002:green[+{count(added)}]" if added else ""
-    return said + (f"\u2002:red[−{count(removed)}]" if removed else "")
+    text = f"\u2002:green[+{count(added)}]" if added else ""
+    return text + (f"\u2002:red[−{count(removed)}]" if removed else "")
 
 
 def _file(file: FileChange, position: int, is_open: bool, most_characters: int) -> int:
@@ -187,12 +189,16 @@ def _name(file: FileChange) -> str:
 
 
 def _without_lines(file: FileChange) -> str:
-    sizes = [size(each) for each in (file.old_size_bytes, file.new_size_bytes) if each is not None]
-    said = " → ".join(dict.fromkeys(sizes))
+    sizes = [
+        size(size_bytes)
+        for size_bytes in (file.old_size_bytes, file.new_size_bytes)
+        if size_bytes is not None
+    ]
+    sizes_text = " → ".join(dict.fromkeys(sizes))
     if file.omitted:
-        return f"{said}; {file.omitted}."
+        return f"{sizes_text}; {file.omitted}."
     if file.kind == "renamed":
-        return f"Renamed; {said}, not changed."
+        return f"Renamed; {sizes_text}, not changed."
     if file.kind == "changed":
         return "Only whether it can be run has changed."
-    return "An empty file." if not any(each != "0 B" for each in sizes) else f"{said}."
+    return "An empty file." if not any(size_bytes != "0 B" for size_bytes in sizes) else f"{sizes_text}."

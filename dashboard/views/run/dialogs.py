@@ -30,9 +30,9 @@ def stop(run: RunView) -> None:
 
 
 @st.dialog("Resume this run", icon=":material/resume:")
-def resume(run: RunView, found: Sequence[CheckpointView]) -> None:
+def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """The same settings again, from a checkpoint of choice."""
-    complete = [checkpoint for checkpoint in found if checkpoint.complete]
+    complete = [checkpoint for checkpoint in checkpoints if checkpoint.complete]
     if complete:
         st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
     else:
@@ -43,15 +43,15 @@ def resume(run: RunView, found: Sequence[CheckpointView]) -> None:
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
-def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
+def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     """Everything the server has of it goes."""
     if not run.state.is_terminal:
         st.markdown(f"**{as_text(run.name)}** is {run.state.value}. Stop it first, then delete it.")
         return
-    held = sum(checkpoint.received_bytes for checkpoint in found)
+    stored_bytes = sum(checkpoint.received_bytes for checkpoint in checkpoints)
     st.markdown(
-        f"Its curves, logs and {plural(len(found), 'checkpoint')} ({size(held)}) are removed from the server "
-        "for good. What lies on the nodes stays there."
+        f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
+        "removed from the server. Files on the nodes stay there."
     )
     if confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
         links.go("runs")
@@ -59,13 +59,13 @@ def delete(run: RunView, found: Sequence[CheckpointView]) -> None:
 
 def describe(checkpoint: CheckpointView) -> str:
     """A checkpoint in one line: its name and what tells it from the others."""
-    said = [checkpoint.name]
+    parts = [checkpoint.name]
     if checkpoint.step is not None:
-        said.append(f"step {count(checkpoint.step)}")
+        parts.append(f"step {count(checkpoint.step)}")
     if checkpoint.loss is not None:
-        said.append(f"loss {number(checkpoint.loss)}")
-    said += [word for word, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
-    return " · ".join(said)
+        parts.append(f"loss {number(checkpoint.loss)}")
+    parts += [word for word, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
+    return " · ".join(parts)
 
 
 def _resume(run_id: str) -> None:
@@ -79,14 +79,14 @@ def confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
         if st.button(no):
             st.rerun()
         clicked = st.button(yes, type="primary", on_click=_try, args=(act,))
-    refused = st.session_state.pop("dialog_refused", None)
-    if refused is not None:
-        st.error(as_text(refused))
-    return clicked and refused is None
+    error = st.session_state.pop("dialog_refused", None)
+    if error is not None:
+        st.error(as_text(error))
+    return clicked and error is None
 
 
 def _try(act: Callable[[], object]) -> None:
     try:
         act()
-    except (InvalidRequest, WrongState, NoSuchRun, NoSuchNode) as refused:
-        st.session_state["dialog_refused"] = str(refused)
+    except (InvalidRequest, WrongState, NoSuchRun, NoSuchNode) as error:
+        st.session_state["dialog_refused"] = str(error)

@@ -12,8 +12,8 @@ from domain.views import FindingView, RunView
 
 def now(run: RunView) -> None:
     """What is wrong with the latest attempt; nothing at all when nothing is."""
-    found = findings(service.current().store, run.id, run.attempt)
-    for finding in sorted(found, key=lambda each: each.kind != "hung"):
+    all_findings = findings(service.current().store, run.id, run.attempt)
+    for finding in sorted(all_findings, key=lambda finding: finding.kind != "hung"):
         if finding.gone_at is None:
             _card(finding)
 

@@ -32,12 +32,12 @@ def ranks(run_id: str) -> None:
     if not run.spec.probe:
         st.caption("The probe was switched off for this run; its ranks are not watched from inside.")
         return
-    found = db_ranks.ranks(current.store, run_id)
-    if not found:
+    rank_views = db_ranks.ranks(current.store, run_id)
+    if not rank_views:
         st.caption("No rank has made an optimizer step yet. Each appears here with its first one.")
     else:
-        slow = _slow(found)
-        table("ranks", COLUMNS, [_row(each, each.rank in slow) for each in found[:MOST_RANKS]])
+        slow = _slow(rank_views)
+        table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
     if not run.state.is_terminal:
         st.button(
             "Where does every rank stand?", icon=":material/location_searching:", key="ask_stacks",
@@ -49,40 +49,42 @@ def ranks(run_id: str) -> None:
 def _ask(run_id: str) -> None:
     try:
         service.current().ask_stacks(run_id)
-    except WrongState as refused:
-        st.toast(as_text(str(refused)))
+    except WrongState as error:
+        st.toast(as_text(str(error)))
 
 
-def _slow(found: Sequence[RankView]) -> set[int]:
+def _slow(rank_views: Sequence[RankView]) -> set[int]:
     """Ranks that wait clearly longer for their data than the others: those then wait for them."""
-    works = {
-        each.rank: each.data_wait_s for each in found if each.data_wait_s is not None and each.step_time_s
+    waits = {
+        rank.rank: rank.data_wait_s
+        for rank in rank_views
+        if rank.data_wait_s is not None and rank.step_time_s
     }
-    if len(works) < 2:
+    if len(waits) < 2:
         return set()
-    median = sorted(works.values())[(len(works) - 1) // 2]
-    steps = {each.rank: each.step_time_s or 0.0 for each in found}
-    return {rank for rank, wait in works.items() if wait > SLOW_FACTOR * median and wait > 0.1 * steps[rank]}
+    median = sorted(waits.values())[(len(waits) - 1) // 2]
+    steps = {rank.rank: rank.step_time_s or 0.0 for rank in rank_views}
+    return {rank for rank, wait in waits.items() if wait > SLOW_FACTOR * median and wait > 0.1 * steps[rank]}
 
 
-def _row(each: RankView, is_slow: bool) -> list[object]:
+def _row(rank: RankView, is_slow: bool) -> list[object]:
     return [
-        each.rank,
-        each.node,
-        count(each.step),
-        milliseconds(each.step_time_s),
-        milliseconds(each.data_wait_s) + (" ◂ more than others" if is_slow else ""),
-        size(each.peak_memory_bytes),
+        rank.rank,
+        rank.node,
+        count(rank.step),
+        milliseconds(rank.step_time_s),
+        milliseconds(rank.data_wait_s) + (" ◂ more than others" if is_slow else ""),
+        size(rank.peak_memory_bytes),
     ]
 
 
 def _stacks(run_id: str) -> None:
-    found = db_ranks.stacks(service.current().store, run_id)
-    if found.requested_at is None:
+    stacks = db_ranks.stacks(service.current().store, run_id)
+    if stacks.requested_at is None:
         return
-    if not found.complete:
+    if not stacks.complete:
         st.caption("Asking every node …")
-    for node in found.nodes:
+    for node in stacks.nodes:
         for rank, frames in sorted(node.ranks.items()):
             st.caption(as_text(f"rank {rank} on {node.node}, innermost line first"))
             st.code(_text(frames), language=None, wrap_lines=True)

@@ -8,7 +8,7 @@ from typing import Literal
 import streamlit as st
 
 from dashboard.components.live_run import live_charts, log_view, run_header
-from dashboard.planning.fixes import remedy_of
+from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import links, style
 from dashboard.views.layout.tables import checkpoint_url
@@ -78,17 +78,17 @@ def _tabs(run: RunView) -> None:
 
 def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
     """Follow a link, a reload and the browser's way back: /run?id=abcdefghij&tab=logs."""
-    asked = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
-    if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, asked):
+    tab = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
+    if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, tab):
         return
-    st.session_state[TAB_ASKED] = (run_id, asked)
-    st.session_state[TAB] = next((name for name in names if name.lower() == asked.lower()), names[0])
+    st.session_state[TAB_ASKED] = (run_id, tab)
+    st.session_state[TAB] = next((name for name in names if name.lower() == tab.lower()), names[0])
 
 
 def _put_tab_into_address() -> None:
-    asked = st.session_state[TAB].lower()
-    st.query_params["tab"] = asked
-    st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), asked)
+    tab = st.session_state[TAB].lower()
+    st.query_params["tab"] = tab
+    st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), tab)
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -100,24 +100,24 @@ def _answer(run_id: str) -> None:
     if run is None:
         st.info("This run was deleted.", icon=":material/delete:")
         return
-    found = run_queries.checkpoints(current.store, run_id)
+    saved = run_queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
-        _actions(run, found)
+        _actions(run, saved)
     findings.now(run)
     if run.state == State.FAILED:
         _failure(run)
 
 
-def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
-    latest = next((checkpoint for checkpoint in found if checkpoint.latest), None)
+def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
+    latest = next((checkpoint for checkpoint in saved if checkpoint.latest), None)
     is_broken = run.loss_not_finite_since is not None
-    is_mended = (run.state.is_terminal or is_broken) and _remedy(run, found)
-    if is_broken and not is_mended:
+    has_fix = (run.state.is_terminal or is_broken) and _offer_fix(run, saved)
+    if is_broken and not has_fix:
         links.launch_again(run.id, AGAIN, "again", "again", "primary")
     if run.state.is_terminal:
-        kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, is_mended) else "secondary"
+        kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, has_fix) else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
-            dialogs.resume(run, found)
+            dialogs.resume(run, saved)
     else:
         stopping = run.stop_requested_at is not None
         if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
@@ -131,25 +131,25 @@ def _actions(run: RunView, found: Sequence[CheckpointView]) -> None:
         "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
         help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
     )  # fmt: skip
-    if is_mended or not is_broken:
+    if has_fix or not is_broken:
         links.launch_again(run.id, AGAIN, "again", "again")
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
-        dialogs.delete(run, found)
+        dialogs.delete(run, saved)
 
 
-def _resume_helps(run: RunView, is_mended: bool) -> bool:
+def _resume_helps(run: RunView, has_fix: bool) -> bool:
     """Not where the same code would fail again, go on with a loss that is no number, or has done all it had to."""
-    if is_mended or run.loss_not_finite_since is not None:
+    if has_fix or run.loss_not_finite_since is not None:
         return False
     return run.state == State.STOPPED or run.reason in NOT_THE_SCRIPTS_FAULT
 
 
-def _remedy(run: RunView, found: Sequence[CheckpointView]) -> bool:
+def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
     """The run with the change that its failure asks for, where there is one that can be launched."""
-    remedy = remedy_of(run, found)
-    if remedy is None or remedy.spec is None:
+    fix = fix_of(run, saved)
+    if fix is None or fix.spec is None:
         return False
-    links.launch_again(run.id, remedy.label, "remedy", "heal", "primary", remedy.sentence, with_remedy=True)
+    links.launch_again(run.id, fix.label, "remedy", "heal", "primary", fix.sentence, with_fix=True)
     return True
 
 
@@ -159,10 +159,12 @@ def _failure(run: RunView) -> None:
     traceback = error.get("traceback")
     if not traceback:
         return
-    where = [f"rank {error['rank']}"] if error.get("rank") is not None else []
+    location = [f"rank {error['rank']}"] if error.get("rank") is not None else []
     if run.nodes > 1 and error.get("node_rank") is not None:
-        where.append(f"node {error['node_rank']}")
-    st.caption(f"The first failing rank's own words ({as_text(', '.join(where))})" if where else "Traceback")
+        location.append(f"node {error['node_rank']}")
+    st.caption(
+        f"The first failing rank's own words ({as_text(', '.join(location))})" if location else "Traceback"
+    )
     height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
     st.code(traceback, language="python", height=height, wrap_lines=True)
 
@@ -171,7 +173,7 @@ def _say_unknown(run_id: str) -> None:
     with st.container(border=True, horizontal_alignment="center"):
         st.space("medium")
         st.title("There is no such run", anchor=False, text_alignment="center")
-        known = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
-        st.markdown(f"{known}; it may have been deleted.", text_alignment="center")
+        reason = f"No run has the id {as_text(run_id[:40])}" if run_id else "The address names no run"
+        st.markdown(f"{reason}; it may have been deleted.", text_alignment="center")
         links.link("runs", "All runs", "all_runs", "list")
         st.space("medium")

@@ -30,37 +30,37 @@ def history(run_id: str) -> None:
     """What happened when, newest first."""
     _preflight(run_id)
     zone = browser_zone()
-    found = run_queries.history(service.current().store, run_id)
-    newest = found[-MOST_LINES:]
+    lines = run_queries.history(service.current().store, run_id)
+    newest = lines[-MOST_LINES:]
     rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
     table("history", ("When", ">Attempt", "What"), rows)
-    if len(found) > len(newest):
-        st.caption(f"The newest {len(newest)} of {len(found)} lines; the API has them all.")
+    if len(lines) > len(newest):
+        st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API has them all.")
 
 
 def _preflight(run_id: str) -> None:
     """What the nodes of the latest attempt found before they might start; open where it says why they did not."""
     current = service.current()
-    found = current.preflights.of_run(run_id)
-    if found is None:
+    check = current.preflights.of_run(run_id)
+    if check is None:
         return
-    label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(found)]
-    with st.expander(f"Preflight: {label}", expanded=bool(found.failed)):
-        preflight(picture(found), key="run_preflight")
+    label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(check)]
+    with st.expander(f"Preflight: {label}", expanded=bool(check.failed)):
+        preflight(picture(check), key="run_preflight")
 
 
 @st.fragment(run_every=5)
 @style.readable_without_store
 def commands(run_id: str) -> None:
     """What was really started on each node, attempt by attempt."""
-    found = run_queries.attempts(service.current().store, run_id)
-    if not any(part.argv for attempt in found for part in attempt.parts):
+    attempts = run_queries.attempts(service.current().store, run_id)
+    if not any(task.argv for attempt in attempts for task in attempt.parts):
         st.caption("Nothing was started yet.")
         return
-    for attempt in reversed(found):
+    for attempt in reversed(attempts):
         st.markdown(f"**Attempt {attempt.number}** {as_text(_attempt_sentence(attempt))}")
-        for part in attempt.parts:
-            _command(part)
+        for task in attempt.parts:
+            _command(task)
 
 
 def _attempt_sentence(attempt: AttemptView) -> str:
@@ -72,24 +72,24 @@ def _attempt_sentence(attempt: AttemptView) -> str:
     return sentence
 
 
-def _command(part: TaskView) -> None:
-    if not part.argv:
+def _command(task: TaskView) -> None:
+    if not task.argv:
         return
-    facts = [f"node {part.node_rank}: {part.node}", plural(len(part.devices), "slot")]
-    facts += [f"pid {part.pid}"] if part.pid else []
-    facts += [f"exit code {part.exit_code}"] if part.exit_code is not None else []
-    st.caption(" · ".join(as_text(fact) for fact in facts))
-    if part.interpreter:
-        st.caption(as_text(" · ".join(described(part.interpreter))))
-    lines = [f"cd {shell_line([part.cwd])}"] if part.cwd else []
-    lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in sorted((part.env or {}).items())]
-    st.code("\n".join([*lines, shell_line(part.argv)]), language="bash", wrap_lines=True)
+    properties = [f"node {task.node_rank}: {task.node}", plural(len(task.devices), "slot")]
+    properties += [f"pid {task.pid}"] if task.pid else []
+    properties += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
+    st.caption(" · ".join(as_text(fact) for fact in properties))
+    if task.interpreter:
+        st.caption(as_text(" · ".join(described(task.interpreter))))
+    lines = [f"cd {shell_line([task.cwd])}"] if task.cwd else []
+    lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in sorted((task.env or {}).items())]
+    st.code("\n".join([*lines, shell_line(task.argv)]), language="bash", wrap_lines=True)
 
 
 def specification(spec: RunSpec) -> None:
     """What was asked for, in words and as the API takes it."""
-    asked = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
-    rows = [(LABELS.get(name, name), _told(name, value)) for name, value in asked.items()]
+    spec_values = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
+    rows = [(LABELS.get(name, name), _value_text(name, value)) for name, value in spec_values.items()]
     words, source = st.columns(2)
     with words:
         table("spec", ("Asked for", "Value"), rows)
@@ -98,7 +98,7 @@ def specification(spec: RunSpec) -> None:
         st.code(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2), language="json")
 
 
-def _told(name: str, value: object) -> str:
+def _value_text(name: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={text}" for key, text in value.items())
     if isinstance(value, list):

@@ -45,10 +45,10 @@ def test_the_command_line_says_what_goes_on_there(
 ) -> None:
     assert main.run(["drain", "gpu 3/a"]) == 0
     assert capsys.readouterr().out == (
-        f"Node gpu-3 is draining: nothing new starts there; 1 run there goes on until its end: {RUN['id']}.\n"
+        f"Node gpu-3 is draining: nothing new starts there; 1 run there continues to its end: {RUN['id']}.\n"
     )
     assert main.run(["undrain", "gpu-3"]) == 0
-    assert capsys.readouterr().out == "Node gpu-3 takes new runs again.\n"
+    assert capsys.readouterr().out == "Node gpu-3 accepts new runs again.\n"
     assert main.run(["drain", "gpu-3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["draining"] is True
     assert fake.asked[0] == ("POST", "/api/nodes/gpu 3/a/drain")

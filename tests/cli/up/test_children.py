@@ -175,10 +175,10 @@ def test_processes_of_runs_are_found_by_their_data_directory_and_killed(tmp_path
     try:
         found = RunProcesses(tmp_path)
         wait_for(lambda: [process.pid for process in found.supervisors()] == [supervisor.pid])
-        wait_for(lambda: {process.pid for process in found.everything()} == {supervisor.pid, rank.pid})
+        wait_for(lambda: {process.pid for process in found.all_processes()} == {supervisor.pid, rank.pid})
         found.kill()
         assert None not in (supervisor.poll(), rank.poll())
-        assert found.everything() == []
+        assert found.all_processes() == []
         assert (other_data.poll(), other_run.poll()) == (None, None)
     finally:
         for process in (supervisor, rank, other_data, other_run):

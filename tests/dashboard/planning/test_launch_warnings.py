@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.planning.launch_warnings import cautions
+from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.planning.preview import preview
 from dashboard.planning.script_defaults import with_script_figures, with_script_rate
 from domain.spec import RunSpec
@@ -30,7 +30,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def said(path: Path, **asked) -> str:
-    return " ".join(cautions(RunSpec(target=str(path), gpus_per_node=2, **asked)))
+    return " ".join(launch_warnings(RunSpec(target=str(path), gpus_per_node=2, **asked)))
 
 
 def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
@@ -112,8 +112,8 @@ def test_a_file_that_is_no_program_is_named_with_its_line(script: Path) -> None:
 
 def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_given() -> None:
     asked = {"target": "image_classifier", "gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
-    assert any("5 epochs or 500 steps" in text for text in cautions(RunSpec(**asked)))
-    assert cautions(RunSpec(**asked, warmup_steps=500)) == []
+    assert any("5 epochs or 500 steps" in text for text in launch_warnings(RunSpec(**asked)))
+    assert launch_warnings(RunSpec(**asked, warmup_steps=500)) == []
 
 
 def test_fsdp_with_a_script_that_does_not_shard_is_said_aloud(script: Path) -> None:

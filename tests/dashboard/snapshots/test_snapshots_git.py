@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.bringing import Brought, CodeWish, bring, check
+from dashboard.snapshots.bringing import CodeRequest, PackedCode, check, pack_code
 from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
 from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.programs import Outcome
@@ -55,7 +55,7 @@ def test_paths_and_recipes_are_no_addresses(path: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is_taken_for_an_address(address: str) -> None:
     with pytest.raises(CodeRefused) as refused:
-        check(CodeWish(address, entry="train.py"))
+        check(CodeRequest(address, entry="train.py"))
     assert refused.value.field == "target" and str(refused.value).endswith(".")
 
 
@@ -90,9 +90,9 @@ def repository(tmp_path: Path) -> Path:
     return code
 
 
-def brought(tmp_path: Path, url: str, ref: str | None = None, limits: GitLimits = FILES) -> Brought:
+def brought(tmp_path: Path, url: str, ref: str | None = None, limits: GitLimits = FILES) -> PackedCode:
     (tmp_path / "archive").unlink(missing_ok=True)
-    return bring(CodeWish(url, entry="train.py", ref=ref), tmp_path / "archive", MIB, limits)
+    return pack_code(CodeRequest(url, entry="train.py", ref=ref), tmp_path / "archive", MIB, limits)
 
 
 @pytest.fixture
@@ -151,9 +151,9 @@ def test_a_repository_that_takes_too_long_is_given_up(tmp_path, repository, any_
 
 
 def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path, repository, any_address):
-    wish = CodeWish(repository.as_uri(), entry="none.py")
+    wish = CodeRequest(repository.as_uri(), entry="none.py")
     with pytest.raises(CodeRefused) as refused:
-        bring(wish, tmp_path / "archive", MIB, FILES)
+        pack_code(wish, tmp_path / "archive", MIB, FILES)
     assert str(refused.value) == f"entry: there is no file 'none.py' in {repository.as_uri()}."
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.snapshots import bringing, programs, selection
-from dashboard.snapshots.bringing import CodeWish, bring, check, survey
+from dashboard.snapshots.bringing import CodeRequest, check, pack_code, survey
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import select
@@ -139,7 +139,7 @@ def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tm
         tmp_path / "code", train_py="", data__a=b"x" * 2 * MIB, weights=b"x" * MIB, small=b"x" * 1024
     )
     with pytest.raises(CodeRefused) as refused:
-        bring(CodeWish(str(code), "train.py"), tmp_path / "archive", MIB)
+        pack_code(CodeRequest(str(code), "train.py"), tmp_path / "archive", MIB)
     assert str(refused.value) == (
         f"target: {code} is too large to be kept with the run: 4 files, 3 MiB, of which data/ 2 MiB, "
         "weights 1 MiB, small 1 KiB; the limit is 10000 files and 1 MiB. Name what is not code in .gitignore "
@@ -152,14 +152,14 @@ def test_too_many_files_are_refused(tmp_path, monkeypatch):
     code = write(tmp_path / "code", **{f"f{number}": "" for number in range(30)}, train_py="")
     monkeypatch.setattr("dashboard.snapshots.packing.MOST_FILES", 20)
     with pytest.raises(CodeRefused, match="31 files"):
-        survey(CodeWish(str(code), "train.py"), MIB)
+        survey(CodeRequest(str(code), "train.py"), MIB)
 
 
 # -- a script and its folder -------------------------------------------------------------------
 
 
 def chosen(target: Path, **wish) -> tuple[list[str], list[str]]:
-    choice = survey(CodeWish(str(target), **wish), 100 * MIB)
+    choice = survey(CodeRequest(str(target), **wish), 100 * MIB)
     assert choice is not None
     return [item.name for item in choice.selection.items], choice.origin.notes
 
@@ -207,7 +207,7 @@ def test_a_part_of_a_checkout_says_so(tmp_path):
 def test_a_script_that_is_a_link_is_started_beside_what_it_leads_to(tmp_path):
     code = write(tmp_path / "code", real_py="", model_py="")
     (tmp_path / "link.py").symlink_to(code / "real.py")
-    choice = survey(CodeWish(str(tmp_path / "link.py")), MIB)
+    choice = survey(CodeRequest(str(tmp_path / "link.py")), MIB)
     assert choice is not None and choice.entry == "real.py" and choice.selection.has("model.py")
 
 
@@ -229,11 +229,11 @@ def test_what_git_ignores_is_told_with_its_size_unless_it_is_linked(tmp_path):
 def test_the_commit_and_what_is_not_committed_are_known(tmp_path):
     code = write(tmp_path / "code", train_py="")
     head = commit(code)
-    choice = survey(CodeWish(str(code / "train.py")), MIB)
+    choice = survey(CodeRequest(str(code / "train.py")), MIB)
     assert choice is not None
     assert (choice.origin.commit, choice.origin.branch, choice.origin.dirty) == (head, "main", False)
     write(code, train_py="print(1)")
-    choice = survey(CodeWish(str(code / "train.py")), MIB)
+    choice = survey(CodeRequest(str(code / "train.py")), MIB)
     assert choice is not None and choice.origin.dirty
     assert choice.origin.version == f"main, commit {head[:10]} with uncommitted changes"
 
@@ -252,7 +252,7 @@ def test_a_hook_of_the_checkout_is_not_run(tmp_path):
     hook = write(tmp_path, hook=f"#!/bin/sh\ntouch {tmp_path}/ran\n") / "hook"
     hook.chmod(0o755)
     git(code, "config", "core.fsmonitor", str(hook))
-    survey(CodeWish(str(code / "train.py")), MIB)
+    survey(CodeRequest(str(code / "train.py")), MIB)
     assert not (tmp_path / "ran").exists()
 
 
@@ -303,7 +303,7 @@ def test_a_wrong_start_is_refused_in_a_sentence(tmp_path, wish, field, words):
     (code / "leaving.py").symlink_to(write(tmp_path, x_py="") / "x.py")
     for look in (check, lambda wished: survey(wished, MIB)):
         with pytest.raises(CodeRefused) as refused:
-            look(CodeWish(str(code), **wish))
+            look(CodeRequest(str(code), **wish))
         assert refused.value.field == field and words in str(refused.value)
         assert str(refused.value).startswith(f"{field}: ")
 
@@ -318,8 +318,8 @@ def test_a_script_that_does_not_compile_here_is_only_warned_of(tmp_path):
 def test_modules_and_entries_below_are_found(tmp_path):
     code = write(tmp_path / "code", package__train_py="", package__main____main___py="", deep__er__t_py="")
     for wish in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
-        check(CodeWish(str(code), **wish))
+        check(CodeRequest(str(code), **wish))
     assert (
-        bringing.bring(CodeWish(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
+        bringing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
         == "deep/er/t.py"
     )

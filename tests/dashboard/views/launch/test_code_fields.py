@@ -12,7 +12,7 @@ from dashboard.views.launch.code_fields import (
     SCRIPT,
     UPLOAD,
     code_values,
-    code_wish,
+    spec_fields,
 )
 from domain.spec import RunSpec
 
@@ -36,29 +36,29 @@ RECIPES = ("language_model",)
     ],
 )
 def test_a_specification_reads_back(spec):
-    assert code_wish(code_values(RunSpec(**spec), RECIPES)) == spec
+    assert spec_fields(code_values(RunSpec(**spec), RECIPES)) == spec
 
 
 def test_the_code_as_it_is_now_is_the_same_target_without_the_snapshot():
     values = code_values(RunSpec(target="/x/train.py", entry="train.py", snapshot=SHA256), RECIPES)
     assert values["code_as"] == AS_IT_WAS
-    assert code_wish(values | {"code_as": AS_IT_IS}) == {"target": "/x/train.py"}
+    assert spec_fields(values | {"code_as": AS_IT_IS}) == {"target": "/x/train.py"}
     values = code_values(RunSpec(target="git@a:b", ref="v1", module="m", snapshot=SHA256), RECIPES)
-    assert code_wish(values | {"code_as": AS_IT_IS}) == {"target": "git@a:b", "ref": "v1", "module": "m"}
+    assert spec_fields(values | {"code_as": AS_IT_IS}) == {"target": "git@a:b", "ref": "v1", "module": "m"}
 
 
 @pytest.mark.parametrize("change", [{"script": "/x/other.py"}, {"source": GIT, "git_url": "git@a:b"},
                                     {"source": UPLOAD, "upload": "x.py"}, {"workdir": "/x"}])  # fmt: skip
 def test_a_snapshot_is_only_good_for_what_it_was_made_of(change):
     values = code_values(RunSpec(target="/x/train.py", entry="train.py", snapshot=SHA256), RECIPES)
-    assert "snapshot" not in code_wish(values | change)
+    assert "snapshot" not in spec_fields(values | change)
 
 
 @pytest.mark.parametrize("source", [SCRIPT, GIT, UPLOAD])
 def test_without_a_target_nothing_is_wished_for(source):
-    assert code_wish({**EMPTY_CODE, "source": source}) == {}
+    assert spec_fields({**EMPTY_CODE, "source": source}) == {}
 
 
 def test_a_ref_belongs_to_repositories_alone():
     values = {**EMPTY_CODE, "source": SCRIPT, "script": "/x/train.py", "ref": "v1"}
-    assert code_wish(values) == {"target": "/x/train.py"}
+    assert spec_fields(values) == {"target": "/x/train.py"}

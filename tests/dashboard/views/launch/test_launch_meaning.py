@@ -56,12 +56,12 @@ def test_the_image_classifier_is_told_what_batch_norm_sees():
     ],
 )
 def test_the_room_for_a_plan_is_told(nodes, verdict, words):
-    room = meaning.room(plan(gpus_per_node=2), nodes)
+    room = meaning.fit(plan(gpus_per_node=2), nodes)
     assert room.verdict == verdict and words in room.sentence
 
 
 def test_where_no_node_is_what_was_asked_for_that_is_told():
-    room = meaning.room(plan(gpus_per_node=2, labels={"rack": "b"}), [])
+    room = meaning.fit(plan(gpus_per_node=2, labels={"rack": "b"}), [])
     assert (room.verdict, room.sentence) == (
         "missing",
         "No node that is connected has that name and these labels.",
@@ -91,5 +91,5 @@ def test_of_a_run_that_may_lose_nodes_it_is_said_what_is_kept():
 def test_the_room_for_an_elastic_plan_is_that_of_its_fewest_nodes():
     spec = plan(nodes="2:4", gpus_per_node=2)
     three = [Node(name, 2, 2) for name in "abc"]
-    assert meaning.room(spec, three).sentence.endswith("It starts at once on 3 of 4 nodes.")
-    assert meaning.room(spec, three[:1]).verdict == "missing"
+    assert meaning.fit(spec, three).sentence.endswith("It starts at once on 3 of 4 nodes.")
+    assert meaning.fit(spec, three[:1]).verdict == "missing"

@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.cluster.picture import notices
 from dashboard.views.nodes.details import ranks
-from dashboard.views.nodes.facts import clock_words
+from dashboard.views.nodes.facts import clock_sentence
 from db.reports import nodes
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, texts
@@ -140,5 +140,5 @@ def test_ranks_are_said_in_short():
 )
 def test_clocks_that_do_not_agree_are_said(full, offset_s, error_s, words, is_told):
     found = replace(full.service.nodes()[1], info={"clock_offset_s": offset_s, "clock_error_s": error_s})
-    assert clock_words(found) == words
+    assert clock_sentence(found) == words
     assert any("clock" in text for text in notices(found)) is is_told

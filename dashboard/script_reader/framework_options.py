@@ -53,7 +53,7 @@ _TRAINER: tuple[tuple[str, str, Any, str], ...] = (
 
 def training_arguments() -> list[Option]:
     """What every script takes that parses HF's TrainingArguments: the options people set."""
-    return [_known(row, "--{}=True", "--{}=False") for row in _HF]
+    return [_table_option(row, "--{}=True", "--{}=False") for row in _HF]
 
 
 def read(program: ScriptProgram) -> list[Option]:
@@ -66,36 +66,39 @@ def read(program: ScriptProgram) -> list[Option]:
 
 
 def _lightning(call: ast.Call, program: ScriptProgram) -> list[Option]:
-    given = keywords(call)
-    found = [_known(row, "--{}=true", "--{}=false") for row in _TRAINER]
+    arguments = keywords(call)
+    options = [_table_option(row, "--{}=true", "--{}=false") for row in _TRAINER]
     classes = dict(zip(("model", "data"), call.args, strict=False))
-    classes |= {name: given[f"{key}_class"] for name, key in (("model", "model"), ("data", "datamodule"))
-                if f"{key}_class" in given}  # fmt: skip
+    classes |= {name: arguments[f"{key}_class"] for name, key in (("model", "model"), ("data", "datamodule"))
+                if f"{key}_class" in arguments}  # fmt: skip
     for prefix, node in classes.items():
-        found += _of_constructor(ast.unparse(node), program, f"{prefix}.")
-    if value(given.get("run"), {}) is False:
-        return [option for option in found if option.name != "ckpt_path"]
+        options += _of_constructor(ast.unparse(node), program, f"{prefix}.")
+    if value(arguments.get("run"), {}) is False:
+        return [option for option in options if option.name != "ckpt_path"]
     commands = ("fit", "validate", "test", "predict")
-    about = "What Lightning is to do; fit trains"
-    return [Option(("subcommand",), "subcommand", "str", None, commands, about, True, "positional"), *found]
+    help_text = "What Lightning is to do; fit trains"
+    return [
+        Option(("subcommand",), "subcommand", "str", None, commands, help_text, True, "positional"),
+        *options,
+    ]
 
 
 def _of_constructor(name: str, program: ScriptProgram, prefix: str) -> list[Option]:
-    found = program.definition(name)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    match = program.definition(name)
+    if match is None or not isinstance(match[1], ast.ClassDef):
         return []
-    source, definition = found
-    made = [n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    source, definition = match
+    constructors = [n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
     return [
         plain_option(parameter, source, program, "lightning", prefix)
-        for function in made
+        for function in constructors
         for parameter in parameters(function)
     ]
 
 
-def _known(row: tuple[str, str, Any, str], on: str, off: str) -> Option:
-    name, type_, default, about = row
-    option = Option((f"--{name}",), name, type_, default, None, about, required=False)
+def _table_option(row: tuple[str, str, Any, str], on: str, off: str) -> Option:
+    name, type_, default, help_text = row
+    option = Option((f"--{name}",), name, type_, default, None, help_text, required=False)
     if type_ != "bool":
         return option
     return Option(**{**option.__dict__, "kind": "switch", "on": on.format(name), "off": off.format(name)})

@@ -15,7 +15,7 @@ SUFFIXES = (".py", ".yaml", ".yml")
 
 
 @lru_cache(maxsize=64)
-def read_kept(archive: Path, entry: str | None, module: str | None) -> Script:
+def read_from_snapshot(archive: Path, entry: str | None, module: str | None) -> Script:
     """Read a script in the archive of a snapshot, which never changes. Raises UnreadableScript."""
     with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
         try:
