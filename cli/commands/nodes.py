@@ -12,6 +12,7 @@ import typer
 from cli.server.options import Data, Json, server_at
 from cli.terminal.printing import print_json, print_table, say
 from domain.text import formats
+from domain.text.state_labels import state_label
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 
@@ -105,7 +106,7 @@ def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
         kinds[device["name"]] = kinds.get(device["name"], 0) + 1
     return (
         node["name"],
-        node["state"]
+        state_label(node["state"])
         + (", draining" if node.get("draining") else "")
         + (", to upgrade" if node.get("upgrade") else ""),
         node["address"],

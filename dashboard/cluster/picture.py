@@ -11,6 +11,7 @@ from typing import Any
 from db.queries.device_allocations import Occupant
 from db.slurm.slurm_jobs import GATEWAY
 from domain.text.formats import as_list, count, duration_words, plural
+from domain.text.state_labels import state_label
 from domain.views import DeviceView, NodeView
 
 _DIGITS = re.compile(r"(\d+)")

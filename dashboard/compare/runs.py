@@ -1,4 +1,4 @@
-"""Two runs side by side: what they were asked for, what trained them, and their code."""
+"""Compare two runs: their settings, their interpreters and their code."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class CodeComparison:
 
     difference: CodeDifference
     same: bool | None
-    """None: nobody can tell, because the code of one of them was not kept."""
+    """None where the code of one of the runs was not kept."""
     note: str | None = None
     """Why files were not compared."""
 
 
 class _Comparer:
-    """One comparison at a time, however many people ask: it is work, and this process serves everybody."""
+    """A cached comparison that runs once at a time, because it is CPU-bound in the server's process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, str], CodeDifference] = OrderedDict()
 
     def compare(self, snapshots: Snapshots, old: str, new: str) -> CodeDifference:
-        """As it was found before, if it was: snapshots never change. Raises CodeRefused."""
+        """Compare two snapshots, or return the cached result: snapshots never change. Raises CodeRefused."""
         with self._lock:
             difference = self._cache.pop((old, new), None)
             if difference is None:
@@ -57,15 +57,15 @@ _comparer = _Comparer()
 
 
 def setting_changes(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
-    """What differs in the specifications, and in the Pythons that trained."""
+    """Return the differences of two runs' specs and interpreters, secrets masked."""
     interpreters = _interpreter(store, old.id), _interpreter(store, new.id)
-    # The views are masked: that a secret is another one is seen in the store alone.
+    # The views are masked; only the store can tell that a secret differs.
     specs = [run_requests.specification(store, run.id) or run.spec for run in (old, new)]
     return [*map(masked, spec_changes(*specs)), *interpreter_changes(*interpreters)]
 
 
 def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
-    """What differs in the code; may take seconds the first time."""
+    """Compare the code of two runs; may take seconds the first time."""
     before, after = old.spec, new.spec
     if before.snapshot and after.snapshot:
         return _of_snapshots(service.snapshots, before.snapshot, after.snapshot)
@@ -75,12 +75,12 @@ def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
     if unkept:
         return CodeComparison(CodeDifference(), None, f"The code of run {unkept[0].id} was not kept.")
     recipe = old if is_recipe(before) else new
-    note = f"Run {recipe.id} trains a recipe that ships with Rankzero; the other one brought its own code."
+    note = f"Run {recipe.id} trains a recipe that ships with Rankzero; the other run has its own code."
     return CodeComparison(CodeDifference(), False, note)
 
 
 def is_recipe(spec: RunSpec) -> bool:
-    """Does it train with code that ships?"""
+    """Whether the run trains a recipe that ships with Rankzero."""
     return spec.target in recipe_names()
 
 
@@ -91,7 +91,7 @@ def _of_snapshots(snapshots: Snapshots, old: str, new: str) -> CodeComparison:
         difference = _comparer.compare(snapshots, old, new)
     except CodeRefused:
         unreadable = old if snapshots.find(old) is None else new
-        note = f"The snapshot {unreadable[:12]} cannot be read any more."
+        note = f"The snapshot {unreadable[:12]} can no longer be read."
         return CodeComparison(CodeDifference(), None, note)
     return CodeComparison(difference, not difference.files)  # no file differs, only empty folders do
 
@@ -106,7 +106,7 @@ def _of_recipes(old: str, new: str) -> CodeComparison:
 
 
 def _interpreter(store: Store, run_id: str) -> Mapping[str, Any] | None:
-    """Facts about the Python that trained last."""
+    """Return the interpreter of the run's latest task."""
     attempts = reversed(run_queries.attempts(store, run_id))
     interpreters = (task.interpreter for attempt in attempts for task in attempt.parts if task.interpreter)
     return next(interpreters, None)

@@ -1,4 +1,4 @@
-"""What two runs were asked for, field by field: which differ, and what follows from them."""
+"""Compare two specs field by field, with the figures that follow from them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from domain.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import RunSpec
 
 NOT_COMPARED = frozenset({"name", "snapshot", "args"})
-"""What a run is called says nothing; code has its own comparison; arguments are compared one by one."""
+"""Names are irrelevant, code has its own comparison, arguments are compared one by one."""
 MORE_LABELS = {
     "wait_for_nodes": "Wait for nodes",
     "probe": "Probe",
-    "hang_after_s": "Hang after",
+    "hang_after_s": "Hang timeout",
     "on_hang": "On a hang",
     "elastic": "Grows and shrinks",
 }
@@ -32,7 +32,7 @@ INTERPRETER = {
 
 @dataclass(frozen=True)
 class SpecChange:
-    """One thing that is not the same; None: as the script or recipe has it, or not there at all."""
+    """A difference between two specs; None stands for the script's own value or a missing entry."""
 
     field: str
     label: str
@@ -41,12 +41,12 @@ class SpecChange:
 
 
 def spec_changes(old: RunSpec, new: RunSpec) -> list[SpecChange]:
-    """The fields that differ as the form calls them, then the figures that follow."""
+    """Return the fields that differ, labelled as in the form, then the figures that follow."""
     return [*_fields(old, new), *_arguments(old.args, new.args), *_figures(old, new)]
 
 
 def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[SpecChange]:
-    """Facts about the Pythons that trained, as far as both are known."""
+    """Return the differences of two interpreters; empty where one is unknown."""
     if not old or not new:
         return []
     properties = ((name, label, old.get(name), new.get(name)) for name, label in INTERPRETER.items())
@@ -54,7 +54,7 @@ def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | 
 
 
 def masked(change: SpecChange) -> SpecChange:
-    """The change as it may be shown: of secrets, that they differ."""
+    """Return the change with secrets masked, but still marked as different."""
     old, new = _masked(change.field, change.old), _masked(change.field, change.new)
     if old == new and old is not None:
         old, new = f"{MASK} (one value)", f"{MASK} (another)"
@@ -62,7 +62,7 @@ def masked(change: SpecChange) -> SpecChange:
 
 
 def label_of(field: str) -> str:
-    """What the form calls a field of the specification."""
+    """Return the form's label of a spec's field."""
     return LABELS.get(field) or MORE_LABELS.get(field) or PAIRS.get(field) or field
 
 
@@ -72,8 +72,8 @@ def _masked(field: str, value: Any) -> Any:
         return masked_variable(name, value) if kind == "env" else masked_text(value)
     if not isinstance(value, list):
         return value
-    words = [str(word) for word in value]
-    return masked_args([name, *words])[1:] if name and kind == "args" else masked_args(words)
+    arguments = [str(argument) for argument in value]
+    return masked_args([name, *arguments])[1:] if name and kind == "args" else masked_args(arguments)
 
 
 def _fields(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:
@@ -94,7 +94,7 @@ def _keyed(field: str, label: str, old: Mapping[str, Any], new: Mapping[str, Any
 
 
 def _arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[SpecChange]:
-    """Option by option where each is named once; else, or where only their order differs, all of them."""
+    """Yield the options that differ; all arguments where an option repeats or only the order differs."""
     before, after = _options(old), _options(new)
     if before is None or after is None or before == after:
         if list(old) != list(new):
@@ -107,30 +107,30 @@ def _arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[SpecChange]:
 
 
 def _options(args: Sequence[str]) -> dict[str, list[str] | bool] | None:
-    """The words after each option, by its name, or True; those before the first option have no name."""
+    """Return the values after each option, or True, by its name; leading values have the name ''."""
     by_name: dict[str, list[str]] = {}
     name = ""
-    for word in args:
-        if not word.startswith("-") or _is_number(word):
-            by_name.setdefault(name, []).append(word)
+    for argument in args:
+        if not argument.startswith("-") or _is_number(argument):
+            by_name.setdefault(name, []).append(argument)
             continue
-        name, equals, value = word.partition("=")
+        name, equals, value = argument.partition("=")
         if name in by_name:
             return None
         by_name[name] = [value] if equals else []
-    return {name: words or True for name, words in by_name.items()}
+    return {name: values or True for name, values in by_name.items()}
 
 
-def _is_number(word: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
-        float(word)
+        float(text)
     except ValueError:
         return False
     return True
 
 
 def _figures(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:
-    """What follows; the rate only where scaling makes it another than the one that was asked for."""
+    """Yield the derived figures that differ; the learning rate only where a scaling rule applies."""
     yield from _figure("world_size", "World size", old.world_size, new.world_size)
     yield from _figure("global_batch_size", "Global batch", old.global_batch_size, new.global_batch_size)
     if {old.lr_scaling, new.lr_scaling} != {"none"}:

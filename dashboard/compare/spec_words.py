@@ -1,4 +1,4 @@
-"""Two values of a specification side by side, in words that tell them apart."""
+"""Two values of a spec as text, with enough digits to tell them apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOT_SET = "–"
 
 
 def in_words(old: Any, new: Any) -> tuple[str, str]:
-    """Both values as people write them; figures with as many digits as it takes."""
+    """Return both values as people write them; different values never read the same."""
     texts = _as_text(old), _as_text(new)
     return texts if texts[0] != texts[1] else (repr(old), repr(new))
 
@@ -22,5 +22,5 @@ def _as_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return shlex.join(str(word) for word in value) or NOT_SET
+        return shlex.join(str(item) for item in value) or NOT_SET
     return str(value)

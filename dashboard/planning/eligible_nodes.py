@@ -1,4 +1,4 @@
-"""The nodes that a plan may get, as the queue would see them."""
+"""The nodes that are eligible for a plan, by the scheduler's own rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CONTACT: dict[str, Contact] = {"alive": "alive", "no contact": "no contact"}
 
 
 def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
-    """`gpus_per_node` as `submit` would fill it in now."""
+    """Return the spec with `gpus_per_node` filled in as `submit` would do it now."""
     return spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, _node_states(nodes))})
 
 
 def nodes_for(spec: RunSpec, nodes: Sequence[NodeView]) -> list[NodeView]:
-    """Those with the names and labels that are asked for, and the kind of device the run would get."""
+    """Return the nodes with the requested names and labels and the kind of device that the run would get."""
     pools, by_id = Pools(_node_states(nodes)), {node.id: node for node in nodes}
     return [by_id[pools.hosts[index].node_id] for index in pools.of(eligibility.want_of(spec)).known]
 

@@ -1,6 +1,6 @@
-"""What to change after a failure: a specification that is ready to launch, and the sentence that says so.
+"""Suggest a fix after a failure: a spec that is ready to launch, and a sentence that explains it.
 
-For memory that ran out: a smaller batch on each GPU and more accumulation, so that the global batch stays."""
+For an out-of-memory error: a smaller batch per GPU and more accumulation, which keep the global batch."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from domain.views import CheckpointView, RunView
 
 LOWER_LR = 0.1
 _NOT_THE_BATCH = ("shared memory", "data loader's process")
-"""Memory that a smaller batch does not free."""
+"""Messages about memory that a smaller batch does not free."""
 _BY_HAND = (
-    "Halve the batch per {unit} in the script and let it accumulate twice as many steps, which keeps the global "
+    "Halve the batch per {unit} in the script and double its gradient accumulation, which keeps the global "
     "batch; with {{batch_size}} and {{accumulate}} in its arguments the form sets both."
 )
 
 
 @dataclass(frozen=True)
 class Fix:
-    """What to try."""
+    """A suggested change."""
 
     sentence: str
     spec: RunSpec | None = None
-    """The run with the change; None where only a person can make it."""
+    """The spec with the change; None where the user has to make it."""
     label: str = ""
-    """Of the button that launches it."""
+    """Label of the button that launches it."""
 
 
 def suggest_fix(
     spec: RunSpec, reason: str | None, message: str | None, script: Script | None = None
 ) -> Fix | None:
-    """What to change in a run that failed for this reason; `script` is what its source says, where it is known."""
+    """Return the fix for a run that failed with this reason and message; `script` is its parsed source, if known."""
     error_text = message or ""
-    if reason != Reason.OUT_OF_MEMORY or any(words in error_text for words in _NOT_THE_BATCH):
+    if reason != Reason.OUT_OF_MEMORY or any(phrase in error_text for phrase in _NOT_THE_BATCH):
         return None
     unit = "GPU" if any(kind in error_text for kind in ("CUDA", "HIP", "XPU")) else "process"
     wiring = _Wiring(spec, script)
@@ -53,7 +53,7 @@ def suggest_fix(
 
 
 def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | None:
-    """What to change in a run that has failed, or whose loss is no number any more; `found` are its checkpoints."""
+    """Return the fix for a run that ran out of memory, or whose loss is no longer finite."""
     return _of_memory(run) or _of_broken_loss(run, checkpoints)
 
 
@@ -64,7 +64,7 @@ def _of_memory(run: RunView) -> Fix | None:
 
 
 def with_next_step(run: RunView) -> RunView:
-    """The run with the remedy's figures in place of what its node could say of them, its first sentence."""
+    """Return the run with the fix as the first sentence of its next step."""
     fix = _of_memory(run)
     if fix is None:
         return run
@@ -73,7 +73,7 @@ def with_next_step(run: RunView) -> RunView:
 
 
 def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix | None:
-    """From before it broke, with smaller steps; a resume would only go on with what is spoiled."""
+    """Suggest a launch from the last checkpoint before the loss broke, with a lower learning rate."""
     since, lr = run.loss_not_finite_since, run.spec.lr
     if since is None or run.last_loss is None:
         return None
@@ -90,7 +90,7 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
         changes["resume"] = f"{run.id}:{_reference(before, checkpoints)}"
         steps.insert(0, f"from step {before.step}")
         phrases.insert(0, f"from the checkpoint of step {before.step}")
-    sentence = f"The loss is {told(run.last_loss, since)}, and what was learned since is lost."
+    sentence = f"The loss is {told(run.last_loss, since)}; progress since then is lost."
     if not changes:
         return Fix(f"{sentence} Launch it again with a lower learning rate.")
     spec = RunSpec.model_validate(run.spec.model_dump() | changes)
@@ -99,20 +99,20 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
 
 
 def _reference(checkpoint: CheckpointView, checkpoints: Sequence[CheckpointView]) -> str:
-    """Its name, unless another has the same."""
+    """Return the checkpoint's name, or its id where the name is not unique."""
     is_alone = sum(other.name == checkpoint.name for other in checkpoints) == 1
     return checkpoint.name if is_alone else str(checkpoint.id)
 
 
 def launch_path(run_id: str) -> str:
-    """Where the form stands filled in with the remedy of a run, below the dashboard's address."""
+    """Return the URL path of the launch form with the fix of a run filled in."""
     return f"/launch?from={run_id}&remedy=1"
 
 
 def split(batch: int, accumulate: int) -> tuple[int, int]:
-    """A batch of at most half the size, and the accumulation that keeps their product.
+    """Return a batch of at most half the size, and the accumulation that keeps their product.
 
-    Where only a far smaller batch would keep it exactly, half the batch keeps it nearly."""
+    Where only a far smaller batch would keep it exactly, half the batch keeps it approximately."""
     product, half = batch * accumulate, batch // 2
     divisor = next(size for size in range(half, 0, -1) if product % size == 0)
     return (divisor, product // divisor) if divisor * 2 >= half else (half, accumulate * 2)
@@ -120,14 +120,14 @@ def split(batch: int, accumulate: int) -> tuple[int, int]:
 
 @dataclass
 class _Wiring:
-    """How a value of the form reaches the script, and the changes that make it so."""
+    """How values of the form reach the script, and the changes to the spec that pass them."""
 
     spec: RunSpec
     script: Script | None
     changes: dict[str, Any] = field(default_factory=dict)
 
     def value(self, name: str) -> int | None:
-        """What the script trains with, where that is known and can be changed."""
+        """Return the value the script trains with; None where it is unknown or cannot be changed."""
         if self.reaches(name):
             own_value = getattr(self.spec, name)
             return own_value if own_value is not None else self._default(name)
@@ -140,12 +140,12 @@ class _Wiring:
         return self._default(name) if self._proposal(name) else None
 
     def reaches(self, name: str) -> bool:
-        """The script takes it from the form already."""
+        """Whether the form's value already reaches the script."""
         is_passed = any(f"{{{name}}}" in argument for argument in self.spec.args)
         return self.spec.target in recipe_names() or is_passed or self._is_read(name)
 
     def set(self, name: str, value: object) -> None:
-        """Change it, and hand it over where it was not."""
+        """Set the value, and pass it to the script where it was not passed."""
         self.changes[name] = value
         if self.reaches(name):
             return
@@ -159,11 +159,11 @@ class _Wiring:
         self.changes["args"] = args
 
     def can_set(self, name: str) -> bool:
-        """It reaches the script, or could."""
+        """Whether the value reaches the script or can be passed to it."""
         return self.reaches(name) or self._position_of(name) is not None or self._proposal(name) is not None
 
     def changed(self) -> RunSpec:
-        """The run as it is to be launched."""
+        """Return the spec with the changes."""
         return RunSpec.model_validate(self.spec.model_dump() | self.changes)
 
     def _is_read(self, name: str) -> bool:
@@ -175,16 +175,16 @@ class _Wiring:
         return default if type(default) is int and default > 0 else None
 
     def _position_of(self, name: str) -> int | None:
-        """Where the arguments give it as a number."""
+        """Return the index of the argument that holds the value."""
         option = option_for(name, self.script.options) if self.script else None
-        for number, word in enumerate(self.spec.args if option else ()):
-            flag, equals, _ = word.partition("=")
+        for number, argument in enumerate(self.spec.args if option else ()):
+            flag, equals, _ = argument.partition("=")
             if option is not None and flag in option.flags:
                 return number if equals else min(number + 1, len(self.spec.args) - 1)
         return None
 
     def _proposal(self, name: str) -> str | None:
-        """The argument that would hand it over."""
+        """Return the argument that would pass the value."""
         proposals: Sequence[Any] = self.script.proposals if self.script else ()
         return next((p.argument for p in proposals if p.field == name and p.only_when is None), None)
 
@@ -202,14 +202,16 @@ def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Fix:
     label = f"Launch with batch {smaller} × accumulate {accumulate}"
     if wiring.can_set("accumulate"):
         return Fix(f"{step}; {stays}.", wiring.changed(), label)
-    warning = f"if the script accumulates; no option of it is known to, it finds {accumulate} in RANKZERO_ACCUMULATE"
+    warning = (
+        f"if the script accumulates; it has no known option for it, RANKZERO_ACCUMULATE holds {accumulate}"
+    )
     return Fix(f"{step}; {stays} {warning}.", wiring.changed(), label)
 
 
 def _without_batch(wiring: _Wiring, unit: str) -> Fix:
-    """The batch is 1 already: numbers of half the size, then parameters spread over the ranks."""
+    """Suggest a fix where the batch is already 1: half precision, then sharded parameters."""
     spec = wiring.spec
-    already = f"The batch per {unit} is 1 already"
+    already = f"The batch per {unit} is already 1"
     if spec.precision == "fp32" and unit == "GPU" and wiring.reaches("precision"):
         wiring.set("precision", "bf16")
         return Fix(f"{already}: bf16 halves the activations.", wiring.changed(), "Launch with bf16")

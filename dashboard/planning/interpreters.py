@@ -1,4 +1,4 @@
-"""Which Python trains where nobody names one: the environment in the script's project, if the nodes see it."""
+"""Choose the Python of a run that names none: the environment in the script's project, if the nodes see it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PROJECT_FILES = ("pyproject.toml", "uv.lock")
 
 
 def project_python(target: str, entry: str | None = None) -> Path | None:
-    """The Python of the .venv or venv beside a script, or above it up to its project's root; None for none.
+    """Return the Python of the .venv or venv beside a script or above it, up to its project's root.
 
-    The root is the git checkout's, else the nearest folder with a pyproject.toml or uv.lock."""
+    The root is the git checkout's, else the nearest folder with a pyproject.toml or uv.lock. None without one."""
     if target in recipe_names() or not target.startswith("/"):
         return None
     try:
@@ -29,9 +29,9 @@ def project_python(target: str, entry: str | None = None) -> Path | None:
 
 
 def with_project_python(spec: RunSpec, nodes: Iterable[NodeView]) -> RunSpec:
-    """The specification with the project's Python, where it names none and every node is on this machine.
+    """Return the spec with the project's Python, if it names none and every node is on this machine.
 
-    A node elsewhere may not have it: there its default trains unless somebody names another."""
+    Other machines may not have it: their nodes use their default unless the spec names one."""
     host_names = [node.hostname for node in nodes if node.state != "lost"]
     if spec.python or spec.snapshot or not all_here(host_names):
         return spec
@@ -40,32 +40,32 @@ def with_project_python(spec: RunSpec, nodes: Iterable[NodeView]) -> RunSpec:
 
 
 def all_here(host_names: Iterable[str]) -> bool:
-    """Whether all these hosts are this machine, so that a path here is a path there."""
+    """Whether all host names are this machine's, so that paths are valid on every node."""
     return set(host_names) <= {socket.gethostname()}
 
 
 def remark(spec: RunSpec) -> str | None:
-    """The sentence for a run that trains with its project's own Python."""
+    """Return the clause that says a run uses its project's Python; None where it does not."""
     if not spec.python or spec.python != str(project_python(spec.target, spec.entry)):
         return None
-    return f"trains with {spec.python}, found in the project"
+    return f"uses {spec.python}, found in the project"
 
 
 def advice(spec: RunSpec) -> str | None:
-    """The same for a plan."""
+    """Return a sentence that says a plan uses its project's Python; None where it does not."""
     sentence = remark(spec)
-    return f"It {sentence}; name another with --python." if sentence else None
+    return f"The run {sentence}; choose another with --python." if sentence else None
 
 
 def described(properties: Mapping[str, Any]) -> list[str]:
-    """Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5, its path: as far as it has them."""
+    """Return an interpreter's known versions and path: Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5."""
     names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
-    versions = [f"{word} {properties[name]}" for name, word in names.items() if properties.get(name)]
+    versions = [f"{label} {properties[name]}" for name, label in names.items() if properties.get(name)]
     return versions + ([str(properties["path"])] if properties.get("path") else [])
 
 
 def programs(python: str | None) -> tuple[str, str | None]:
-    """(interpreter, its torchrun) as a plan shows them, as far as they can be known before a node looks."""
+    """Return (interpreter, torchrun) for a preview; torchrun is None where only a node can find it."""
     if python is None or "/" not in python:
         return python or "python", "torchrun" if python is None else None
     program = PurePosixPath(python, "bin", "python") if _is_folder(Path(python)) else PurePosixPath(python)
@@ -83,13 +83,13 @@ def _pythons(target: Path, entry: str | None) -> Iterator[Path]:
             environment = folder / name
             python = environment / "bin" / "python"
             is_environment = (environment / "pyvenv.cfg").is_file() and os.path.lexists(python)
-            # Nobody else's: in a folder that everybody may write, anybody could put a Python.
+            # Never another user's: in a world-writable folder anybody could place a Python.
             if is_environment and environment.stat().st_uid in owners:
                 yield python
 
 
 def _up_to_root(start: Path, base: Path) -> list[Path]:
-    """The folders from the script's to its project's root."""
+    """Return the folders from the script's up to its project's root."""
     folders = [start, *start.parents]
     checkouts = [folder for folder in folders if (folder / ".git").exists()]
     projects = [folder for folder in folders if any((folder / name).is_file() for name in PROJECT_FILES)]

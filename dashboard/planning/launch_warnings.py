@@ -1,4 +1,4 @@
-"""What to beware of in a plan: rules of thumb, and what a foreign script says about itself."""
+"""Warnings about a plan: rules of thumb, and conflicts with what the script's source says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE_FACTOR = 8
 
 
 def launch_warnings(spec: RunSpec) -> list[str]:
-    """One sentence each, the most important first."""
+    """Return the warnings about a plan, one sentence each, the most important first."""
     try:
         script = read(spec)
     except UnreadableScript as unreadable:
@@ -41,7 +41,7 @@ def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
 
 
 def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
-    """A strategy that the launch alone cannot bring about: the script has to carry it out."""
+    """Warn of a strategy that the script itself has to implement and does not."""
     if "strategy" in script.variables or any("fsdp" in argument.lower() for argument in spec.args):
         return
     if spec.strategy == "fsdp" and not script.shards:
@@ -75,7 +75,7 @@ def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
 
 
 def _decided(spec: RunSpec) -> dict[str, object]:
-    """What the spec decides, as it decides it."""
+    """Return the values that the spec sets, by field."""
     fields = "batch_size lr epochs max_steps seed resume".split()
     decided = {name: value for name in fields if (value := getattr(spec, name)) is not None}
     return decided | ({"accumulate": spec.accumulate} if spec.accumulate != 1 else {})
@@ -99,11 +99,11 @@ def _is_not_passed(field: str, value: object, script: Script) -> str:
 
 
 def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
-    """What the plan says by default and the script has otherwise; and a resume that would begin anew."""
+    """Warn where the script's own value differs from the plan's default, and where a resume would start over."""
     option = option_for("resume", script.options)
     is_wired = hands_over(spec, "resume") or "resume" in script.variables
     if option is not None and not is_wired and option.name not in named and spec.resume is None:
-        yield f"The arguments do not name {{resume}}: when resumed, the run begins anew. Add {option.flag}={{resume}}."
+        yield f"The arguments do not name {{resume}}: when resumed, the run starts over. Add {option.flag}={{resume}}."
     option = option_for("accumulate", script.options)
     if (
         option is not None
@@ -116,7 +116,7 @@ def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator
 
 
 def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
-    words = {word for names in PRECISIONS.values() for word in names}
+    words = {spelling for names in PRECISIONS.values() for spelling in names}
     option = next(
         (o for o in script.options if o.name in ("dtype", "precision") and o.default in words), None
     )
@@ -138,7 +138,7 @@ def _missing(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     flags = [option.flag for option in needed if option.kind not in ("positional", "positionals")]
     words = [option.flag for option in needed if option.kind in ("positional", "positionals")]
     if not all(argument.startswith("-") for argument in spec.args):
-        words = []  # some word stands by itself; whose it is, only the script can tell
+        words = []  # a positional argument is given; only the script knows which one it is
     if flags or words:
         yield f"{script.name} needs {' and '.join([*words, *flags])}, which the arguments do not give."
 

@@ -1,4 +1,4 @@
-"""What a run would be before it is launched: its figures, the command of every node, and what to beware of."""
+"""Preview a run before it is launched: its figures, the command of every node, and warnings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from domain.spec import RunSpec
 from domain.views import NodeView
 
 MOST_COMMANDS = 64
-"""A plan for thousands of nodes shows the first ones: they differ in their rank alone."""
+"""Commands in a preview; those of further nodes differ only in the rank."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What one node starts."""
+    """The command of one node."""
 
     node_rank: int
     argv: list[str]
@@ -49,7 +49,7 @@ class Preview:
 
 @dataclass(frozen=True)
 class Size:
-    """What an attempt would be on so many nodes; `lr` after scaling."""
+    """The figures of an attempt on `nodes` nodes; `lr` after scaling."""
 
     nodes: int
     world_size: int
@@ -61,31 +61,31 @@ class Size:
 
 @dataclass(frozen=True)
 class ElasticPreview(Preview):
-    """A run that may start with fewer nodes; the rest is as on all of them."""
+    """A run that may start with fewer nodes; the other fields are those of all nodes."""
 
     sizes: list[Size]
-    """The fewest nodes first."""
+    """The possible sizes, fewest nodes first."""
 
 
 @dataclass(frozen=True)
 class SlurmPreview(Preview):
-    """A run whose devices Slurm gives out; the commands are those on the nodes of its job."""
+    """A run that Slurm schedules; the commands are those on the nodes of its job."""
 
     job: Submission
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training loop that ships, with the options it takes."""
+    """A recipe that ships with Rankzero, with its options."""
 
     name: str
     options: list[Option]
 
 
 def preview(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool = False) -> Preview:
-    """Plan a run without starting it; more than the nodes offer is only warned of.
+    """Plan a run without starting it; a request beyond the nodes' capacity is only a warning.
 
-    `is_brought`: whoever asks has the code and brings it, so it is not looked for here."""
+    `is_brought`: the client uploads the code, so it is not looked for on this machine."""
     spec = with_recipe_defaults(with_devices_counted(spec, nodes))
     spec = interpreters.with_project_python(spec, nodes)
     python, torchrun = interpreters.programs(spec.python)
@@ -120,19 +120,19 @@ def _sizes(spec: RunSpec) -> list[Size]:
 
 
 def recipes() -> list[Recipe]:
-    """The training loops that ship."""
+    """Return the recipes that ship with Rankzero."""
     return [Recipe(name, recipe_options(name)) for name in plan.recipe_names()]
 
 
 def recipe_options(name: str) -> list[Option]:
-    """The options of a recipe: its own, then those all recipes share."""
+    """Return the options of a recipe: its own, then those that all recipes share."""
     return arguments.read_options(plan.recipe_path(name))
 
 
 def with_recipe_defaults(spec: RunSpec) -> RunSpec:
-    """Batch size and learning rate as the recipe has them, so that the global batch is known.
+    """Return the spec with the recipe's default batch size and learning rate, so that the global batch is known.
 
-    The learning rate is only written down where a scaling rule needs it."""
+    For a script, the learning rate is filled in only where a scaling rule needs it."""
     if spec.target not in plan.recipe_names():
         return script_defaults.with_script_rate(spec)
     options = recipe_options(spec.target)
@@ -145,7 +145,7 @@ def with_recipe_defaults(spec: RunSpec) -> RunSpec:
 
 
 def check_target(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
-    """Refuse a target that cannot be, as far as a look is cheap: nothing is cloned or packed. Raises InvalidRequest."""
+    """Check a target as far as that is cheap: nothing is cloned or packed. Raises InvalidRequest."""
     if spec.target in plan.recipe_names():
         if spec.entry or spec.module or spec.snapshot:
             raise InvalidRequest(
@@ -169,9 +169,7 @@ def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
     if not is_address and not spec.target.startswith("/"):
         raise InvalidRequest("target", f"target must be an absolute path, got {spec.target!r}.")
     if spec.workdir and is_address:
-        raise InvalidRequest(
-            "workdir", "workdir: a git address has no place to run in; leave out the workdir."
-        )
+        raise InvalidRequest("workdir", "workdir: a git address cannot run in place; remove the workdir.")
     if spec.workdir:
         if _shares_this_disk(nodes):
             _check_on_disk(spec)
@@ -189,7 +187,7 @@ def _check_path_or_address(spec: RunSpec, nodes: Sequence[NodeView]) -> None:
 
 
 def _check_address(url: str) -> None:
-    """Also of code that was brought: the address is stored and shown."""
+    """Check a git address, also of uploaded code: it is stored and shown. Raises InvalidRequest."""
     try:
         check_address(url)
     except CodeRefused as error:
@@ -204,7 +202,7 @@ def _exists(path: str) -> bool:
 
 
 def _with_entry(spec: RunSpec) -> RunSpec:
-    """A script is started where its snapshot will lie; what a folder starts may not be named yet."""
+    """Return the spec with the entry inside its snapshot; `<entry>` where a folder's is not named yet."""
     if spec.entry or spec.module or spec.workdir or spec.target in plan.recipe_names():
         return spec
     is_script = not is_git_address(spec.target) and not (_exists(spec.target) and Path(spec.target).is_dir())
@@ -224,12 +222,12 @@ def _check_on_disk(spec: RunSpec) -> None:
 
 
 def _shares_this_disk(nodes: Sequence[NodeView]) -> bool:
-    """Only a worker on this machine sees the same paths; of other machines we cannot know."""
+    """Whether a worker may run on this machine and see the same paths."""
     return not nodes or any(node.hostname == socket.gethostname() for node in nodes)
 
 
 def capacity(spec: RunSpec, nodes: Sequence[NodeView]) -> list[str]:
-    """Whether the known nodes can hold the run, now or ever."""
+    """Return warnings where the known nodes cannot hold the run now, or at all."""
     warnings: list[str] = []
     if spec.pool == "slurm":
         return warnings
@@ -264,5 +262,5 @@ def _warnings(spec: RunSpec, nodes: Sequence[NodeView], is_brought: bool) -> lis
     return warnings
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

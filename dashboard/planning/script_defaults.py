@@ -1,4 +1,4 @@
-"""Figures that a spec leaves to its script: batch size and learning rate, from its options and constants."""
+"""Fill in figures that a spec leaves to its script: batch size and learning rate from options and constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from domain.spec import RunSpec
 
 
 def with_script_rate(spec: RunSpec) -> RunSpec:
-    """The learning rate of the script itself, where a scaling rule asks for one and the arguments hand it over."""
+    """Return the spec with the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
     if spec.lr is not None or spec.lr_scaling == "none" or not hands_over(spec, "lr"):
         return spec
     script = script_of(spec)
@@ -20,7 +20,7 @@ def with_script_rate(spec: RunSpec) -> RunSpec:
 
 
 def with_script_figures(spec: RunSpec) -> RunSpec:
-    """The script's own batch and rate per process, for the figures of a plan; a run keeps them open."""
+    """Return the spec with the script's own batch size and rate, for the figures of a preview only."""
     script = script_of(spec)
     if script is None:
         return spec
@@ -34,7 +34,7 @@ def with_script_figures(spec: RunSpec) -> RunSpec:
 
 
 def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
-    """The script's default or constant where neither the plan nor its arguments say otherwise."""
+    """Return the script's default or constant, unless the spec or its arguments set the value."""
     option = option_for(field, script.options)
     if getattr(spec, field) is not None:
         return None

@@ -1,4 +1,4 @@
-"""The Slurm job that a spec would become."""
+"""Preview the Slurm job of a spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain.views import NodeView
 
 
 def job_of(spec: RunSpec, nodes: Sequence[NodeView]) -> Submission:
-    """The job that the gateway would submit; words stand in for the places of one that has not joined."""
+    """Return the job that the gateway would submit, with placeholder paths where no gateway has joined."""
     gateway = next((node.info.get("slurm") for node in nodes if node.pool == slurm_jobs.GATEWAY), None)
     slurm_info: dict[str, Any] = gateway or {}
     paths = slurm_info.get("place") or {

@@ -1,4 +1,4 @@
-"""What an annotation says about an option: its type, its choices, whether it takes several values."""
+"""Read type annotations of options: type, choices, and whether several values are taken."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LISTS = ("list", "List", "Sequence", "tuple", "Tuple", "Iterable", "set", "Set")
 
 @dataclass(frozen=True)
 class Annotation:
-    """A type as a form needs it."""
+    """A type as the form needs it."""
 
     type: str | None = "str"
     choices: tuple[Any, ...] | None = None
     is_list: bool = False
     extras: tuple[ast.expr, ...] = ()
-    """What Annotated carries beside the type."""
+    """The further arguments of Annotated."""
 
 
 def annotation(node: ast.expr | None, default: Any, program: ScriptProgram) -> Annotation:
@@ -43,7 +43,7 @@ def annotation(node: ast.expr | None, default: Any, program: ScriptProgram) -> A
 
 
 def enum_default(node: ast.expr | None, program: ScriptProgram) -> Any:
-    """The value of `Precision.bf16` where the script defines that Enum."""
+    """Return the value of `Precision.bf16` if the script defines that Enum."""
     if not isinstance(node, ast.Attribute):
         return None
     if node.attr == "value":

@@ -1,4 +1,4 @@
-"""Options added with argparse, and with what speaks the same language (configargparse, jsonargparse)."""
+"""Read options of argparse and of compatible libraries (configargparse, jsonargparse)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEFAULT_IN_HELP = "%(default)"
 
 
 def read(program: ScriptProgram) -> list[Option]:
-    """The options of every parser in the program, in the order in which they are added."""
-    found = [option for source in program.sources for option in _Parsers(source).options()]
-    return found
+    """Return the options of every parser in the program, in the order in which they are added."""
+    options = [option for source in program.sources for option in _Parsers(source).options()]
+    return options
 
 
 class _Parsers:
-    """The parsers of one file: which variable is which subcommand's, and the defaults set later."""
+    """The parsers of one file, with the subcommand of each variable and the defaults set later."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
@@ -35,7 +35,7 @@ class _Parsers:
                 self._remember(targets[0], node.value)
 
     def options(self) -> Iterator[Option]:
-        """All options with a name that stands in the text."""
+        """Yield all options whose name is a literal."""
         defaults = self._later_defaults()
         for call in self._source.calls:
             option = self._subcommand(call) or self._added(call)
@@ -68,7 +68,7 @@ class _Parsers:
         return option and replace(option, command=self._commands.get(owner) or None)
 
     def _subcommand(self, call: ast.Call) -> Option | None:
-        """The word that chooses among subparsers."""
+        """Return the option that chooses among subparsers."""
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers"):
             return None
         arguments = keywords(call)
@@ -80,7 +80,7 @@ class _Parsers:
             type="str",
             default=None,
             choices=tuple(name for name in names if isinstance(name, str)) or None,
-            help=text(arguments.get("help"), self._source.constants) or "What the script is to do",
+            help=text(arguments.get("help"), self._source.constants) or "The command to run",
             required=value(arguments.get("required"), {}) is True,
             kind="positional",
         )
@@ -140,7 +140,7 @@ def _kind(first: str, action: str, arguments: dict[str, ast.expr], constants: di
 
 
 def _with_switch(option: Option, action: str, long: str, arguments: dict[str, ast.expr]) -> Option:
-    """How the option is turned on and off, where it is a switch."""
+    """Return the option with the arguments that turn it on and off, if it is a switch."""
     if action == "BooleanOptionalAction":
         return replace(option, on=long, off=long.replace("--", "--no-", 1))
     if action == "store_false":
@@ -148,7 +148,7 @@ def _with_switch(option: Option, action: str, long: str, arguments: dict[str, as
     if option.kind == "switch":
         return replace(option, on=long)
     if isinstance(arguments.get("type"), ast.Name) and ast.unparse(arguments["type"]) == "bool":
-        # bool("False") is true: argparse takes every text but the empty one for a yes.
+        # bool("False") is true: argparse reads any text but the empty one as true.
         return replace(option, kind="switch", on=f"{long}=True", off=f"{long}=")
     return option
 

@@ -1,4 +1,4 @@
-"""Reads which options a training script takes, from its source; the script is never executed."""
+"""Read a training script's options from its source, without executing it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Option", "default_of", "options_in", "read_options"]
 
 
 def read_options(script: Path) -> list[Option]:
-    """The options of a script; none when it cannot be read or parsed."""
+    """Return the options of a script; none where it cannot be read or parsed."""
     try:
         return reading.read_script(script.parent, script.name).options
     except UnreadableScript:
@@ -20,7 +20,7 @@ def read_options(script: Path) -> list[Option]:
 
 
 def options_in(source: str) -> list[Option]:
-    """The options in a program text, in the order in which they are added."""
+    """Return the options in a program's text, in the order in which they are added."""
     try:
         return reading.script_in(program_in(source)).options
     except UnreadableScript:

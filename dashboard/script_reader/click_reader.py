@@ -1,4 +1,4 @@
-"""Options of click commands, as their decorators say."""
+"""Read options of click commands from their decorators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = {
 
 
 def read(program: ScriptProgram) -> list[Option]:
-    """The options and arguments of every command, those of a group first."""
+    """Return the options and arguments of every command, those of a group first."""
     options: list[Option] = []
     for source in program.sources:
         commands = list(_commands(source))
@@ -32,7 +32,7 @@ def read(program: ScriptProgram) -> list[Option]:
 
 
 def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]]:
-    """Functions with options, with the name of the command where there is a group of them."""
+    """Yield functions with options, each with its command's name if it belongs to a group."""
     functions = [node for node in source.nodes if isinstance(node, ast.FunctionDef)]
     groups = {
         f.name for f in functions if any(source.dotted(_called(d)) == "click.group" for d in f.decorator_list)
@@ -47,7 +47,7 @@ def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]
 
 
 def _command_of(decorator: ast.expr, groups: set[str]) -> str | None:
-    """The name given to `@cli.command("name")`, empty where it is the function's; None for no such decorator."""
+    """Return the name in `@cli.command("name")`, empty for the function's own; None for another decorator."""
     called = _called(decorator)
     if not (isinstance(called, ast.Attribute) and called.attr == "command"):
         return None

@@ -1,4 +1,4 @@
-"""Batch size and learning rate that stand in a script as plain numbers, where no option of it takes them."""
+"""Read batch size and learning rate that are plain numbers in a script without options for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEDULERS = "torch.optim.lr_scheduler."
 
 
 def constants_in(program: ScriptProgram) -> dict[str, int | float]:
-    """`batch_size` and `lr`, each only where all data loaders or all optimizers have one and the same."""
+    """Return `batch_size` and `lr`, each only if all data loaders or all optimizers have the same value."""
     batch_sizes = [
         _number(source, call, "batch_size") for source, call in _calls(program) if _loads(source, call)
     ]
@@ -39,7 +39,7 @@ def _optimizes(source: SourceFile, call: ast.Call) -> bool:
 
 
 def _number(source: SourceFile, call: ast.Call, keyword: str) -> int | float | None:
-    """The number given by this keyword; None where it is not written there or its name means several things."""
+    """Return the number of a keyword argument; None where it is no literal or its name is assigned twice."""
     argument = keywords(call).get(keyword)
     if argument is None or any(_is_bound_again(source, node) for node in ast.walk(argument)):
         return None
@@ -48,7 +48,7 @@ def _number(source: SourceFile, call: ast.Call, keyword: str) -> int | float | N
 
 
 def _is_bound_again(source: SourceFile, node: ast.AST) -> bool:
-    """Whether a name is given a value at more places than one, be it as a parameter of a function."""
+    """Whether a name is assigned more than once, or is also a function's parameter."""
     if not isinstance(node, ast.Name):
         return False
     stored = [

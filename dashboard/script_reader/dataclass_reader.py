@@ -1,4 +1,4 @@
-"""Options that a dataclass makes: HfArgumentParser, simple-parsing, tyro, Tap."""
+"""Read options defined by dataclasses: HfArgumentParser, simple-parsing, tyro, Tap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEEPEST = 4
 
 
 def read(program: ScriptProgram) -> list[Option]:
-    """The options of every class that a parser is made of."""
+    """Return the options of every class that is given to a parser."""
     options: list[Option] = []
     for source in program.sources:
         for style, name in _classes_parsed(source):
@@ -25,7 +25,7 @@ def read(program: ScriptProgram) -> list[Option]:
 
 
 def of_class(name: str, program: ScriptProgram, style: str, prefix: str = "", depth: int = 0) -> list[Option]:
-    """The fields of a class and of the classes it extends; the Trainer's own where it is one of its."""
+    """Return the options of a class and its bases; those of TrainingArguments for one of its subclasses."""
     last = name.rpartition(".")[2]
     match = program.definition(last)
     if match is None or not isinstance(match[1], ast.ClassDef) or depth > DEEPEST:
@@ -43,11 +43,11 @@ def of_class(name: str, program: ScriptProgram, style: str, prefix: str = "", de
             options.append(plain_option(field, source, program, style, prefix))
     return list(
         {option.name: option for option in options}.values()
-    )  # a field written again replaces the first
+    )  # an overridden field replaces its base's
 
 
 def fields(definition: ast.ClassDef, source: SourceFile) -> Iterator[Parameter]:
-    """The annotated fields, each with its help: metadata, or the text written below it."""
+    """Yield the annotated fields, each with its help from the metadata or the string below it."""
     for node, after in zip(definition.body, [*definition.body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
@@ -60,7 +60,7 @@ def fields(definition: ast.ClassDef, source: SourceFile) -> Iterator[Parameter]:
 
 
 def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.expr | None, str | None]:
-    """Of `field(default=…, metadata={"help": …})`; a factory counts as a default that is not known."""
+    """Return default and help of `field(default=…, metadata={"help": …})`; a factory is an unknown default."""
     if not isinstance(node, ast.Call):
         return node, None
     arguments = keywords(node)
@@ -80,7 +80,7 @@ def _default_and_help(node: ast.expr | None, source: SourceFile) -> tuple[ast.ex
 
 
 def _classes_parsed(source: SourceFile) -> Iterator[tuple[str, str]]:
-    """(style, class) of `HfArgumentParser((A, B))`, `parser.add_arguments(A, …)`, `tyro.cli(A)`, `A(Tap)`."""
+    """Yield (style, class) for `HfArgumentParser((A, B))`, `parser.add_arguments(A, …)`, `tyro.cli(A)`, `A(Tap)`."""
     for call in source.calls:
         last = as_written(call.func).rpartition(".")[2]
         classes = [

@@ -1,4 +1,4 @@
-"""Options of frameworks whose names are known without their source: HF's Trainer, Lightning's command line."""
+"""Options of frameworks that are listed here: Hugging Face's TrainingArguments, LightningCLI."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _TRAINER: tuple[tuple[str, str, Any, str], ...] = (
 
 
 def training_arguments() -> list[Option]:
-    """What every script takes that parses HF's TrainingArguments: the options people set."""
+    """Return the common options of scripts that parse Hugging Face's TrainingArguments."""
     return [_table_option(row, "--{}=True", "--{}=False") for row in _HF]
 
 
 def read(program: ScriptProgram) -> list[Option]:
-    """What LightningCLI takes: its commands, the Trainer's options, those of the model and the data."""
+    """Return the options of LightningCLI: its commands, the Trainer's, the model's and the data module's."""
     for source in program.sources:
         for call in source.calls:
             if as_written(call.func).rpartition(".")[2] == "LightningCLI":
@@ -76,7 +76,7 @@ def _lightning(call: ast.Call, program: ScriptProgram) -> list[Option]:
     if value(arguments.get("run"), {}) is False:
         return [option for option in options if option.name != "ckpt_path"]
     commands = ("fit", "validate", "test", "predict")
-    help_text = "What Lightning is to do; fit trains"
+    help_text = "Command of Lightning; fit trains"
     return [
         Option(("subcommand",), "subcommand", "str", None, commands, help_text, True, "positional"),
         *options,

@@ -1,4 +1,4 @@
-"""How a script wants to be started: by torchrun, by itself, or by the old torch.distributed.launch."""
+"""Guess a script's launcher: torchrun, plain Python, or the old torch.distributed.launch."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ OWN_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Guess:
-    """How the script looks as if it wanted to be started, and why."""
+    """The launcher that seems to fit a script, and the reason."""
 
     launcher: Literal["torchrun", "python", "launch"]
     reason: str
     strategy: Literal["ddp", "single", "dp"] = "ddp"
-    """What fits it: single and dp are one process that torchrun does not start."""
+    """The strategy that fits: single and dp are one process, started without torchrun."""
     is_certain: bool = True
     line: int | None = None
     devices: int | None = None
-    """The processes per node that the script itself insists on."""
+    """Processes per node that the script itself requires."""
     warnings: list[str] = field(default_factory=list)
 
 
 def guess(program: ScriptProgram, options: list[Option]) -> Guess:
-    """The launcher that fits the script, from what its source says."""
+    """Return the launcher that fits the script according to its source."""
     evidence = _Evidence(program, options)
     result = (
         evidence.spawns()
@@ -81,23 +81,23 @@ class _Evidence:
         self._reads = dict(_variables_read(program))
 
     def spawns(self) -> Guess | None:
-        """It starts its processes itself."""
+        """Return a guess where the script starts its processes itself."""
         for source, call in _calls(self._program):
             name = source.dotted(call.func)
             if name in SPAWNERS or (name.startswith("torch.multiprocessing.") and name.endswith(".spawn")):
                 reason = (
-                    f"It starts its processes itself: {ast.unparse(call.func)} on {_where(source, call)}."
+                    f"It starts its processes itself: {ast.unparse(call.func)} on {_location(source, call)}."
                 )
                 started, warnings = _started(source, call), self._only_with(source, call)
                 return Guess("python", reason, line=call.lineno, devices=started, warnings=warnings)
             if _is_trainer(source, call) and _strategy(call) in ("ddp_spawn", "ddp_notebook", "ddp_fork"):
-                evidence = f"strategy={_strategy(call)!r} on {_where(source, call)}"
+                evidence = f"strategy={_strategy(call)!r} on {_location(source, call)}"
                 reason = f"Lightning starts the processes itself: {evidence}."
                 return Guess("python", reason, line=call.lineno)
         return self._processes()
 
     def lacks_local_rank(self) -> Guess | None:
-        """It knows its rank from an argument alone."""
+        """Return a guess where the script gets its rank from an argument only."""
         if "LOCAL_RANK" in self._reads or "RANK" in self._reads:
             return None
         option = next((o for o in self._options if o.name == "local_rank" and o.kind == "value"), None)
@@ -107,43 +107,47 @@ class _Evidence:
         return Guess("launch", reason)
 
     def joins(self) -> Guess | None:
-        """It joins the ranks that torchrun starts."""
+        """Return a guess where the script joins ranks that torchrun starts."""
         for source, call in _calls(self._program):
             if _is_trainer(source, call):
-                reason = f"Lightning's Trainer ({_where(source, call)}) joins the ranks that torchrun starts."
+                reason = (
+                    f"Lightning's Trainer ({_location(source, call)}) joins the ranks that torchrun starts."
+                )
                 return Guess("torchrun", reason, line=call.lineno, devices=_fixed_devices(source, call))
         for variable in RANK_VARIABLES:
             if variable in self._reads:
                 source, line = self._reads[variable]
                 return Guess(
-                    "torchrun", f"It reads {variable} from the environment, {_at(source, line)}.", line=line
+                    "torchrun",
+                    f"It reads {variable} from the environment, {_line_of(source, line)}.",
+                    line=line,
                 )
         for source, call in _calls(self._program):
             if (name := JOINERS.get(source.dotted(call.func))) is not None:
-                reason = f"It joins the ranks with {name}, {_where(source, call)}."
+                reason = f"It joins the ranks with {name}, {_location(source, call)}."
                 return Guess("torchrun", reason, line=call.lineno, warnings=_own_address(source, call))
         return None
 
     def data_parallel(self) -> Guess | None:
-        """One process drives all GPUs."""
+        """Return a guess where one process drives all GPUs."""
         for source, call in _calls(self._program):
             if source.dotted(call.func) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
-                reason = f"One process drives all GPUs: DataParallel, {_where(source, call)}."
+                reason = f"One process drives all GPUs: DataParallel, {_location(source, call)}."
                 return Guess("python", reason, "dp", line=call.lineno)
         return None
 
     def plain(self) -> Guess:
-        """Nothing distributed was found."""
+        """Return the guess for a script without distributed code."""
         imported = {name for source in self._program.sources for name in source.modules}
         framework = next((f for f in OTHER_FRAMEWORKS if any(_is_part(name, f) for name in imported)), None)
         if framework is not None:
-            reason = f"It imports {framework} and does not say more; torchrun starts most such scripts."
+            reason = f"It imports {framework}; torchrun starts most such scripts."
             return Guess("torchrun", reason, is_certain=False)
         read = " and ".join(source.name for source in self._program.sources[:3])
         return Guess("python", f"No distributed code in {read}: it runs as one process.", "single")
 
     def _processes(self) -> Guess | None:
-        """`Process(target=…)` of multiprocessing around init_process_group, without the environment's rank."""
+        """Return a guess for `Process(target=…)` around init_process_group without a rank from the environment."""
         names = {source.dotted(call.func) for source, call in _calls(self._program)}
         if "torch.distributed.init_process_group" not in names or "RANK" in self._reads:
             return None
@@ -152,7 +156,7 @@ class _Evidence:
             is_process = name in ("torch.multiprocessing.Process", "multiprocessing.Process")
             if is_process and "target" in keywords(call):
                 return Guess(
-                    "python", f"It starts its processes itself, {_where(source, call)}.", line=call.lineno
+                    "python", f"It starts its processes itself, {_location(source, call)}.", line=call.lineno
                 )
         return None
 
@@ -161,7 +165,7 @@ class _Evidence:
         return any(name and name not in ("init_process_group", "init_device_mesh") for name in joiners)
 
     def _only_with(self, source: SourceFile, call: ast.Call) -> list[str]:
-        """Where the processes are started only behind a switch of the script."""
+        """Return a warning where the processes are started only with a switch of the script."""
         switches = {o.name: o for o in self._options if o.kind == "switch" and o.on and o.default is not True}
         for node in source.nodes:
             if isinstance(node, ast.If) and any(
@@ -170,7 +174,7 @@ class _Evidence:
                 test = node.test
                 name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
                 if name in switches:
-                    return [f"It starts them only with {switches[name].on} ({_where(source, node)})."]
+                    return [f"It starts them only with {switches[name].on} ({_location(source, node)})."]
         return []
 
 
@@ -181,7 +185,7 @@ def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
 
 
 def _variables_read(program: ScriptProgram) -> Iterator[tuple[str, tuple[SourceFile, int]]]:
-    """Environment variables that are read, with where; the first of each wins because later ones come first."""
+    """Yield the environment variables that are read and where, last first, so that the first occurrence wins."""
     for source in reversed(program.sources):
         for node in reversed(source.nodes):
             name = _variable(source, node)
@@ -209,25 +213,27 @@ def _sets_variables(program: ScriptProgram, result: Guess) -> Iterator[str]:
                 if not isinstance(target, ast.Subscript) or source.dotted(target.value) != "os.environ":
                     continue
                 name = _constant(target.slice)
-                location = _where(source, node)
+                location = _location(source, node)
                 if name == "MASTER_PORT" and value(node.value, source.constants) is not None:
                     yield f"It sets MASTER_PORT itself ({location}): two such runs on one machine collide."
                 elif name == OWN_DEVICES:
-                    yield f"It sets {name} itself ({location}): the GPUs that the run was given are not heeded."
+                    yield f"It sets {name} itself ({location}): the GPUs allocated to the run are ignored."
                 elif name in RANK_VARIABLES and result.launcher == "torchrun":
                     yield f"It sets {name} itself ({location}), which torchrun has set."
 
 
 def _logs_nothing(program: ScriptProgram) -> Iterator[str]:
-    """Nothing is written that a curve could be made of; only said where that is certain."""
+    """Warn where the script certainly logs nothing that could be charted."""
     for source in program.sources:
         if source.modules & {"transformers", "trl"} or any(
             _is_part(m, f) for m in source.modules for f in OTHER_FRAMEWORKS[:-1]
         ):
             return
-        if any(word in source.text for word in ("SummaryWriter", "print", "tqdm", "log", "sys.std", "rich")):
+        if any(
+            marker in source.text for marker in ("SummaryWriter", "print", "tqdm", "log", "sys.std", "rich")
+        ):
             return
-    yield "It neither prints nor logs anything: only what the probe sees will be drawn."
+    yield "It neither prints nor logs anything: only the probe's metrics will be charted."
 
 
 def _is_trainer(source: SourceFile, call: ast.Call) -> bool:
@@ -246,20 +252,20 @@ def _fixed_devices(source: SourceFile, call: ast.Call) -> int | None:
 
 
 def _started(source: SourceFile, call: ast.Call) -> int | None:
-    """`nprocs` of mp.spawn, where it is a number that stands there."""
+    """Return `nprocs` of mp.spawn if it is a literal number."""
     argument = keywords(call).get("nprocs") or (call.args[2] if len(call.args) > 2 else None)
     count = value(argument, source.constants)
     return count if type(count) is int and count > 0 else None
 
 
 def _own_address(source: SourceFile, call: ast.Call) -> list[str]:
-    """Where the ranks are to meet at an address that torchrun knows nothing of."""
+    """Return a warning where the rendezvous address is not torchrun's."""
     method = keywords(call).get("init_method")
     if method is None or value(method, source.constants) == "env://":
         return []
     shown = ast.unparse(method)[:60]
     return [
-        f"It meets the other ranks at init_method={shown} ({_where(source, call)}): under torchrun that is env://."
+        f"Its rendezvous is init_method={shown} ({_location(source, call)}): under torchrun that is env://."
     ]
 
 
@@ -271,9 +277,9 @@ def _constant(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _where(source: SourceFile, node: ast.AST) -> str:
-    return _at(source, getattr(node, "lineno", 0))
+def _location(source: SourceFile, node: ast.AST) -> str:
+    return _line_of(source, getattr(node, "lineno", 0))
 
 
-def _at(source: SourceFile, line: int) -> str:
+def _line_of(source: SourceFile, line: int) -> str:
     return f"line {line}" if source.is_script else f"{source.name} line {line}"

@@ -1,4 +1,4 @@
-"""One option of a training script, as far as its source says, and how a value for it is written."""
+"""An option of a training script, and how its values are written as arguments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["value", "switch", "values", "repeated", "positional", "positionals", "override"]
-"""How it is written: `--x=1`, `--x`, `--x 1 2`, `--x=1 --x=2`, `1`, `1 2`, `x=1`."""
+"""Forms of an option: `--x=1`, `--x`, `--x 1 2`, `--x=1 --x=2`, `1`, `1 2`, `x=1`."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a script; `default` is None where the source does not say it plainly."""
+    """An option of a script; `default` is None where it is not a literal in the source."""
 
     flags: tuple[str, ...]
     name: str
@@ -23,20 +23,20 @@ class Option:
     required: bool
     kind: Kind = "value"
     on: str | None = None
-    """What turns a switch on, if anything does."""
+    """The argument that turns a switch on, if there is one."""
     off: str | None = None
-    """What turns a switch off, if anything does."""
+    """The argument that turns a switch off, if there is one."""
     command: str | None = None
     """The subcommand it belongs to."""
 
     @property
     def flag(self) -> str:
-        """The name it is best known by."""
+        """The long flag, else the first one."""
         return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
 
 
 def written(option: Option, value: Any) -> list[str]:
-    """The arguments that give the option this value; several values as a list or tuple."""
+    """Return the arguments that set the option to a value; several values are a list or tuple."""
     if option.kind == "switch":
         argument = option.on if value else option.off
         return [argument] if argument else []
@@ -48,10 +48,10 @@ def written(option: Option, value: Any) -> list[str]:
     if option.kind == "override":
         return [f"{option.flag}={text}" for text in values]
     if not option.flag.startswith("--"):
-        return [word for text in values for word in (option.flag, text)]
+        return [token for text in values for token in (option.flag, text)]
     return [f"{option.flag}={text}" for text in values]
 
 
 def default_of(options: Sequence[Option], *names: str) -> Any:
-    """The default of the first option that has one of these names."""
+    """Return the default of the first option with one of these names."""
     return next((o.default for o in options if o.name in names and o.default is not None), None)

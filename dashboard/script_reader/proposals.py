@@ -1,4 +1,4 @@
-"""Which option takes what the form decides: batch size, learning rate, epochs, the checkpoint to start from…"""
+"""Propose which option takes which value of the form: batch size, learning rate, epochs, checkpoint…"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES: dict[str, str] = {
     "run_dir": "output_dir out_dir outdir save_dir checkpoint_dir ckpt_dir work_dir results_dir exp_dir run_dir "
     "default_root_dir",
 }
-"""For each value of the form, the names an option for it goes by, exactly; the plainer a name, the later."""
+"""Exact names of the options that take each value of the form, the most specific names first."""
 
 GLOBAL_BATCH = "global_batch_size total_batch_size effective_batch_size".split()
 PRECISIONS = {
@@ -49,28 +49,28 @@ _WORLD = re.compile(r"world_size|n_?gpus|num_gpus|nprocs|num_processes|device_co
 
 @dataclass(frozen=True)
 class Proposal:
-    """An argument that would hand a value of the form to the script."""
+    """An argument that would pass a value of the form to the script."""
 
     field: str
-    """The value: batch_size, lr, …"""
+    """The form's field: batch_size, lr, …"""
     option: str
     """The option's name."""
     argument: str
     reason: str
     is_ticked: bool = True
-    """Whether it is taken without being asked for."""
+    """Whether it is ticked by default."""
     only_when: str | None = None
-    """The precision it is for; None: always."""
+    """The precision it applies to; None: always."""
 
 
 def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
-    """One proposal for each value of the form that an option takes for certain."""
+    """Return a proposal for each value of the form that an option certainly takes."""
     proposals = [proposal for field in NAMES if (proposal := _for_field(field, options, program)) is not None]
     return [*_commands(options), *proposals, *_precisions(options)]
 
 
 def option_for(field: str, options: Sequence[Option]) -> Option | None:
-    """The option that takes a value of the form; none where two could."""
+    """Return the option that takes a value of the form; None where it is ambiguous."""
     candidates = [option for option in options if _can_take(field, option)]
     for name in NAMES[field].split():
         exact = [option for option in candidates if name in _bare_names(option)]
@@ -84,12 +84,12 @@ def option_for(field: str, options: Sequence[Option]) -> Option | None:
 
 
 def is_whole_batch(proposals: Sequence[Proposal]) -> bool:
-    """Whether the script's batch is that of all GPUs together."""
+    """Whether the script's batch size is that of all GPUs together."""
     return any(proposal.field == "batch_size" and not proposal.is_ticked for proposal in proposals)
 
 
 def is_for_all_ranks(option: Option, program: ScriptProgram | None) -> str | None:
-    """Why a number is that of all ranks together, or None where nothing says so."""
+    """Return the evidence that an option's number is for all ranks together; None without any."""
     if option.help and _ALL_GPUS.search(option.help):
         return f"its help says “{option.help}”"
     for source in program.sources if program else []:
@@ -137,7 +137,7 @@ def _can_take(field: str, option: Option) -> bool:
 
 
 def _bare_names(option: Option) -> set[str]:
-    """The names it is called by, with underscores; those within a group (`data.batch_size`) apart."""
+    """Return the option's names with underscores, without those inside a group (`data.batch_size`)."""
     names = {option.name, *(flag.lstrip("-") for flag in option.flags if not re.fullmatch(r"-\w", flag))}
     return {name.replace("-", "_").lower() for name in names}
 
@@ -148,7 +148,7 @@ def _last_part(option: Option) -> str | None:
 
 
 def _leaves_directory(option: Option) -> bool:
-    """Whether the script must be told where to write for its files to be found in the run's directory."""
+    """Whether the script would write outside of the run's directory by default."""
     default = option.default
     return not isinstance(default, str) or default == "" or default.startswith(("/", "~"))
 
@@ -157,23 +157,21 @@ def _commands(options: Sequence[Option]) -> Iterator[Proposal]:
     for option in options:
         words = [w for w in option.choices or () if w in ("fit", "train")]
         if option.kind == "positional" and option.name in ("command", "subcommand") and words:
-            yield Proposal(
-                "command", option.name, words[0], f"The script is told what to do; {words[0]} trains."
-            )
+            yield Proposal("command", option.name, words[0], f"The command to run; {words[0]} trains.")
 
 
 def _precisions(options: Sequence[Option]) -> Iterator[Proposal]:
-    """For bf16 and fp16, whichever of them the script can be asked for; fp32 leaves it as it is."""
-    for precision, words in PRECISIONS.items():
+    """Yield proposals for bf16 and fp16, as far as the script supports them; fp32 needs none."""
+    for precision, spellings in PRECISIONS.items():
         for option in options:
-            argument = _precision_argument(option, precision, words)
+            argument = _precision_argument(option, precision, spellings)
             if argument is not None:
                 reason = f"{_shown(option)} takes the precision when {precision} is chosen."
                 yield Proposal("precision", option.name, argument, reason, only_when=precision)
                 break
 
 
-def _precision_argument(option: Option, precision: str, words: tuple[str, ...]) -> str | None:
+def _precision_argument(option: Option, precision: str, spellings: tuple[str, ...]) -> str | None:
     if option.kind == "switch" and option.name == precision and option.on:
         return option.on
     name = option.name.rpartition(".")[2]
@@ -186,9 +184,11 @@ def _precision_argument(option: Option, precision: str, words: tuple[str, ...]) 
         return None
     if option.name == "trainer.precision":
         return written(option, f"{precision.removeprefix('fp')}-mixed")[0]
-    word = next((word for word in words if word in (option.choices or ())), None)
-    word = word or next((word for word in words if word in str(option.help or "").lower().split("'")), None)
-    return written(option, word)[0] if word else None
+    spelling = next((spelling for spelling in spellings if spelling in (option.choices or ())), None)
+    spelling = spelling or next(
+        (spelling for spelling in spellings if spelling in str(option.help or "").lower().split("'")), None
+    )
+    return written(option, spelling)[0] if spelling else None
 
 
 def _divides(node: ast.AST, name: str) -> bool:

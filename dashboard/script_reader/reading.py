@@ -1,4 +1,4 @@
-"""Reads a script in a folder: its options, what they could be given, and how it wants to be started."""
+"""Read a script in a folder: its options, the proposals for them, and its launcher."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ MOST_REMEMBERED = 64
 
 @dataclass(frozen=True)
 class Script:
-    """What a script says about itself."""
+    """The facts that a script's source states."""
 
     name: str
     parsers: tuple[str, ...]
-    """What its options were read from."""
+    """The parsers that its options were read from."""
     options: list[Option]
     proposals: list[Proposal]
     guess: Guess
     shards: bool
-    """Its text names FSDP, so that it may shard its parameters."""
+    """Whether its text mentions FSDP, so that it may shard its parameters."""
     variables: frozenset[str]
-    """Names of ours (`RANKZERO_LR`) that its text mentions: it takes these values from the environment."""
+    """The values that its text reads from our environment variables, such as `RANKZERO_LR`."""
     constants: dict[str, int | float]
-    """`batch_size` and `lr` as they stand in its text, where that is certain."""
+    """`batch_size` and `lr` from its text, where they are certain."""
 
     def option(self, name: str) -> Option | None:
-        """The option of that name."""
+        """Return the option of that name, if there is one."""
         return next((option for option in self.options if option.name == name), None)
 
 
 REMEMBERED_FOR_S = 5.0
-"""What lies beside a script may change without a trace on the script itself."""
+"""Seconds that a reading is cached: files beside the script may change without touching it."""
 Stamp = tuple[tuple[str, int, int], ...]
 _remembered: dict[tuple[str, str | None, str | None], tuple[Stamp, float, Script]] = {}
 
 
 def read_script(folder: Path, entry: str | None = None, module: str | None = None) -> Script:
-    """Read a script, or the module that `-m` would start, in a folder. Raises UnreadableScript."""
+    """Read a script in a folder, or the module that `-m` would start. Raises UnreadableScript."""
     key, stamp = (str(folder), entry, module), _stamp(folder, entry, module)
     remembered = _remembered.get(key)
     started_at = time.monotonic()
@@ -80,7 +80,7 @@ def read_script(folder: Path, entry: str | None = None, module: str | None = Non
 
 
 def script_in(program: ScriptProgram) -> Script:
-    """What a program says about itself. Raises UnreadableScript."""
+    """Read a parsed program. Raises UnreadableScript."""
     try:
         options, parsers = options_in(program)
         return Script(
@@ -98,7 +98,7 @@ def script_in(program: ScriptProgram) -> Script:
 
 
 def options_in(program: ScriptProgram) -> tuple[list[Option], list[str]]:
-    """All options, each name once, and which readers found them."""
+    """Return all options, each name once, and the parsers that define them."""
     by_key: dict[tuple[str | None, str], Option] = {}
     parsers = []
     for parser, read in READERS.items():
@@ -125,7 +125,7 @@ def _variables(program: ScriptProgram) -> set[str]:
 
 
 def _stamp(folder: Path, entry: str | None, module: str | None) -> Stamp:
-    """Changes when the script or anything beside it does."""
+    """Return a value that changes when the script or its folder does."""
     start = folder / entry if entry else folder.joinpath(*(module or "").split("."))
     stamps = []
     for path in (start, start.parent):

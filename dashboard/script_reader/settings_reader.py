@@ -1,4 +1,4 @@
-"""Options that are settings: a module's globals behind a configurator (nanoGPT), Hydra's YAML, absl flags."""
+"""Read options that are settings: globals before a configurator (nanoGPT), Hydra's YAML, absl flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABSL = {
 
 
 def read_globals(program: ScriptProgram) -> list[Option]:
-    """`--batch_size=12` for each plain global above `exec(open('configurator.py').read())`."""
+    """Return `--batch_size=12` for each literal global above `exec(open('configurator.py').read())`."""
     source = program.script
     end = next((n for n, node in enumerate(source.tree.body) if _executes_configurator(node)), None)
     if end is None:
@@ -36,7 +36,7 @@ def read_globals(program: ScriptProgram) -> list[Option]:
 
 
 def read_hydra(program: ScriptProgram) -> list[Option]:
-    """`optimizer.lr=0.1` for each value in the YAML that `@hydra.main` names."""
+    """Return `optimizer.lr=0.1` for each value in the YAML that `@hydra.main` names."""
     for source in program.sources:
         for call in source.calls:
             if source.dotted(call.func) == "hydra.main" and program.folder is not None:
@@ -50,7 +50,7 @@ def read_hydra(program: ScriptProgram) -> list[Option]:
 
 
 def read_absl(program: ScriptProgram) -> list[Option]:
-    """`flags.DEFINE_integer("batch_size", 32, "help")`."""
+    """Return the options of `flags.DEFINE_integer("batch_size", 32, "help")` and the like."""
     return [
         option
         for source in program.sources
@@ -75,7 +75,7 @@ def _global(name: str, default: bool | int | float | str, help_text: str | None)
 
 
 def _comment(source: SourceFile, node: ast.stmt) -> str | None:
-    """What is written behind a statement on its line."""
+    """Return the comment at the end of a statement's line."""
     lines = source.text.splitlines()
     if node.end_lineno is None or node.end_lineno > len(lines):
         return None
@@ -97,7 +97,7 @@ def _overrides(folder: Path, name: str) -> Iterator[Option]:
 
 
 def _defaults(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The groups of the defaults list that are plainly `group: file`."""
+    """Yield the groups of the defaults list that are of the form `group: file`."""
     listed = settings.get("defaults")
     for entry in listed if isinstance(listed, list) else []:
         for group, chosen in (entry if isinstance(entry, dict) else {}).items():

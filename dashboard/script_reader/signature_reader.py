@@ -1,4 +1,4 @@
-"""Options that a function's signature makes: typer, python-fire, tyro."""
+"""Read options defined by a function's signature: typer, python-fire, tyro."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parameter:
 
 
 def parameters(function: FunctionDef) -> list[Parameter]:
-    """All parameters but self, with the expressions of their defaults."""
+    """Return all parameters but self, with the expressions of their defaults."""
     positional = [*function.args.posonlyargs, *function.args.args]
     missing: list[ast.expr | None] = [None] * (len(positional) - len(function.args.defaults))
     pairs = [*zip(positional, [*missing, *function.args.defaults], strict=True)]
@@ -35,7 +35,7 @@ def parameters(function: FunctionDef) -> list[Parameter]:
 
 
 def read(program: ScriptProgram) -> list[Option]:
-    """The options of every command that is made of a function."""
+    """Return the options of every command that is a function."""
     options: list[Option] = []
     for source in program.sources:
         commands = list(_typer_commands(source))
@@ -53,7 +53,7 @@ def read(program: ScriptProgram) -> list[Option]:
 def plain_option(
     parameter: Parameter, source: SourceFile, program: ScriptProgram, style: str, prefix: str = ""
 ) -> Option:
-    """An option that is named as its parameter; `style` says with which dashes, and how a switch is written."""
+    """Return the option of a parameter; `style` decides on dashes and on the form of switches."""
     written_default = value(parameter.default, source.constants)
     default = written_default if written_default is not None else enum_default(parameter.default, program)
     type_ = annotation(parameter.annotation, default, program)
@@ -89,7 +89,7 @@ def _list_kind(type_: Annotation, style: str) -> Kind:
 
 
 def _typer_commands(source: SourceFile) -> Iterator[tuple[FunctionDef, str]]:
-    """Functions that `@app.command()` or `typer.run` make into commands."""
+    """Yield the functions that `@app.command()` or `typer.run` turn into commands, with the command's name."""
     apps = {
         target.id
         for node in source.nodes
@@ -128,8 +128,10 @@ def _typer(
     if type_.type == "Context":
         return None
     maker, is_old_style = _typer_maker(parameter, type_, source)
-    words = [*maker.args] if maker else []
-    default_node = words.pop(0) if is_old_style and words else None if is_old_style else parameter.default
+    declarations = [*maker.args] if maker else []
+    default_node = (
+        declarations.pop(0) if is_old_style and declarations else None if is_old_style else parameter.default
+    )
     if isinstance(default_node, ast.Constant) and default_node.value is ...:
         default_node = None
     written_default = value(default_node, source.constants)
@@ -138,7 +140,9 @@ def _typer(
     arguments = keywords(maker) if maker else {}
     is_argument = maker is not None and source.dotted(maker.func) == "typer.Argument"
     is_argument = is_argument or (maker is None and default_node is None)
-    flags = [flag for word in words if isinstance(flag := value(word, source.constants), str)]
+    flags = [
+        flag for declaration in declarations if isinstance(flag := value(declaration, source.constants), str)
+    ]
     return _typer_option(
         parameter.name, flags, type_, default, is_argument, default_node is None,
         text(arguments.get("help"), source.constants), command,
@@ -146,7 +150,7 @@ def _typer(
 
 
 def _typer_maker(parameter: Parameter, type_: Annotation, source: SourceFile) -> tuple[ast.Call | None, bool]:
-    """The call of typer.Option or typer.Argument, and whether it stands in the default's place."""
+    """Return the call of typer.Option or typer.Argument, and whether it is the parameter's default."""
     for node, is_default in [*((extra, False) for extra in type_.extras), (parameter.default, True)]:
         if isinstance(node, ast.Call) and source.dotted(node.func) in ("typer.Option", "typer.Argument"):
             return node, is_default
@@ -184,7 +188,7 @@ def _typer_option(
 
 
 def _called_with_a_function(source: SourceFile, program: ScriptProgram) -> Iterator[Option]:
-    """`fire.Fire(main)` and `tyro.cli(main)`."""
+    """Yield the options of `fire.Fire(main)` and `tyro.cli(main)`."""
     styles = {"fire.Fire": "fire", "tyro.cli": "tyro"}
     for call in source.calls:
         style = styles.get(source.dotted(call.func))

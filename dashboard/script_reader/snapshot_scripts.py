@@ -1,4 +1,4 @@
-"""A script in a snapshot: its sources are laid out for a moment, read, and taken away again."""
+"""Read a script in a snapshot, whose sources are unpacked into a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def read_from_snapshot(archive: Path, entry: str | None, module: str | None) -> 
     """Read a script in the archive of a snapshot, which never changes. Raises UnreadableScript."""
     with tempfile.TemporaryDirectory(prefix="rankzero-") as folder:
         try:
-            _lay_out(archive, Path(folder))
+            _unpack_sources(archive, Path(folder))
         except (OSError, tarfile.TarError, ValueError) as error:
             raise UnreadableScript(f"The snapshot cannot be read ({error}).") from error
         return read_script(Path(folder), entry, module)
 
 
-def _lay_out(archive: Path, folder: Path) -> None:
-    """The first few hundred small sources; links are left out."""
-    laid = 0
+def _unpack_sources(archive: Path, folder: Path) -> None:
+    """Unpack the first few hundred small sources, without links."""
+    unpacked = 0
     with tarfile.open(archive, "r:", encoding="utf-8", errors="surrogateescape") as members:
         for member in members:
             name = PurePosixPath(member.name)
             is_inside = not name.is_absolute() and ".." not in name.parts
             is_source = member.isreg() and name.suffix in SUFFIXES and member.size <= LARGEST_FILE_BYTES
-            if not (is_inside and is_source) or laid >= MOST_FILES:
+            if not (is_inside and is_source) or unpacked >= MOST_FILES:
                 continue
             file = members.extractfile(member)
             assert file is not None
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.read())
-            laid += 1
+            unpacked += 1

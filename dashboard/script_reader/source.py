@@ -1,4 +1,4 @@
-"""A script and the modules of its own folder that it imports, parsed; none of them is ever executed."""
+"""Parse a script and the modules of its folder that it imports, without executing them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from dashboard.script_reader.values import constants_of
 LARGEST_FILE_BYTES = 1024 * 1024
 MOST_MODULES = 40
 MOST_FOLLOWED_BYTES = 1024 * 1024
-"""What is imported is read for its parser and its calls; a framework that was copied in is not."""
+"""Bytes of imported modules that are read; a framework copied into the folder is beyond it."""
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class UnreadableScript(Exception):
-    """A file that cannot be read as a script; the text is a sentence for people."""
+    """A file that cannot be read as a script; the message is a sentence for the user."""
 
     is_of_content = False
-    """Whether the file is there, and what it holds is the trouble."""
+    """Whether the file exists and its content is the problem."""
 
 
 class NoProgram(UnreadableScript):
-    """A file that is there and no Python program that could be read."""
+    """An existing file that is not a readable Python program."""
 
     is_of_content = True
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file: what of it can run in the training, and what its names stand for."""
+    """One file: the statements that can run in the training, and the meaning of its names."""
 
     name: str
     text: str
@@ -44,7 +44,7 @@ class SourceFile:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Everything that may run, in the order of the text."""
+        """All nodes that may run, in the order of the text."""
         walked = [node for root in self.roots for node in ast.walk(root)]
         return sorted(walked, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
 
@@ -55,12 +55,12 @@ class SourceFile:
 
     @cached_property
     def constants(self) -> dict[str, Any]:
-        """Names that stand for a value at the top of the file."""
+        """Module-level names with a literal value."""
         return constants_of(self.tree.body)
 
     @cached_property
     def imported(self) -> dict[str, str]:
-        """What a name stands for: `mp` for `torch.multiprocessing`, `DDP` for its long name."""
+        """The full names of imported names: `torch.multiprocessing` for `mp`."""
         names = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -74,7 +74,7 @@ class SourceFile:
 
     @cached_property
     def modules(self) -> set[str]:
-        """The full names of all that is imported anywhere in the file."""
+        """The full names of all imports in the file."""
         names = set()
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -84,18 +84,18 @@ class SourceFile:
         return names
 
     def dotted(self, node: ast.AST | None) -> str:
-        """`mp.spawn` as torch.multiprocessing.spawn; empty for what has no plain name."""
+        """Return the full name of an expression, torch.multiprocessing.spawn for `mp.spawn`; empty without a name."""
         first, dot, remainder = as_written(node).partition(".")
         return f"{self.imported.get(first, first)}{dot}{remainder}"
 
     def definitions(self) -> dict[str, Definition]:
-        """The functions and classes that may run, by name; those at the top of the file win."""
+        """Return the functions and classes that may run, by name; module-level ones take precedence."""
         by_name = {node.name: node for node in reversed(self.nodes) if isinstance(node, Definition)}
         return by_name | {node.name: node for node in self.roots if isinstance(node, Definition)}
 
 
 def as_written(node: ast.AST | None) -> str:
-    """`a.b.c` of plain names; empty for anything else."""
+    """Return `a.b.c` for a chain of names; empty for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -105,20 +105,20 @@ def as_written(node: ast.AST | None) -> str:
 
 @dataclass(frozen=True)
 class ScriptProgram:
-    """A script with what it imports from its own folder."""
+    """A script with the modules that it imports from its folder."""
 
     script: SourceFile
     others: list[SourceFile] = field(default_factory=list)
     folder: Path | None = None
-    """Where the script lies, for the configuration files beside it."""
+    """The script's folder, for the configuration files beside it."""
 
     @property
     def sources(self) -> list[SourceFile]:
-        """The script first."""
+        """All files, the script first."""
         return [self.script, *self.others]
 
     def definition(self, name: str) -> tuple[SourceFile, Definition] | None:
-        """A function or class of the program by its plain name."""
+        """Return a function or class of the program by its name, with its file."""
         for source in self.sources:
             if (definition := source.definitions().get(name.rpartition(".")[2])) is not None:
                 return source, definition
@@ -126,13 +126,13 @@ class ScriptProgram:
 
 
 def program_in(text: str, name: str = "the script") -> ScriptProgram:
-    """A program of one text. Raises UnreadableScript."""
+    """Parse a program from one text. Raises UnreadableScript."""
     tree = _parsed(text, name)
     return ScriptProgram(SourceFile(name, text, tree, tree.body))
 
 
 def read_program(folder: Path, entry: str, search: Path | None = None) -> ScriptProgram:
-    """A script in a folder, and the modules that lie in `search` (beside the script). Raises UnreadableScript."""
+    """Parse a script and its imports from `search` (default: the script's folder). Raises UnreadableScript."""
     path = folder / entry
     text = _text(path)
     tree = _parsed(text, path.name)
@@ -141,7 +141,7 @@ def read_program(folder: Path, entry: str, search: Path | None = None) -> Script
 
 
 def module_file(folder: Path, dotted: str) -> Path | None:
-    """The file of `package.module` below a folder."""
+    """Return the file of `package.module` below a folder, if it exists."""
     base = folder.joinpath(*dotted.split("."))
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if _is_file(path)), None)
 
@@ -162,7 +162,7 @@ def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[Source
 
 
 def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[str] | None]:
-    """Files of the own folder, with the names that are taken from each (None: all of them)."""
+    """Return the imported files of the folder, each with the imported names (None: all of them)."""
     files: dict[Path, set[str] | None] = {}
     used = _attributes(script)
 
@@ -188,7 +188,7 @@ def _imports(script: SourceFile, beside: Path, search: Path) -> dict[Path, set[s
 
 
 def _attributes(script: SourceFile) -> dict[str, set[str]]:
-    """What is used of each module: `config.get_parser` uses get_parser."""
+    """Return the attributes used of each module: get_parser for `config.get_parser`."""
     used: dict[str, set[str]] = {}
     for node in script.nodes:
         if isinstance(node, ast.Attribute):
@@ -197,7 +197,7 @@ def _attributes(script: SourceFile) -> dict[str, set[str]]:
 
 
 def reached(tree: ast.Module, imported: set[str] | None) -> list[ast.stmt]:
-    """What of a module can run when these names are taken from it; never its `if __name__` block."""
+    """Return a module's statements that can run when these names are imported, without its `if __name__` block."""
     body = [statement for statement in tree.body if not _is_main_guard(statement)]
     defined = {node.name: node for node in body if isinstance(node, Definition)}
     pending = [node for node in body if not isinstance(node, Definition)]
@@ -231,12 +231,12 @@ def _text(path: Path) -> str:
         raise UnreadableScript(f"{path.name} is not a file that can be read here.")
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise NoProgram(f"{path.name} is larger than 1 MiB: no training script that could be read.")
+            raise NoProgram(f"{path.name} is larger than 1 MiB, the limit for a training script.")
         content = path.read_bytes()
     except OSError as error:
         raise UnreadableScript(f"{path.name} cannot be read here: {error.strerror}.") from error
     if b"\0" in content:
-        raise NoProgram(f"{path.name} is no Python program: it holds binary data.")
+        raise NoProgram(f"{path.name} is not a Python program: it contains binary data.")
     return content.decode("utf-8-sig", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""Scripts of specs: on this machine, or in a snapshot that is kept here."""
+"""Read the scripts of specs, on this machine or in a stored snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.spec import RunSpec
 
 
 def script_of(spec: RunSpec) -> Script | None:
-    """What the script says about itself, where this machine has it."""
+    """Return a spec's script; None where it cannot be read."""
     try:
         return read(spec)
     except UnreadableScript:
@@ -21,14 +21,14 @@ def script_of(spec: RunSpec) -> Script | None:
 
 
 def read(spec: RunSpec) -> Script:
-    """The same; raises UnreadableScript with the reason."""
+    """Return a spec's script. Raises UnreadableScript."""
     return read_target(spec.target, spec.entry, spec.module, spec.snapshot)
 
 
 def read_target(
     target: str, entry: str | None = None, module: str | None = None, snapshot: str | None = None
 ) -> Script:
-    """A script, or what is started in a folder, on this machine or in a snapshot kept here. Raises UnreadableScript."""
+    """Read a script, or the entry of a folder, on this machine or in a snapshot. Raises UnreadableScript."""
     if snapshot:
         return read_from_snapshot(_archive(snapshot), entry, module)
     path = Path(target)
@@ -46,7 +46,7 @@ def read_target(
 
 
 def read_snapshots_at(path_of: Callable[[str], Path]) -> None:
-    """Say where the archive of a snapshot lies, by its SHA-256; one place for the whole process."""
+    """Set the function that maps a snapshot's SHA-256 to its archive, for the whole process."""
     global _path_of
     _path_of = path_of
 

@@ -1,4 +1,4 @@
-"""Values, texts and types that stand in a source plainly; nothing is ever evaluated."""
+"""Read literal values, texts and types from source code, without evaluating it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_TEXT = 500
 
 
 def literal(node: ast.expr | None, constants: Mapping[str, Any]) -> tuple[bool, Any]:
-    """(is it known, its value): literals, names of constants, and arithmetic of numbers."""
+    """Return (is it known, its value) for literals, names of constants and arithmetic on numbers."""
     if node is None:
         return False, None
     if isinstance(node, ast.Name):
@@ -31,20 +31,20 @@ def literal(node: ast.expr | None, constants: Mapping[str, Any]) -> tuple[bool, 
 
 
 def value(node: ast.expr | None, constants: Mapping[str, Any]) -> Any:
-    """The value if it is known, else None."""
+    """Return a value that a form can show, None where it is unknown."""
     is_known, constant = literal(node, constants)
     return plain(constant) if is_known else None
 
 
 def plain(constant: Any) -> Any:
-    """None, a bool, a number, a text, or a list of those: what a form can show."""
+    """Return a constant as None, bool, number, text or a list of those; None for other types."""
     if isinstance(constant, list | tuple | set | frozenset):
         return [plain(item) for item in constant]
     return constant if constant is None or isinstance(constant, bool | int | float | str) else None
 
 
 def constants_of(body: list[ast.stmt]) -> dict[str, Any]:
-    """Names assigned at the top of a module to a value that is written there."""
+    """Return module-level names that are assigned a literal, with their values."""
     constants: dict[str, Any] = {}
     for node in body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -60,7 +60,7 @@ def constants_of(body: list[ast.stmt]) -> dict[str, Any]:
 
 
 def text(node: ast.expr | None, constants: Mapping[str, Any]) -> str | None:
-    """A help text on one line; parts that are only known when the script runs are an ellipsis."""
+    """Return a help text on one line, with an ellipsis for parts that are known only at run time."""
     if node is None:
         return None
     line = " ".join(_pieces(node, constants).split())
@@ -68,7 +68,7 @@ def text(node: ast.expr | None, constants: Mapping[str, Any]) -> str | None:
 
 
 def type_name(node: ast.expr | None, default: Any) -> str | None:
-    """int, float, str, bool or Path; another name as the script has it; from the default where there is none."""
+    """Return the type's name (int, float, str, bool, Path or the script's own), else that of the default."""
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
     if name in PLAIN_TYPES:
         return name
@@ -78,12 +78,12 @@ def type_name(node: ast.expr | None, default: Any) -> str | None:
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:
-    """The arguments given by name."""
+    """Return a call's keyword arguments by name."""
     return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
 def _wrapped(node: ast.Call, constants: Mapping[str, Any]) -> tuple[bool, Any]:
-    """`Path("runs")`, `list(range…)` is not known, `str("x")`, `float("inf")`."""
+    """Return the literal inside `Path("runs")`, `str("x")` and the like; `list(range(3))` is unknown."""
     name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
     if name in ("Path", "PosixPath", "str", "tuple", "list") and len(node.args) == 1 and not node.keywords:
         return literal(node.args[0], constants)

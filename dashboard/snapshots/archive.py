@@ -1,4 +1,4 @@
-"""A packed snapshot, read without unpacking it."""
+"""Read a packed snapshot without unpacking it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dashboard.snapshots.packing import MOST_FILES
 from dashboard.snapshots.refusal import CodeRefused
 
 MOST_ENTRIES = 2 * MOST_FILES
-"""Files, and the empty folders among them."""
+"""Limit on files and empty folders together."""
 
 
 class Archive:
-    """What lies in a snapshot; nothing in it is run or written anywhere."""
+    """The contents of a snapshot; nothing in it is executed or written to disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def files(self) -> dict[str, int]:
-        """The size of every file, by name; links are as long as where they point. Raises CodeRefused."""
+        """Return every file's size in bytes by name; a link's is the length of its target. Raises CodeRefused."""
         with self._members() as members:
             sizes = ((m.name, len(m.linkname) if m.issym() else m.size) for m in members if not m.isdir())
             return dict(sizes)
 
     def read(self, name: str, limit_bytes: int) -> bytes | None:
-        """The beginning of a file, or where a link points; None where there is no such file."""
+        """Return the first `limit_bytes` of a file, or a link's target; None where there is no such file."""
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as archive:
                 member = archive.getmember(name)
@@ -40,7 +40,7 @@ class Archive:
             return None
 
     def check(self, limit_bytes: int) -> int:
-        """How many files there are. Raises CodeRefused unless it is what a worker will unpack."""
+        """Return the number of files. Raises CodeRefused unless a worker will unpack the archive."""
         entries = files = total = 0
         with self._members() as members:
             for member in members:
@@ -49,7 +49,7 @@ class Archive:
                 files += not member.isdir()
                 total += member.size
                 if files > MOST_FILES or entries > MOST_ENTRIES or total > limit_bytes:
-                    raise CodeRefused("snapshot", "the archive holds more than a snapshot may.")
+                    raise CodeRefused("snapshot", "the archive is larger than a snapshot may be.")
         return files
 
     @contextmanager
@@ -66,4 +66,4 @@ def _check_member(member: tarfile.TarInfo) -> None:
     is_inside = parts and not member.name.startswith("/") and ".." not in parts and "\0" not in member.name
     is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
     if not is_inside or member.pax_headers or not (is_plain or member.isdir() or member.issym()):
-        raise CodeRefused("snapshot", f"{member.name[:100]!r} is not what may be in a snapshot.")
+        raise CodeRefused("snapshot", f"{member.name[:100]!r} is not allowed in a snapshot.")

@@ -1,6 +1,6 @@
-"""From what somebody names (a script, a folder, a git address) to a packed snapshot and the facts about it.
+"""Turn a script, a folder or a git address into a packed snapshot and its origin.
 
-The command line calls this on the machine where it runs, the dashboard for its form."""
+The command line calls this on its own machine, the dashboard for its form."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from domain.text.formats import plural, size
 MIB = 1024 * 1024
 SMALL_BYTES = 20 * MIB
 SMALL_FILES = 500
-"""So much of a folder comes along with its script, without a git checkout to say what is code."""
+"""Limit of files up to which a script's folder is kept with it although it is no git checkout."""
 MOST_NOTES = 3
 
 
 @dataclass(frozen=True)
 class CodeRequest:
-    """What somebody named."""
+    """The code that a launch names."""
 
     target: str
     entry: str | None = None
     module: str | None = None
     ref: str | None = None
     links: frozenset[str] = field(default_factory=frozenset)
-    """Names that are linked into the working directory anyway."""
+    """Names that are linked into the working directory."""
 
 
 @dataclass(frozen=True)
 class CodeChoice:
-    """What a snapshot would hold, before anything is read or written."""
+    """The contents of a snapshot, before any file is read or written."""
 
     selection: Selection
     entry: str | None
@@ -59,7 +59,7 @@ class CodeChoice:
 
 @dataclass(frozen=True)
 class PackedCode:
-    """A snapshot, ready to be kept."""
+    """A packed snapshot with its entry and origin."""
 
     packed: Packed
     target: str
@@ -70,42 +70,42 @@ class PackedCode:
 def pack_code(
     request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None
 ) -> PackedCode:
-    """Choose, and pack into the file `archive`. Raises CodeRefused."""
+    """Select the code and pack it into the file `archive`. Raises CodeRefused."""
     with chosen(request, limits or GitLimits()) as choice:
         packed = pack(choice.selection, archive, limit_bytes)
         return PackedCode(packed, request.target, choice.entry, choice.origin)
 
 
 def check(request: CodeRequest) -> None:
-    """Only whether it can be right: nothing is cloned and no folder is listed. Raises CodeRefused."""
+    """Check a request cheaply: nothing is cloned and no folder is listed. Raises CodeRefused."""
     if is_git_address(request.target):
         _check_git(request)
     else:
         path = _existing_path(request)
-        _starting_point(path, request) if path.is_dir() else _of_itself(path, request)
+        _starting_point(path, request) if path.is_dir() else _checked_script(path, request)
 
 
 def survey(request: CodeRequest, limit_bytes: int) -> CodeChoice | None:
-    """What would be kept, as far as looking is cheap: git addresses are only read. Raises CodeRefused."""
+    """Select the code without packing it; None for a git address, which is only checked. Raises CodeRefused."""
     if is_git_address(request.target):
         _check_git(request)
         return None
-    choice = _of_path(request)
+    choice = _select_path(request)
     check_size(choice.selection, limit_bytes)
     return choice
 
 
 @contextmanager
 def chosen(request: CodeRequest, limits: GitLimits) -> Iterator[CodeChoice]:
-    """The choice; a clone lives as long as it is looked at. Raises CodeRefused."""
+    """Select the code; a clone is deleted when the context ends. Raises CodeRefused."""
     if not is_git_address(request.target):
-        yield _of_path(request)
+        yield _select_path(request)
         return
     url, ref = _check_git(request)
     with tempfile.TemporaryDirectory(prefix="rankzero-") as temporary:
         checkout = clone(url, ref, Path(temporary).resolve() / repository_name(url), limits)
         origin = Origin(kind="git", url=url, ref=ref, commit=checkout.commit)
-        yield _of_folder(checkout.folder, request, origin, shown=url)
+        yield _select_folder(checkout.folder, request, origin, shown=url)
 
 
 def _check_git(request: CodeRequest) -> tuple[str, str | None]:
@@ -116,10 +116,10 @@ def _check_git(request: CodeRequest) -> tuple[str, str | None]:
 
 
 def _existing_path(request: CodeRequest) -> Path:
-    """The script or folder, which is there."""
+    """Return the existing script or folder. Raises CodeRefused."""
     path = Path(request.target)
     if request.ref:
-        raise CodeRefused("ref", "only a git address has one; a folder is taken as it lies there.")
+        raise CodeRefused("ref", "only a git address has one; a folder is packed in its current state.")
     try:
         exists = path.exists()
     except (OSError, ValueError):  # a name that is too long, or holds a NUL
@@ -133,17 +133,17 @@ def _existing_path(request: CodeRequest) -> Path:
     return path
 
 
-def _of_path(request: CodeRequest) -> CodeChoice:
+def _select_path(request: CodeRequest) -> CodeChoice:
     path = _existing_path(request)
     kind: Literal["folder", "script"] = "folder" if path.is_dir() else "script"
     origin = Origin(kind=kind, path=str(path), host=socket.gethostname())
     if kind == "folder":
-        return _of_folder(path.resolve(), request, origin, shown=str(path))
-    return _of_script(path, request, origin)
+        return _select_folder(path.resolve(), request, origin, shown=str(path))
+    return _select_script(path, request, origin)
 
 
-def _of_itself(named: Path, request: CodeRequest) -> tuple[Path, str | None]:
-    """A script as Python starts it, and what is to be said about it."""
+def _checked_script(named: Path, request: CodeRequest) -> tuple[Path, str | None]:
+    """Return the script as Python starts it, and a note about it."""
     script = named.resolve()  # Python, too, looks for modules beside the file that a link leads to
     if request.module:
         raise CodeRefused("module", f"{named} is a script; name the folder that the module is in.")
@@ -153,7 +153,7 @@ def _of_itself(named: Path, request: CodeRequest) -> tuple[Path, str | None]:
 
 
 def _starting_point(folder: Path, request: CodeRequest) -> tuple[str | None, str | None]:
-    """The entry inside the folder, if there is one, and what is to be said about it."""
+    """Return the entry inside the folder, if there is one, and a note about it."""
     if request.module:
         check_module(folder, request.module)
     if not request.entry:
@@ -162,15 +162,15 @@ def _starting_point(folder: Path, request: CodeRequest) -> tuple[str | None, str
     return entry, check_python(folder / entry, "entry")
 
 
-def _of_script(named: Path, request: CodeRequest, origin: Origin) -> CodeChoice:
-    """Its folder where that is a checkout or small, else the script alone."""
-    script, note = _of_itself(named, request)
+def _select_script(named: Path, request: CodeRequest, origin: Origin) -> CodeChoice:
+    """Select the script's folder if it is a checkout or small, else the script alone."""
+    script, note = _checked_script(named, request)
     notes = [note] if note else []
     selection = _small_or_checkout(script)
     if selection is None:
         selection = script_alone(script)
         notes.append(
-            f"Only {script.name} itself is kept: {script.parent} is no git checkout and larger than "
+            f"Only {script.name} itself is kept: {script.parent} is not a git checkout and larger than "
             f"{plural(SMALL_FILES, 'file')} or {size(SMALL_BYTES)}. Launch the folder with "
             f"--entry {script.name} to keep all of it."
         )
@@ -182,7 +182,7 @@ def _small_or_checkout(script: Path) -> Selection | None:
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  (there may be none, which is no error here)
     crowded = (Path("/"), home.resolve(), Path(tempfile.gettempdir()).resolve())
     if folder in crowded and not (folder / ".git").exists():
-        return None  # everybody's, or everything of somebody
+        return None  # shared by everybody, or a whole home directory
     try:
         selection = select(folder, most_walked=SMALL_FILES)
     except TooManyFiles:
@@ -191,10 +191,10 @@ def _small_or_checkout(script: Path) -> Selection | None:
     return selection if selection.is_git or is_small else None
 
 
-def _of_folder(folder: Path, request: CodeRequest, origin: Origin, shown: str) -> CodeChoice:
+def _select_folder(folder: Path, request: CodeRequest, origin: Origin, shown: str) -> CodeChoice:
     try:
         entry, note = _starting_point(folder, request)
-    except CodeRefused as error:  # where a clone or an upload lies for a moment means nothing to anybody
+    except CodeRefused as error:  # do not show a temporary folder
         message = str(error).removeprefix(f"{error.field}: ")
         raise CodeRefused(error.field, message.replace(str(folder), shown)) from None
     try:
@@ -223,7 +223,7 @@ def _choice(
 
 
 def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str | None]:
-    """Commit, branch, whether something is uncommitted; a sentence when there is more of the checkout."""
+    """Return commit, branch and whether there are uncommitted changes; a note where only a subfolder is kept."""
     commit = ask(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     branch = ask(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
     status = ask(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
@@ -239,7 +239,7 @@ def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str 
     top = folder
     for _ in Path(prefix).parts:
         top = top.parent
-    return facts, f"Only {prefix} of the checkout is kept; launch {top}{start} to bring all of it."
+    return facts, f"Only {prefix} of the checkout is kept; launch {top}{start} to keep all of it."
 
 
 def _notes_on(folder: Path, missing: list[LeftBehind]) -> list[str]:
@@ -261,5 +261,5 @@ def _note_on(folder: Path, entry: LeftBehind) -> str:
         sentence = f"{entry.name} is a link out of the folder"
     advice = "run in place with --workdir if the training needs it"
     if "/" not in name:
-        advice = f"--link {name}={folder / name} puts it there"
+        advice = f"--link {name}={folder / name} links it there"
     return f"{sentence} and not in the snapshot; {advice}."

@@ -1,4 +1,4 @@
-"""What differs between two snapshots, read in their archives: nothing is unpacked, no link is followed."""
+"""Compare two snapshots inside their archives: nothing is unpacked, no link is followed."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from domain.text.formats import size
 
 Kind = Literal["added", "removed", "changed", "renamed"]
 MOST_BYTES = 1024 * 1024
-"""Of a file whose lines are compared; larger ones are only named."""
+"""Limit on a file whose lines are compared; larger ones are only named."""
 MOST_TEXT = 2 * 1024 * 1024
-"""Characters of all differences together; what comes after them is only named."""
+"""Limit on the characters of all differences; files beyond it are only named."""
 TIME_LIMIT_S = 3.0
 LINK = "120000"
 BINARY = "binary"
 _PIECE_BYTES = 1024 * 1024
 Patch = tuple[str, str, str | None]
-"""What git writes before the hunks, the hunks, and why there are none although the contents differ."""
+"""(header before the hunks, the hunks, why there are none although the contents differ)."""
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file that is not the same in both."""
+    """A file that differs between the two snapshots."""
 
     name: str
     kind: Kind
     old_name: str | None
-    """Of a renamed one."""
+    """The old name of a renamed file."""
     old_size_bytes: int | None
     new_size_bytes: int | None
     head: str
-    """What git writes before the lines."""
+    """Git's header before the lines."""
     lines: str = ""
     lines_added: int = 0
     lines_removed: int = 0
@@ -51,7 +51,7 @@ class FileChange:
 
     @property
     def diff(self) -> str:
-        """As git writes it."""
+        """The difference in git's format."""
         return self.head + self.lines
 
 
@@ -61,16 +61,16 @@ class CodeDifference:
 
     files: tuple[FileChange, ...] = ()
     truncated: bool = False
-    """Some lines were left out for their number or for the time it took; every file is named all the same."""
+    """Whether lines were left out for their number or for lack of time; every file is still named."""
 
     @cached_property
     def diff(self) -> str:
-        """The whole as one text that git and patch understand."""
+        """All differences as one text for git and patch."""
         return "".join(file.diff for file in self.files)
 
 
 def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
-    """Compare two archives. Raises CodeRefused when one of them cannot be read."""
+    """Compare two archives. Raises CodeRefused where one of them cannot be read."""
     with _opened(old) as a, _opened(new) as b:
         return _Comparison(a, b, time.monotonic() + time_limit_s).result()
 
@@ -87,17 +87,17 @@ class _Files:
         return set(self._members)
 
     def size(self, name: str) -> int:
-        """Of a link: the length of where it points."""
+        """Return a file's size in bytes; for a link, the length of its target."""
         member = self._members[name]
         return len(os.fsencode(member.linkname)) if member.issym() else member.size
 
     def mode(self, name: str) -> str:
-        """As git names it: what kind of file it is, and whether it can be run."""
+        """Return git's mode of a file: its kind, and whether it is executable."""
         member = self._members[name]
         return LINK if member.issym() else "100755" if member.mode & 0o100 else "100644"
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The content, a little at a time."""
+        """Yield the content in chunks."""
         member = self._members[name]
         if member.issym():
             yield os.fsencode(member.linkname)
@@ -108,11 +108,11 @@ class _Files:
             yield chunk
 
     def read(self, name: str) -> bytes:
-        """The whole content of a file that is small."""
+        """Return the whole content of a small file."""
         return b"".join(self.chunks(name))
 
     def sha256(self, name: str) -> bytes:
-        """Of the content, and of the kind of file."""
+        """Return the hash of a file's mode and content."""
         hashing = hashlib.sha256(self.mode(name).encode())
         for chunk in self.chunks(name):
             hashing.update(chunk)
@@ -120,7 +120,7 @@ class _Files:
 
 
 class _Comparison:
-    """Goes through two archives until all is said; after its time, files are only named."""
+    """A comparison of two archives; after the deadline, files are only named."""
 
     def __init__(self, old: _Files, new: _Files, until: float) -> None:
         self._old, self._new, self._until = old, new, until
@@ -128,7 +128,7 @@ class _Comparison:
         self._truncated = False
 
     def result(self) -> CodeDifference:
-        """Every file that differs."""
+        """Return every file that differs."""
         removed, added = self._old.names - self._new.names, self._new.names - self._old.names
         renamed = self._renamed(removed, added)
         changed = {name for name in self._old.names & self._new.names if self._differs(name)}
@@ -146,7 +146,7 @@ class _Comparison:
         return any(a != b for a, b in zip(old.chunks(name), new.chunks(name), strict=True))
 
     def _renamed(self, removed: Iterable[str], added: Iterable[str]) -> dict[str, str]:
-        """The old name of every new file that has the content of one that went; empty files are all alike."""
+        """Return the old name of every added file with the content of a removed one; empty files are not matched."""
         removed_by_size, added_by_size = _by_size(self._old, removed), _by_size(self._new, added)
         old_names: dict[str, str] = {}
         for size_bytes in removed_by_size.keys() & added_by_size.keys() - {0}:
@@ -177,7 +177,7 @@ class _Comparison:
         return FileChange(name, kind, None, old_size, new_size, head, lines, plus, minus, omitted)
 
     def _replacement(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
-        """A file is no version of a link: one goes, the other comes."""
+        """Return a removal and an addition, for a file that replaced a link or the reverse."""
         removal, addition = self._patch(name, old, None), self._patch(name, None, new)
         return removal[0], removal[1] + addition[0] + addition[1], removal[2] or addition[2]
 
@@ -192,7 +192,7 @@ class _Comparison:
             files = "Binary files" if omitted == BINARY else "Files"
             head += f"{files} {before} and {after} differ\n"
         elif lines:
-            tab = "\t" if " " in name else ""  # or what follows the space would be taken for a time
+            tab = "\t" if " " in name else ""  # otherwise patch reads the text after a space as a time
             head += f"--- {before}{tab if old else ''}\n+++ {after}{tab if new else ''}\n"
         return head, lines, omitted
 

@@ -1,4 +1,4 @@
-"""Addresses and refs of git repositories: https and ssh alone, and nothing that git could take for an option."""
+"""Check addresses and refs of git repositories: only https and ssh, and nothing that git could read as an option."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RULE = "it must begin with https:// or ssh://, or be like git@host:path"
 
 
 def is_git_address(target: str) -> bool:
-    """Does this look like an address rather than a path or a recipe's name?"""
+    """Whether the target looks like a git address rather than a path or a recipe's name."""
     return _LIKE_AN_ADDRESS.match(target) is not None
 
 
 def check_address(url: str) -> str:
-    """The address as it is given to git. Raises CodeRefused, without repeating what may be a secret."""
+    """Return a valid address. Raises CodeRefused, whose message never repeats a possible secret."""
     if len(url) > LONGEST or any(c.isspace() or not c.isprintable() for c in url):
         raise CodeRefused(
             "target", "a git address must be one short line without blanks or control characters."
@@ -34,10 +34,10 @@ def check_address(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise CodeRefused("target", f"this is no git address: {RULE}.") from None
+        raise CodeRefused("target", f"this is not a git address: {RULE}.") from None
     if parts.scheme not in ("https", "ssh") or not url.startswith(f"{parts.scheme}://"):
         shown = f" {parts.scheme}:" if parts.scheme else ""
-        raise CodeRefused("target", f"a git address with{shown or ' no scheme'} is not taken: {RULE}.")
+        raise CodeRefused("target", f"a git address with{shown or ' no scheme'} is not accepted: {RULE}.")
     _check_parts(parts.scheme, parts.username, parts.password, parts.hostname, port)
     if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
         raise CodeRefused(
@@ -47,7 +47,7 @@ def check_address(url: str) -> str:
 
 
 def check_ref(ref: str | None) -> str | None:
-    """A branch, tag or commit. Raises CodeRefused."""
+    """Return a valid branch, tag or commit; None for an empty one. Raises CodeRefused."""
     if ref is None or ref == "":
         return None
     if not _REF.fullmatch(ref) or ".." in ref or "@{" in ref or ref.endswith((".lock", "/", ".")):
@@ -56,7 +56,7 @@ def check_ref(ref: str | None) -> str | None:
 
 
 def repository_name(url: str) -> str:
-    """What people call the repository: the last part of its address."""
+    """Return the repository's name: the last part of its address."""
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or "code"
 
 
@@ -70,4 +70,4 @@ def _check_parts(
             "use ssh, or git's own credential helper on the machine that clones.",
         )
     if not host or not _HOST.fullmatch(host) or (user is not None and not _USER.fullmatch(user)):
-        raise CodeRefused("target", f"this is no git address: {RULE}.")
+        raise CodeRefused("target", f"this is not a git address: {RULE}.")

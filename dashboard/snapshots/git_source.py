@@ -1,4 +1,4 @@
-"""One commit of a git repository, brought into an empty folder."""
+"""Clone one commit of a git repository into an empty folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN_REF = ("couldn't find remote ref", "unadvertised object", "not our ref"
 
 @dataclass(frozen=True)
 class GitLimits:
-    """What cloning may do and use."""
+    """The limits of a clone: protocols, time and size."""
 
     protocols: tuple[str, ...] = ("https", "ssh")
     limit_s: float = 120.0
@@ -28,7 +28,7 @@ class GitLimits:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A commit in a folder."""
+    """A checked-out commit."""
 
     folder: Path
     commit: str
@@ -53,7 +53,9 @@ class _CloneCommands:
         self._folder, self._url, self._limits = folder, url, limits
 
     def fetch(self, ref: str | None) -> str:
-        """Only the wanted commit; where the server gives no bare commits, everything that could hold it."""
+        """Fetch a ref and return its commit, from all branches and tags where the server does not serve commits.
+
+        Raises CodeRefused."""
         outcome = self._remote("--depth=1", "--no-tags", "--", self._url, ref or "HEAD")
         if outcome.code == 0:
             return self._commit("FETCH_HEAD")
@@ -70,7 +72,7 @@ class _CloneCommands:
         raise self._fetch_error(outcome, ref)
 
     def local(self, *arguments: str) -> None:
-        """Something that asks nobody."""
+        """Run a git command without network access. Raises CodeRefused."""
         limit_s = self._limits.limit_s
         outcome = self._run(lambda: git(self._folder, *arguments, limit_s=limit_s))
         if outcome.code != 0:
@@ -113,11 +115,11 @@ class _CloneCommands:
     def _commit(self, name: str) -> str:
         outcome = self._run(lambda: git(self._folder, "rev-parse", "--verify", f"{name}^{{commit}}"))
         if outcome.code != 0:
-            raise CodeRefused("ref", f"what {self._url} has there is no commit.")
+            raise CodeRefused("ref", f"the ref in {self._url} is not a commit.")
         return outcome.out.decode().strip()
 
     def _fetch_error(self, outcome: Outcome, ref: str | None) -> CodeRefused:
-        if ref and any(words in outcome.err for words in _UNKNOWN_REF):
+        if ref and any(phrase in outcome.err for phrase in _UNKNOWN_REF):
             return CodeRefused("ref", f"{self._url} has no branch, tag or commit {ref!r}.")
         if ref is None and "find remote ref HEAD" in outcome.err:
             return CodeRefused("target", f"{self._url} is empty: it has no commit yet.")

@@ -1,4 +1,4 @@
-"""The server's snapshots: their files, who is about to use them, and when they go."""
+"""The server's snapshots: store their files, hold those about to be launched, delete unused ones."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from domain.spec import RunSpec
 
 log = logging.getLogger("rankzero")
 HELD_S = 3600.0
-"""What was brought waits so long for the run that will name it."""
+"""Seconds that a snapshot is kept before a run uses it."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Snapshots:
-    """Safe to use from any thread. Files are named by their SHA-256, never by what somebody wrote."""
+    """The stored snapshots; thread-safe. Files are named by their SHA-256, never by user input."""
 
     def __init__(self, store: Store, root: Path, limit_bytes: int, clock: Clock, name: str = "") -> None:
-        """`name` tells the dashboards apart that share the folder."""
+        """Open the folder; `name` distinguishes dashboards that share it."""
         self.limit_bytes = limit_bytes
         self.git_limits = GitLimits()
         self._store, self._root, self._clock = store, root, clock
@@ -46,25 +46,25 @@ class Snapshots:
         self._lock = threading.Lock()
         self._held: dict[str, float] = {}
         make_private_directory(root)
-        shutil.rmtree(self._arriving, ignore_errors=True)  # what a crash left half done
+        shutil.rmtree(self._arriving, ignore_errors=True)  # incomplete files after a crash
         make_private_directory(self._arriving)
         self._held = {path.name: clock() for path in root.iterdir() if SHA256.fullmatch(path.name)}
 
     def path(self, sha256: str) -> Path:
-        """Where a snapshot's archive is."""
+        """Return the path of a snapshot's archive."""
         return self._root / sha256
 
     def archive(self, sha256: str) -> Archive:
-        """A snapshot to read in."""
+        """Open a snapshot for reading."""
         return Archive(self.path(sha256))
 
     def find(self, sha256: str) -> SnapshotView | None:
-        """A snapshot that is whole here."""
+        """Return a snapshot whose file is stored here; None for others."""
         is_here = SHA256.fullmatch(sha256) and self.path(sha256).exists()
         return snapshot_records.find(self._store, sha256) if is_here else None
 
     def hold(self, sha256: str) -> SnapshotView | None:
-        """The same for somebody who is about to launch it: it stays for a while, though no run names it."""
+        """Return a snapshot and keep it for a while although no run uses it yet."""
         with self._lock:
             self._held[sha256] = self._clock()
             snapshot = self.find(sha256)
@@ -74,7 +74,7 @@ class Snapshots:
 
     @contextmanager
     def for_launch(self, spec: RunSpec) -> Iterator[RunSpec]:
-        """The specification with its code kept, until the run that names it is in the store. Raises InvalidRequest."""
+        """Return the spec with its code stored, held until the run is in the store. Raises InvalidRequest."""
         try:
             spec = self._with_code(spec)
         except CodeRefused as error:
@@ -85,7 +85,7 @@ class Snapshots:
 
     @contextmanager
     def arriving(self) -> Iterator[Path]:
-        """A folder of one's own for what arrives; gone at the end."""
+        """Make a temporary folder for an upload, deleted at the end."""
         folder = self._arriving / secrets.token_hex(8)
         make_private_directory(folder)
         try:
@@ -94,13 +94,13 @@ class Snapshots:
             shutil.rmtree(folder, ignore_errors=True)
 
     def accept(self, archive: Path, sha256: str) -> SnapshotView:
-        """Take in an archive that was sent and whose hash was found right. Raises CodeRefused."""
+        """Store an uploaded archive whose hash was verified. Raises CodeRefused."""
         self.forget_unused()
         files = Archive(archive).check(self.limit_bytes)
         return self._keep(Packed(archive, sha256, archive.stat().st_size, files), None)
 
     def set_origin(self, sha256: str, origin: Origin) -> SnapshotView | None:
-        """Where a snapshot came from this time; None when there is none."""
+        """Record a snapshot's latest origin and return it; None where there is no such snapshot."""
         snapshot = self.hold(sha256)
         if snapshot is None:
             return None
@@ -110,18 +110,18 @@ class Snapshots:
         return self.find(sha256)
 
     def take_upload(self, file: Path, name: str, folder: Path) -> tuple[SnapshotView, list[str]]:
-        """A script or an archive from the browser; also the Python files to choose from. Raises CodeRefused."""
+        """Store a script or archive from the browser; also return its Python files. Raises CodeRefused."""
         self.forget_unused()
         top, selection = uploads.unpack(file, name, folder / "code", self.limit_bytes)
         packed = pack(selection, folder / "archive", self.limit_bytes)
         return self._keep(packed, Origin(kind="upload", path=name)), uploads.scripts(selection, top)
 
     def forget_unused(self) -> None:
-        """Delete what no run names any more and nobody is about to launch."""
+        """Delete snapshots that no run uses and that are not held for a launch."""
         with self._lock:
             now = self._clock()
             self._held = {sha256: at for sha256, at in self._held.items() if now - at < HELD_S}
-            # What other dashboards on this store are about to launch is known to them alone.
+            # Other dashboards on this store hold snapshots that are unknown here.
             made_before = math.inf if self._store.is_sqlite else now - HELD_S
             for sha256 in snapshot_records.forget_unused(self._store, self._held, made_before):
                 self.path(sha256).unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class Snapshots:
         if self.hold(spec.snapshot) is None:
             raise CodeRefused("snapshot", f"there is no snapshot {spec.snapshot[:12]}… here; send it first.")
         if spec.workdir:
-            raise CodeRefused("workdir", "a run in place takes no snapshot; leave out one of the two.")
+            raise CodeRefused("workdir", "a run in place takes no snapshot; remove one of the two.")
         if not (spec.entry or spec.module):
             raise CodeRefused("entry", "name the file or module to start in the snapshot.")
         files = self.archive(spec.snapshot).files()
@@ -152,7 +152,7 @@ class Snapshots:
             raise CodeRefused("entry", f"there is no file {spec.entry!r} in the snapshot.")
 
     def _keep(self, packed: Packed, origin: Origin | None) -> SnapshotView:
-        """The file first, then its row: what the store lists is there."""
+        """Store the file before its row, so that every listed snapshot exists."""
         with self._lock:
             self._held[packed.sha256] = self._clock()
             packed.path.replace(self.path(packed.sha256))
@@ -166,5 +166,5 @@ class Snapshots:
 
 
 def spec_with_code(spec: RunSpec, packed_code: PackedCode) -> RunSpec:
-    """The specification of exactly this code."""
+    """Return the spec with this snapshot and its entry."""
     return spec.model_copy(update={"snapshot": packed_code.packed.sha256, "entry": packed_code.entry})

@@ -1,4 +1,4 @@
-"""Names that are never part of a snapshot, and those not worth a word when they stay behind."""
+"""Names that are never part of a snapshot, and those whose omission is not worth mentioning."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Collection, Iterable
 
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints"})
 EVENT_FILES = "events.out.tfevents"
-"""Of earlier runs: as part of the code they would be taken for the new run's own."""
+"""Prefix of event files; those of earlier runs would be read as the new run's."""
 FOREIGN_MARKERS = ("pyvenv.cfg", "conda-meta", "rankzero.db", "join-token")
-"""What lies in a virtual environment, a conda environment, a data directory of Rankzero."""
+"""Files that mark a virtual environment, a conda environment or a data directory of Rankzero."""
 _CACHES = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
 def is_never_kept(name: str) -> bool:
-    """A file or folder that no snapshot holds, wherever it lies."""
+    """Whether no snapshot contains a file or folder of this name, wherever it is."""
     return name in NEVER or name.startswith(EVENT_FILES)
 
 
 def is_foreign_folder(names: Collection[str]) -> bool:
-    """Is a folder with these entries something else that only lies there?"""
+    """Whether a folder with these entries is an environment or data directory rather than code."""
     return any(mark in names for mark in FOREIGN_MARKERS)
 
 
 def foreign_folders(names: Iterable[str]) -> tuple[str, ...]:
-    """Of paths below a folder: the folders in it that are strangers, each with a slash at its end."""
+    """Return the foreign folders among these paths, each with a trailing slash."""
     folders = set()
     for name in names:
         parts = name.split("/")
@@ -34,7 +34,7 @@ def foreign_folders(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_worth_mentioning(name: str) -> bool:
-    """Would somebody miss it? Caches and hidden things are not missed."""
+    """Whether an omission matters to the user; that of caches and hidden files does not."""
     last = name.rstrip("/").rpartition("/")[2]
     is_cache = last in _CACHES or last.endswith((".egg-info", ".pyc", ".pyo", ".log"))
     return not (last.startswith(".") or is_cache or is_never_kept(last))

@@ -1,4 +1,4 @@
-"""Where a snapshot's code comes from, and what of it stayed behind."""
+"""The origin of a snapshot's code, and the entries that were left out."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ SHORT_COMMIT = 10
 
 
 class LeftBehind(BaseModel):
-    """Something of the folder that is not in the snapshot."""
+    """An entry of the folder that is not in the snapshot."""
 
     model_config = ConfigDict(frozen=True)
 
     name: Text
-    """Relative to the folder; a folder's ends with a slash."""
+    """Name relative to the folder; a folder's has a trailing slash."""
     size_bytes: int
     at_least: bool = False
-    """It is larger than that: counting stopped."""
+    """Whether the size is a lower bound because counting stopped."""
     why: Literal["ignored", "outside", "unreadable"] = "ignored"
 
 
 class Origin(BaseModel):
-    """Facts kept with a snapshot."""
+    """The origin stored with a snapshot."""
 
     model_config = ConfigDict(frozen=True)
 
     kind: Literal["script", "folder", "git", "upload"]
     path: Text | None = None
-    """Of the script or folder, or the name of the uploaded file."""
+    """Path of the script or folder, or name of the uploaded file."""
     host: Annotated[str, Field(max_length=255)] | None = None
-    """The machine the path is on."""
+    """Host name of the machine with the path."""
     url: Annotated[Text, AfterValidator(masked_text)] | None = None
-    """Without a password, whoever told it."""
+    """The repository's address, without a password."""
     ref: Annotated[str, Field(max_length=250)] | None = None
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")] | None = None
     branch: Annotated[str, Field(max_length=250)] | None = None
     dirty: bool = False
-    """There were changes that the commit does not have."""
+    """Whether there were uncommitted changes."""
     left_out: Annotated[list[LeftBehind], Field(max_length=100)] = []
     notes: Annotated[list[Text], Field(max_length=20)] = []
-    """What whoever launches it is told."""
+    """Sentences shown at the launch."""
 
     @property
     def place(self) -> str:
-        """The path, address or file name people know it by."""
+        """The address, path or file name."""
         return self.url or self.path or self.kind
 
     @property
     def version(self) -> str | None:
-        """Branch and commit, as far as there are any."""
+        """Branch or ref and commit; None without a commit."""
         if self.commit is None:
             return None
         text = f"commit {self.commit[:SHORT_COMMIT]}"

@@ -1,4 +1,4 @@
-"""A selection becomes one archive, byte for byte the same wherever and whenever it is packed."""
+"""Pack a selection into an archive that is byte-identical wherever and whenever it is packed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from domain.text.formats import size
 
 MIB = 1024 * 1024
 MOST_FILES = 10_000
-WAYS_OUT = (
-    "Name what is not code in .gitignore and link it with --link NAME=PATH, "
-    "or run in place with --workdir PATH."
-)
+WAYS_OUT = "List data in .gitignore and link it with --link NAME=PATH, or run in place with --workdir PATH."
 
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive, named by what it holds."""
+    """A packed archive with its hash and sizes."""
 
     path: Path
     sha256: str
@@ -31,7 +28,7 @@ class Packed:
 
 
 def check_size(selection: Selection, limit_bytes: int) -> None:
-    """Raises CodeRefused when the selection is larger than a snapshot may be."""
+    """Check the size of a selection. Raises CodeRefused where it is too large for a snapshot."""
     if selection.size_bytes <= limit_bytes and selection.files <= MOST_FILES:
         return
     totals = f"{selection.files} files, {size(selection.size_bytes)}"
@@ -43,7 +40,7 @@ def check_size(selection: Selection, limit_bytes: int) -> None:
 
 
 def too_many_files(folder: Path, most: int) -> CodeRefused:
-    """The refusal of a folder that was not even listed to its end."""
+    """Return the error for a folder with too many files to list."""
     return CodeRefused(
         "target",
         f"{folder} is too large to be kept with the run: it holds more than {most} files; "
@@ -52,7 +49,7 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
 
 
 def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
-    """Write the archive to `target`. Raises CodeRefused when it is too large or cannot be read."""
+    """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
     check_size(selection, limit_bytes)
     with tarfile.open(
         target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
@@ -65,7 +62,7 @@ def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
 
 
 def _add(archive: tarfile.TarFile, item: Item) -> None:
-    entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between two machines
+    entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between machines
     if item.kind == "folder":
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
         archive.addfile(entry)
@@ -83,7 +80,7 @@ def _add(archive: tarfile.TarFile, item: Item) -> None:
 
 
 def _largest(selection: Selection) -> str:
-    """The three largest files, or entries of the folder where many small ones add up."""
+    """Return the three largest top-level files or folders, with sizes."""
     sizes: Counter[str] = Counter()
     for item in selection.items:
         top, slash, _ = item.name.partition("/")

@@ -1,4 +1,4 @@
-"""Runs git: without questions, hooks or surprises from the environment, and within a time."""
+"""Run git without prompts or hooks, in a controlled environment, with a time limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAFE_OPTIONS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a git command ended."""
+    """The result of a git command."""
 
     code: int
     out: bytes
@@ -33,31 +33,31 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """What git says is wrong, on one line."""
+        """Git's error message, on one line."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         fatal = next((i for i, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), None)
         if fatal is None:
-            return lines[-1] if lines else "it ended without a word"
+            return lines[-1] if lines else "it printed no message"
         if fatal and "Could not read from remote" in lines[fatal]:
             return lines[fatal - 1]  # ssh's own words
         return lines[fatal].partition(": ")[2]
 
 
 class GitTooSlow(Exception):
-    """It was ended because it took longer than allowed."""
+    """Git was killed because it exceeded its time limit."""
 
 
 class GitTooLarge(Exception):
-    """It was ended because what it fetched grew beyond the limit."""
+    """Git was killed because it fetched more than the limit."""
 
 
 def has_git() -> bool:
-    """Is git installed here?"""
+    """Whether git is installed."""
     return shutil.which("git") is not None
 
 
 def ask(folder: Path, *arguments: str) -> Outcome:
-    """A question about a checkout here; a checkout so large that it takes too long has no answer."""
+    """Run a git query on a local checkout; a query that takes too long returns code -1."""
     try:
         return git(folder, *arguments)
     except GitTooSlow:
@@ -72,7 +72,7 @@ def git(
     limit_s: float = 20.0,
     is_too_large: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """One git command in a folder; `protocols` are those it may talk. Raises GitTooSlow, GitTooLarge."""
+    """Run a git command in a folder; `protocols` are the allowed ones. Raises GitTooSlow, GitTooLarge."""
     command = ["git", *SAFE_OPTIONS, *options, *arguments]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which files of a folder belong to a snapshot: what git would keep, or everything that is not ignored."""
+"""Select a folder's files for a snapshot: those that git would keep, or all that are not ignored."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dashboard.snapshots.programs import ask, has_git
 from dashboard.snapshots.refusal import CodeRefused
 
 MOST_LOOKED_AT = 50_000
-"""Files; a folder with more is none of code, and nobody waits for it to be listed."""
+"""Limit on listed files; a folder with more is not code, and listing it would take too long."""
 MOST_LEFT_OUT = 20
 SIZED_ENTRIES = 20_000
 
 
 class TooManyFiles(Exception):
-    """The folder holds more files than are looked at."""
+    """The folder contains more files than are listed."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class Item:
     """One entry of a snapshot."""
 
     name: str
-    """Relative to the folder, with slashes."""
+    """Name relative to the folder, with slashes."""
     path: Path
     kind: Literal["file", "folder", "link"] = "file"
     size_bytes: int = 0
     is_executable: bool = False
     link: str = ""
-    """Where a link points, relative to its own folder and without any link on the way."""
+    """A link's resolved target, relative to the link's folder."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a folder is taken, sorted by name, and what of it would be missed."""
+    """The selected entries of a folder, sorted by name, and the notable ones left out."""
 
     folder: Path
     items: tuple[Item, ...]
@@ -51,20 +51,20 @@ class Selection:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """Total size of all files."""
         return sum(item.size_bytes for item in self.items)
 
     @property
     def files(self) -> int:
-        """How many files and links."""
+        """Number of files and links."""
         return sum(item.kind != "folder" for item in self.items)
 
     def has(self, name: str) -> bool:
-        """Is a file of that name in it?"""
+        """Whether a file of that name is selected."""
         return any(item.name == name and item.kind != "folder" for item in self.items)
 
     def with_file(self, name: str) -> Selection:
-        """The same with a file that was asked for by name, though it may be ignored."""
+        """Return the selection with a file that was named explicitly, even if it is ignored."""
         if self.has(name):
             return self
         item = _item(self.folder, name, self.folder / name)
@@ -76,7 +76,7 @@ class Selection:
 def select(
     folder: Path, most_files: int = MOST_LOOKED_AT, most_walked: int = MOST_LOOKED_AT, ask_git: bool = True
 ) -> Selection:
-    """Look through a folder without reading its files; `most_walked` counts where it is no git checkout.
+    """Select a folder's entries without reading files; `most_walked` is the limit outside of git checkouts.
 
     Raises TooManyFiles, OSError."""
     folder = folder.resolve()
@@ -96,7 +96,7 @@ def select(
 
 
 def script_alone(script: Path) -> Selection:
-    """One file and nothing of its folder."""
+    """Select one file without its folder. Raises CodeRefused where it cannot be read."""
     folder = script.parent.resolve()
     item = _item(folder, script.name, folder / script.name)
     if not isinstance(item, Item):
@@ -105,7 +105,7 @@ def script_alone(script: Path) -> Selection:
 
 
 def _listed_by_git(folder: Path, most_files: int) -> tuple[list[str], list[str]] | None:
-    """Names git knows or would add, and those it ignores; None where the folder is in no checkout."""
+    """Return (names that git tracks or would add, ignored names); None outside of a checkout."""
     outcome = ask(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if outcome.code != 0 or not outcome.out:
         return None  # also a folder that is itself ignored: then every file in it counts
@@ -119,7 +119,7 @@ def _listed_by_git(folder: Path, most_files: int) -> tuple[list[str], list[str]]
 
 
 def _with_checkouts(folder: Path, names: Iterable[str], most_files: int) -> Iterator[str]:
-    """A checkout within the checkout (a submodule, say) is listed as one folder: its files are taken."""
+    """Yield the names, with nested checkouts (submodules, say) replaced by their files."""
     for name in names:
         inner = folder / name
         if inner.is_dir() and not inner.is_symlink():
@@ -148,7 +148,7 @@ def _items(folder: Path, names: Iterable[str]) -> tuple[list[Item], list[LeftBeh
 
 
 def _item(folder: Path, name: str, path: Path) -> Item | LeftBehind | None:
-    """None for what has just gone, leads nowhere, or is no file: sockets, pipes, devices."""
+    """Return an entry, or why it is left out; None for deleted files, broken links, sockets and devices."""
     try:
         status = path.lstat()
     except OSError:
@@ -167,8 +167,9 @@ def _item(folder: Path, name: str, path: Path) -> Item | LeftBehind | None:
 
 
 def _is_foreign(folder: Path, status: os.stat_result) -> bool:
-    """A hard link to a file elsewhere that not everybody may read: /etc/shadow is no code. Code that a backup or
-    a package manager has linked usually may be read by all."""
+    """Whether a file is a private file's hard link from elsewhere, such as /etc/shadow.
+
+    Code that a backup or package manager has linked is usually world-readable."""
     if status.st_nlink == 1 or status.st_mode & stat.S_IROTH:
         return False
     entries = (entry for top, *_ in os.walk(folder) for entry in _entries(top))
@@ -198,7 +199,7 @@ def _target(item: Item) -> str:
 
 
 def _notable(folder: Path, ignored: Iterable[str]) -> list[LeftBehind]:
-    """The largest of what is ignored; virtual environments and caches are no news."""
+    """Return the largest ignored entries, without virtual environments and caches."""
     entries = []
     for name in ignored:
         path = folder / name

@@ -1,4 +1,4 @@
-"""What a run starts in its code: a file or a module that is there, inside, and Python."""
+"""Check the entry of a run: a file or module that exists inside the folder and is Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "perl", "node", "ruby")
 
 
 def entry_in(folder: Path, entry: str) -> str:
-    """The entry as a name inside the folder. Raises CodeRefused."""
+    """Return the entry relative to the folder. Raises CodeRefused where it is not a file inside it."""
     path = Path(entry)
     name = os.path.normpath(
         path.relative_to(folder) if path.is_absolute() and path.is_relative_to(folder) else path
@@ -30,7 +30,7 @@ def entry_in(folder: Path, entry: str) -> str:
 
 
 def check_module(folder: Path, module: str) -> None:
-    """A module must be a file of the folder. Raises CodeRefused."""
+    """Check that a module is a file of the folder. Raises CodeRefused."""
     path = module.replace(".", "/")
     candidates = (f"{path}.py", f"{path}/__main__.py")
     if any(_is_file(folder / name) for name in candidates):
@@ -47,7 +47,7 @@ def check_module(folder: Path, module: str) -> None:
 
 
 def check_python(path: Path, field: str) -> str | None:
-    """Refuse what is no Python at all; a sentence about what does not compile here. Raises CodeRefused."""
+    """Check that a file is Python; returns a note where it does not compile here. Raises CodeRefused."""
     try:
         with path.open("rb") as file:
             content = file.read(LOOKED_AT_BYTES + 1)
@@ -57,16 +57,16 @@ def check_python(path: Path, field: str) -> str | None:
 
 
 def python_problem(name: str, content: bytes, field: str) -> str | None:
-    """The same of a file's beginning."""
+    """Check a file's first bytes; returns a note where they do not compile here. Raises CodeRefused."""
     if b"\0" in content:
-        raise CodeRefused(field, f"{name} is no Python script: it is a binary file.")
+        raise CodeRefused(field, f"{name} is not a Python script: it is a binary file.")
     if name.endswith(".ipynb"):
         raise CodeRefused(
             field, f"{name} is a notebook; `jupyter nbconvert --to script` makes a script of it."
         )
     shell = _other_interpreter(content)
     if shell:
-        raise CodeRefused(field, f"{name} is no Python script: its first line names {shell}.")
+        raise CodeRefused(field, f"{name} is not a Python script: its first line names {shell}.")
     if len(content) > LOOKED_AT_BYTES:
         return None
     error = _syntax_error(content)
@@ -74,7 +74,7 @@ def python_problem(name: str, content: bytes, field: str) -> str | None:
         return None
     location = f"line {error.lineno}: " if error.lineno else ""
     if not name.endswith(".py"):
-        raise CodeRefused(field, f"{name} is no Python script ({location}{error.msg}).")
+        raise CodeRefused(field, f"{name} is not a Python script ({location}{error.msg}).")
     return f"{name} does not compile with the Python here ({location}{error.msg})."
 
 
@@ -94,8 +94,8 @@ def _other_interpreter(content: bytes) -> str | None:
     first = content.partition(b"\n")[0]
     if not first.startswith(b"#!"):
         return None
-    words = first[2:].decode(errors="replace").split()
-    programs = [word.rpartition("/")[2] for word in words]
+    tokens = first[2:].decode(errors="replace").split()
+    programs = [token.rpartition("/")[2] for token in tokens]
     return next((name for name in programs if name in _SHELLS), None)
 
 

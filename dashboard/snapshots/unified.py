@@ -1,4 +1,4 @@
-"""Two texts as a unified diff that git and patch apply, or None where finding it would take too long."""
+"""Make unified diffs for git and patch, within a time limit."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Iterator, Sequence
 from difflib import Match, SequenceMatcher
 
 MOST_LINES = 20_000
-"""Of one text. What is longer is data, and nobody reads its difference."""
+"""Limit on a text's lines; a longer file is data, whose difference nobody reads."""
 MOST_PAIRS = 1_000_000
-"""Equal lines of both texts, each with each: the work of one step of the search, a fraction of a second."""
+"""Limit on pairs of equal lines, which keeps a step of the search below a second."""
 CONTEXT_LINES = 3
 Opcode = tuple[str, int, int, int, int]
 
 
 class TooLong(Exception):
-    """The search went on beyond its time."""
+    """The search exceeded its time limit."""
 
 
 class _Matcher(SequenceMatcher[str]):
-    """The library's search, which looks at the clock between its steps."""
+    """difflib's search with a deadline checked between its steps."""
 
     until: float = 0.0
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> Match:
-        """One step of the search. Raises TooLong."""
+        """Do one step of the search. Raises TooLong."""
         if time.monotonic() > self.until:
             raise TooLong
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def hunks(old: str, new: str, until: float) -> str | None:
-    """The hunks between two texts; None when they are too long for that, or `until` (monotonic) passes."""
+    """Return the hunks between two texts; None where they are too long or `until` (monotonic) passes."""
     a, b = _lines(old), _lines(new)
     if max(len(a), len(b)) > MOST_LINES:
         return None
@@ -49,17 +49,17 @@ def hunks(old: str, new: str, until: float) -> str | None:
 
 
 def one_sided(text: str, sign: str) -> str:
-    """The only hunk of a text that came whole (`+`) or went whole (`-`)."""
+    """Return the hunk of a text that was added (`+`) or removed (`-`) as a whole."""
     lines = _lines(text)
     if not lines:
         return ""
-    here = _span(0, len(lines))
-    header = f"@@ -0,0 +{here} @@\n" if sign == "+" else f"@@ -{here} +0,0 @@\n"
+    span = _span(0, len(lines))
+    header = f"@@ -0,0 +{span} @@\n" if sign == "+" else f"@@ -{span} +0,0 @@\n"
     return header + "".join(_signed(sign, line) for line in lines)
 
 
 def quoted(name: str) -> str:
-    """A file's name as git writes it in a patch: plain, or like a C string where it must be."""
+    """Return a file's name as in git's patches: plain, or quoted like a C string where needed."""
     if all(c.isprintable() and c not in '"\\' for c in name):
         return name
     raw = name.encode(errors="surrogateescape")
@@ -68,14 +68,14 @@ def quoted(name: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Ends only at line feeds: other marks of a line's end are part of it, as for git."""
+    """Split at line feeds only; as in git, other line ends are part of the line."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
 def _common_ends(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
-    """How many lines agree at the beginning and at the end: most of them, and found at once."""
+    """Return the numbers of equal lines at the beginning and at the end, which need no search."""
     shorter = min(len(a), len(b))
     start = next((i for i in range(shorter) if a[i] != b[i]), shorter)
     remaining = shorter - start
@@ -89,7 +89,7 @@ def _pairs(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _groups(a: list[str], b: list[str], start: int, end: int, until: float) -> list[list[Opcode]]:
-    """What differs, in groups with a few lines around each."""
+    """Return the changes in groups with context lines."""
     matcher = _Matcher(None, a[start : len(a) - end], b[start : len(b) - end])
     matcher.until = until
     moved = [
@@ -99,7 +99,7 @@ def _groups(a: list[str], b: list[str], start: int, end: int, until: float) -> l
 
 
 def _grouped(changes: Sequence[Opcode], a_length: int, b_length: int) -> Iterator[list[Opcode]]:
-    """Neighbours whose context would touch stand in one group; the context itself is added to each."""
+    """Yield groups of changes whose contexts would touch, with the context added."""
     group: list[Opcode] = []
     for change in changes:
         if change[0] == "equal":
@@ -113,7 +113,7 @@ def _grouped(changes: Sequence[Opcode], a_length: int, b_length: int) -> Iterato
 
 
 def _with_context(group: Sequence[Opcode], a_length: int, b_length: int) -> list[Opcode]:
-    """The lines that are equal before, between and after the changes of a group."""
+    """Add the equal lines before, between and after a group's changes."""
     first, last = group[0], group[-1]
     before = min(CONTEXT_LINES, first[1], first[3])
     after = min(CONTEXT_LINES, a_length - last[2], b_length - last[4])
@@ -139,7 +139,7 @@ def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:
 
 
 def _span(start: int, stop: int) -> str:
-    """First line and number of lines, counted as a unified diff does."""
+    """Return a range in a unified diff's notation: first line and number of lines."""
     length = stop - start
     if length == 1:
         return str(start + 1)

@@ -1,4 +1,4 @@
-"""What a browser uploads, a script or an archive of a project, unpacked with a limit on everything."""
+"""Unpack a browser's upload, a script or a project's archive, with limits on names, files and size."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ Members = Generator[tuple[str, IO[bytes]], None, None]
 
 
 def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str | None, Selection]:
-    """Into a new folder; returns the script's name (None of an archive) and what is kept. Raises CodeRefused."""
-    plain = PurePosixPath(name.replace("\\", "/")).name
+    """Unpack an upload into a new folder.
+
+    Returns the script's name (None for an archive) and the selected files. Raises CodeRefused."""
+    file_name = PurePosixPath(name.replace("\\", "/")).name
     folder.mkdir()
-    if plain.endswith(".py") and len(plain) <= LONGEST_NAME and plain.isprintable():
-        file.replace(folder / plain)
-        check_python(folder / plain, "target")
-        return plain, select(folder, ask_git=False)
-    if not plain.endswith(ARCHIVES):
+    if file_name.endswith(".py") and len(file_name) <= LONGEST_NAME and file_name.isprintable():
+        file.replace(folder / file_name)
+        check_python(folder / file_name, "target")
+        return file_name, select(folder, ask_git=False)
+    if not file_name.endswith(ARCHIVES):
         allowed = ", ".join((".py", *ARCHIVES))
         raise CodeRefused(
-            "target", f"{plain[:60]!r} is neither a script nor an archive; upload one of {allowed}."
+            "target", f"{file_name[:60]!r} is neither a script nor an archive; upload one of {allowed}."
         )
-    _unpack_archive(file, plain, folder, limit_bytes)
+    _unpack_archive(file, file_name, folder, limit_bytes)
     try:
         selection = select(_only_folder(folder), ask_git=False)
     except TooManyFiles:
         raise too_many_files(folder, MOST_FILES) from None
     if not selection.files:
-        raise CodeRefused("target", f"{plain[:60]} holds no files.")
+        raise CodeRefused("target", f"{file_name[:60]} holds no files.")
     return None, selection
 
 
 def scripts(selection: Selection, script: str | None) -> list[str]:
-    """What could be started, the most likely first: few parts in the name, `train` or `main` in it."""
+    """Return the possible entries, the most likely first: short paths, named `train…` or `main`."""
     if script is not None:
         return [script]
     names = [item.name for item in selection.items if item.kind == "file" and item.name.endswith(".py")]
@@ -81,7 +83,7 @@ def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> Non
 
 @contextmanager
 def _members(file: Path, name: str) -> Iterator[Members]:
-    """Regular files only, one after the other; links and everything else stay in the archive."""
+    """Iterate over the regular files of an archive; links and everything else are skipped."""
     with ExitStack() as open_until_end:
         raw = open_until_end.enter_context(file.open("rb"))
         try:
@@ -91,7 +93,7 @@ def _members(file: Path, name: str) -> Iterator[Members]:
                 mode = "r|" if name.endswith(".tar") else "r|gz"
                 members = _of_tar(open_until_end.enter_context(tarfile.open(fileobj=raw, mode=mode)))  # type: ignore[call-overload]
         except _BROKEN as error:
-            raise CodeRefused("target", f"{name} is no such archive ({error}).") from error
+            raise CodeRefused("target", f"{name} is not a valid archive ({error}).") from error
         open_until_end.callback(members.close)
         yield members
 
@@ -112,10 +114,10 @@ def _of_tar(archive: tarfile.TarFile) -> Members:
 
 
 def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
-    """One file, no more of it than may come; a name that leads out is refused."""
+    """Write one file, at most one chunk beyond the limit, and return its size. Raises CodeRefused for unsafe names."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in name or len(parts) > MOST_DEPTH:
-        raise CodeRefused("target", f"the archive holds {name[:100]!r}, which is no name inside a folder.")
+        raise CodeRefused("target", f"the archive holds {name[:100]!r}, which is not a name inside a folder.")
     path = folder.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0
@@ -126,7 +128,7 @@ def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
 
 
 def _only_folder(folder: Path) -> Path:
-    """Most archives hold one folder with everything in it."""
+    """Return the innermost folder that is the only entry: most archives contain one folder."""
     while True:
         inside = [path for path in folder.iterdir() if path.name != "__MACOSX"]
         if len(inside) != 1 or not inside[0].is_dir():

@@ -1,4 +1,4 @@
-"""A folder looked through without git, by the rules of the .gitignore files in it and above it."""
+"""List a folder without git, by the rules of the .gitignore files in and above it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dashboard.snapshots.naming import is_foreign_folder, is_never_kept
 
 @dataclass(frozen=True)
 class Rules:
-    """One .gitignore. Its names begin where it lies: below the folder that is walked, or above it."""
+    """The rules of one .gitignore, in the listed folder (`inside`) or above it (`above`)."""
 
     spec: GitIgnoreSpec
     inside: str = ""
     above: str = ""
 
     def verdict(self, name: str) -> bool | None:
-        """Ignored or not; None when this file says nothing about it."""
+        """Whether a name is ignored; None where this file has no rule for it."""
         return self.spec.check_file(self.above + name.removeprefix(self.inside)).include
 
 
@@ -30,14 +30,14 @@ LONGEST_IGNORE_BYTES = 1024 * 1024
 
 @dataclass
 class FolderListing:
-    """What was found."""
+    """The names of a folder's entries, and the ignored ones."""
 
     names: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 
 def walk(folder: Path, most_files: int) -> FolderListing | None:
-    """Names of all files, links and empty folders that are not ignored; None when there are too many."""
+    """List all files, links and empty folders that are not ignored; None where there are too many."""
     listing = FolderListing()
     pending: list[tuple[str, tuple[Rules, ...]]] = [("", _rules_from_above(folder))]
     while pending:
@@ -62,15 +62,15 @@ def walk(folder: Path, most_files: int) -> FolderListing | None:
 
 
 def size_of(path: Path, most_entries: int) -> tuple[int, bool]:
-    """Bytes of a file or folder, and whether counting stopped before its end."""
+    """Return the bytes of a file or folder, and whether counting stopped early."""
     total = 0
     pending = [path]
     while pending:
-        path_now = pending.pop()
-        if not path_now.is_dir() or path_now.is_symlink():
-            total += _size(path_now)
+        current = pending.pop()
+        if not current.is_dir() or current.is_symlink():
+            total += _size(current)
             continue
-        for entry in _entries(path_now):
+        for entry in _entries(current):
             most_entries -= 1
             if most_entries < 0:
                 return total, True
@@ -93,7 +93,7 @@ def _is_left_out(entry: os.DirEntry[str], inside: str, rules: tuple[Rules, ...],
 
 
 def _is_ignored(name: str, rules: tuple[Rules, ...]) -> bool:
-    """The innermost file that says anything about the name is right."""
+    """Whether a name is ignored; the innermost file with a rule for it decides."""
     verdicts = (rule.verdict(name) for rule in reversed(rules))
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
@@ -106,7 +106,7 @@ def _with_rules_here(
 
 
 def _rules_from_above(folder: Path) -> tuple[Rules, ...]:
-    """Those of the checkout the folder lies in."""
+    """Return the rules of the checkout that contains the folder."""
     above = [folder, *folder.parents]
     top = next((i for i, parent in enumerate(above) if (parent / ".git").exists()), 0)
     rules = []

@@ -1,4 +1,4 @@
-"""The script given to `st.App`: names the pages and runs the one the browser asks for."""
+"""The script of `st.App`: register the pages and run the requested one."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ IN_BAR = ("runs", "launch", "nodes")
 
 
 HEADED_BY_BAR = frozenset({"Runs", "Launch", "Nodes"})
-"""Pages whose title is the marked link in the bar; the page of a run has its own."""
+"""Pages whose title is the highlighted link in the bar; the page of a run has its own heading."""
 
 
 def pages() -> dict[str, st.Page]:
-    """All pages by name. The default page lives only at `/`; Run is opened from a table, not from the top."""
+    """Return all pages by name. The default page is only at `/`; Run is opened from a table, not from the bar."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
         "launch": st.Page(launch_page.page, title="Launch", icon=":material/play_arrow:", url_path="launch"),
@@ -30,7 +30,7 @@ def pages() -> dict[str, st.Page]:
 
 
 def bar() -> None:
-    """The bar over every page: its links stay where they are on a telephone too."""
+    """Show the bar over every page; on a telephone its links stay in place."""
     by_name = pages()
     with st.container(key="bar", horizontal=True, vertical_alignment="center", gap="xxsmall"):
         st.html(f'<span class="logo">{LOGO}</span>', width="content")

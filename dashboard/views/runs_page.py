@@ -1,4 +1,4 @@
-"""The Runs page: filters, and below them every run with its state, figures and a tiny loss curve."""
+"""The Runs page: filters, and below them every run with its state, figures and a small loss curve."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from domain.views import RunView
 
 MOST_KNOWN = 200
 ATTENTION = "attention"
-"""A filter that the table puts into the address by itself."""
+"""A filter that the table itself writes into the address."""
 
 
 @style.asked_again_without_store
 def page() -> None:
-    """The filters, and the table of the runs that match; the table keeps itself current."""
+    """Show the filters and the table of matching runs, which updates itself."""
     store, now = service.current().store, service.current().now_for_contact()
     runs = run_queries.runs(store, now, limit=MOST_KNOWN)
     filters: dict[str, Any] = _filters(runs) if runs else {}
@@ -29,7 +29,7 @@ def page() -> None:
 
 
 def _filters(runs: Sequence[RunView]) -> dict[str, Any]:
-    """Search, states and project; all in the address, so that a filtered table can be shared."""
+    """Show the filters for text, state and project; they are in the address, so that a view can be shared."""
     _take_filters_from_address()
     search, states, projects = st.columns([3, 6, 2], vertical_alignment="center")
     text = search.text_input(
@@ -51,7 +51,7 @@ def _filters(runs: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _take_filters_from_address() -> None:
-    """At the first look; from then on the session knows them, also after a visit to another page."""
+    """Read the filters from the address on the first visit; afterwards the session has them."""
     if "runs_q" in st.session_state:
         return
     state_names = {state.value for state in State}
@@ -73,4 +73,4 @@ def _clear_filters() -> None:
 
 
 def _run_again() -> None:
-    """The first run of all has arrived: the filters are drawn from now on."""
+    """Rerun the page when the very first run has arrived, so that it shows the filters."""

@@ -91,7 +91,7 @@ def test_settings_that_cannot_work_are_named(monkeypatch, url, token, word) -> N
 def test_a_wrong_token_is_told_without_repeating_it(rankzero, fake, monkeypatch) -> None:
     monkeypatch.setenv("RANKZERO_TOKEN", "wrong-token-of-twenty-characters")
     code, out, err = rankzero("runs")
-    assert (code, out) == (1, "") and "does not take this token" in err and "wrong-token" not in err
+    assert (code, out) == (1, "") and "does not accept this token" in err and "wrong-token" not in err
 
 
 # -- exit codes --------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_other_refusals_have_exit_code_1(rankzero, fake) -> None:
 def test_a_stranger_on_the_port_is_recognised(rankzero, fake, monkeypatch) -> None:
     monkeypatch.setenv("RANKZERO_URL", fake.url + "/elsewhere")
     code, _, err = rankzero("runs")
-    assert code == 1 and "no Rankzero dashboard (HTTP 404)" in err
+    assert code == 1 and "not a Rankzero dashboard (HTTP 404)" in err
 
 
 def test_a_setting_that_cannot_be_is_named(rankzero, monkeypatch, tmp_path) -> None:

@@ -106,7 +106,7 @@ def test_the_command_line_sends_code_that_the_dashboard_does_not_look_for(
 
 def test_what_git_ignores_is_told_and_missed(product: Product, checkout: Path) -> None:
     result = rankzero(product, "launch", "train.py", "--strategy", "single", "--json", cwd=checkout)
-    assert f"--link data={checkout / 'data'} puts it there" in result.stderr
+    assert f"--link data={checkout / 'data'} links it there" in result.stderr
     run = product.wait_state(launched(result)["id"])
     assert run["state"] == "failed" and "data/samples.txt" in run["message"]
 
@@ -145,14 +145,14 @@ def test_bad_code_is_refused_in_a_sentence_and_nothing_is_started(product: Produ
     os.mkfifo(tmp_path / "pipe.py")
     before = len(product.get("/api/runs"))
     for arguments, words in (
-        (["binary.py"], "binary.py is no Python script: it is a binary file."),
-        (["train.sh"], "train.sh is no Python script: its first line names sh."),
+        (["binary.py"], "binary.py is not a Python script: it is a binary file."),
+        (["train.sh"], "train.sh is not a Python script: its first line names sh."),
         (["pipe.py"], "neither a file nor a folder"),
         ([".", "--entry", "../outside.py"], "lies outside of"),
         ([".", "--entry", "missing.py"], "there is no file 'missing.py'"),
         ([".", "--module", "no.such"], "there is neither no/such.py nor no/such/__main__.py"),
         (["train.py", "--ref", "main"], "ref: only a git address has one"),
-        (["file:///etc", "--entry", "a.py"], "a git address with file: is not taken"),
+        (["file:///etc", "--entry", "a.py"], "a git address with file: is not accepted"),
         (["ext::sh -c id", "--entry", "a.py"], "target: "),
         (["https://me:secret@example.org/a.git", "--entry", "a.py"], "must not hold a user's name"),
         (["https://example.org/a.git", "--entry", "a.py", "--ref=--upload-pack=x"], "cannot be the name"),

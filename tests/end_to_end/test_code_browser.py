@@ -32,7 +32,7 @@ def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tm
         page.get_by_role("radio", name="Upload").click()
         page.get_by_role("button", name="Choose a file").wait_for()
         page.locator("input[type=file]").set_input_files(broken)
-        expect(page.get_by_text("broken.zip is no such archive")).to_be_visible()
+        expect(page.get_by_text("broken.zip is not a valid archive")).to_be_visible()
         page.locator("input[type=file]").set_input_files(project)
         expect(page.get_by_role("textbox", name="Entry file")).to_have_value("train.py")
         page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()

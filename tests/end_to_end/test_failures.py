@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "out of memory",
         "rank 1 on NODE: not enough memory: MemoryError, broken.py line LINE",
-        "Halve the batch per process in the script and let it accumulate twice as many steps, which keeps the global "
+        "Halve the batch per process in the script and double its gradient accumulation, which keeps the global "
         "batch; with {batch_size} and {accumulate} in its arguments the form sets both. Fewer data-loader workers need "
         "less memory, too.",
     ),

@@ -134,7 +134,7 @@ def test_the_environment_in_the_project_trains(product: Product, second: Second,
     assert ended["state"] == "succeeded", ended
     assert f"prefix {environment}" in product.request("GET", f"/api/runs/{run_id}/logs?rank=0").text
     assert ended["spec"]["python"] == f"{environment}/bin/python"
-    assert f"trains with {environment}/bin/python, found in the project" in history(product, run_id)
+    assert f"uses {environment}/bin/python, found in the project" in history(product, run_id)
 
 
 def test_the_command_line_finds_it_too(product: Product, second: Second, script: Path):
@@ -144,12 +144,12 @@ def test_the_command_line_finds_it_too(product: Product, second: Second, script:
     dry = subprocess.run([*argv, "--dry-run", "--json"], env=env, capture_output=True, text=True, check=True)
     planned = json.loads(dry.stdout)
     assert planned["commands"][0]["argv"][0].startswith(f"{environment}/bin/")
-    assert f"It trains with {environment}/bin/python, found in the project" in " ".join(planned["warnings"])
+    assert f"The run uses {environment}/bin/python, found in the project" in " ".join(planned["warnings"])
     done = subprocess.run([*argv, "--wait", "--json"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     run_id = json.loads(done.stdout)["id"]
     assert parts(product, run_id)[0]["interpreter"]["path"] == f"{environment}/bin/python"
-    assert "found in the project; name another with --python" in done.stderr
+    assert "found in the project; choose another with --python" in done.stderr
 
 
 def test_an_environment_without_torch_starts_nothing_and_says_what_to_do(product: Product, script: Path):

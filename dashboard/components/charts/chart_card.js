@@ -120,7 +120,7 @@ export class ChartCard {
     this._value = el('output', { class: 'value' });
     this._legend = el('div', { class: 'legend' });
     this._note = el('span', { class: 'note' });
-    this._reset = button('reset', 'Show everything again (double-click)', () => this.resetZoom());
+    this._reset = button('reset', 'Reset zoom (double-click)', () => this.resetZoom());
     this._reset.style.visibility = this._zoom ? '' : 'hidden';
     this._csv = el(
       'a',

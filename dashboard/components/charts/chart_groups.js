@@ -28,8 +28,8 @@ const TITLES = {
   accuracy: 'Accuracy', acc: 'Accuracy', perplexity: 'Perplexity', ppl: 'Perplexity', f1: 'F1',
 };
 const GROUP_TITLES = {
-  train: 'Training', val: 'Validation', test: 'Test', printed: 'Read from the output',
-  probe: 'Ranks, as the probe sees them',
+  train: 'Training', val: 'Validation', test: 'Test', printed: 'Parsed from logs',
+  probe: 'Per-rank performance',
 };
 /** What the script logs comes before what was seen of it; other prefixes stand between, by name. */
 const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe'];

@@ -36,7 +36,7 @@ export function createToolbar(settings, listeners) {
     remember(settings);
     listeners.onStructure();
   };
-  const older = toggle('Replaced points', 'Show what newer attempts replaced, dashed', settings.older, (on) => {
+  const older = toggle('Replaced points', 'Show points replaced by newer attempts, dashed', settings.older, (on) => {
     settings.older = on;
     listeners.onOlder();
   });
@@ -93,7 +93,7 @@ function smoothingSlider(settings, onChange) {
     setText(value, settings.smoothing.toFixed(2));
     onChange();
   });
-  const title = 'Exponential moving average; what was logged stays visible behind it';
+  const title = 'Exponential moving average; the logged values stay visible behind it';
   return el('label', { class: 'smoothing', title }, el('span', { text: 'Smoothing' }), input, value);
 }
 

@@ -1,6 +1,6 @@
 /** Above the cells: a search, the states with their counts (which are also the legend), the runs, and the grouping. */
 
-import { counts, groupings, MEANING, RUN, shownOf, SIGNS } from './cells_model.js';
+import { counts, groupings, MEANING, RUN, shownOf, SIGNS, stateLabel } from './cells_model.js';
 import { COLOURS } from './cells_node.js';
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { count } from '../elements/numbers.js';
@@ -51,7 +51,7 @@ export class CellsFilters {
     if (!this._states.childElementCount) {
       this._states.append(...picture.states.map((state) => {
         const swatch = el('i', { class: `cell ${state.replace(' ', '-')} sample`, 'aria-hidden': 'true', text: SIGNS[state] });
-        return el('button', { type: 'button', 'data-state': state, title: MEANING[state], onclick: () => this._toggleState(state) }, swatch, el('span', { text: state }), el('b', {}));
+        return el('button', { type: 'button', 'data-state': state, title: MEANING[state], onclick: () => this._toggleState(state) }, swatch, el('span', { text: stateLabel(state) }), el('b', {}));
       }));
     }
     [...this._states.children].forEach((chip, at) => {

@@ -1,8 +1,8 @@
-/** What is shown of the cluster: which nodes match the filters, in which groups, and what is said of a cell. Pure. */
+/** The view model of the cluster: matching nodes, groups, and texts of cells. Pure. */
 
 import { count, size } from '../elements/numbers.js';
 
-/** Of a cell: [state, run, rank, utilisation in percent, bytes used]; missing at the end where it is not known. */
+/** Positions in a cell: [state, run, rank, utilisation in percent, bytes used]; unknown values at the end are missing. */
 export const STATE = 0;
 export const RUN = 1;
 export const RANK = 2;
@@ -21,7 +21,7 @@ export const USED = 4;
 /** @returns {Filter} everything, ungrouped */
 export const everything = () => ({ text: '', states: [], run: null, group: '' });
 
-/** Every word must be found somewhere: in the name, address, labels (`rack=b2`), state, devices or runs of a node. */
+/** The nodes that contain every word of the filter: in the name, address, labels (`rack=b2`), state, devices or runs of a node. */
 export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ filter) {
   const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   const states = new Set(filter.states.map((state) => picture.states.indexOf(state)));
@@ -38,7 +38,7 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
 function wordsOf(picture, node) {
   const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
   const runs = runsOn(picture, node).flatMap((run) => [run.name, run.id]);
-  const states = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''];
+  const states = [stateLabel(node.state), node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''];
   return [node.name, node.address, node.kinds, ...labels, ...states, ...runs].join('\n').toLowerCase();
 }
 
@@ -48,7 +48,7 @@ export function runsOn(picture, node) {
   return [...places].map((place) => picture.runs[place]);
 }
 
-/** By what nodes can be put into groups: their state, and every label any of them has. */
+/** The properties by which nodes can be grouped: state, and every label of any node. */
 export function groupings(/** @type {Picture} */ picture) {
   const labels = new Set(picture.nodes.flatMap((node) => Object.keys(node.labels)));
   return ['state', ...[...labels].sort()];
@@ -63,7 +63,7 @@ export function grouped(nodes, group) {
   if (!group) return [['', nodes]];
   const groups = new Map();
   for (const node of nodes) {
-    const title = group === 'state' ? standing(node) : node.labels[group];
+    const title = group === 'state' ? stateLabel(standing(node)) : node.labels[group];
     const known = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
     if (!groups.has(known)) groups.set(known, []);
     groups.get(known).push(node);
@@ -86,16 +86,16 @@ export function counts(/** @type {Picture} */ picture, nodes = picture.nodes) {
   return found;
 }
 
-/** "gpu-7: alive, 3 of 8 free, 5 in use by small GPT": what a node is to somebody who cannot see it. */
+/** A node's description for screen readers: "gpu-7: online, 3 free, 5 in use; runs small GPT". */
 export function spoken(picture, node) {
   const found = counts(picture, [node]);
-  const said = picture.states.map((state, at) => (found[at] ? `${found[at]} ${state}` : '')).filter(Boolean);
+  const said = picture.states.map((state, at) => (found[at] ? `${found[at]} ${stateLabel(state)}` : '')).filter(Boolean);
   const runs = runsOn(picture, node).map((run) => run.name);
-  const state = [node.state, node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
+  const state = [stateLabel(node.state), node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
   return `${node.name}: ${state}, ${said.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
-/** What the pointer is told of a cell, line by line; the first is the title. */
+/** The lines of a cell's tooltip; the first is its title. */
 export function lines(picture, node, place) {
   const cell = node.cells[place];
   const run = picture.runs[cell[RUN]];
@@ -110,17 +110,22 @@ export function lines(picture, node, place) {
   return said;
 }
 
-/** A state is told by its sign as well as by its colour. @type {Record<string, string>} */
+/** The sign of each state, shown beside its colour. @type {Record<string, string>} */
 export const SIGNS = { lost: '✕', 'no contact': '?', draining: '↓', 'to upgrade': '↑' };
+
+const STATE_LABELS = { alive: 'online', foreign: 'used by others' };
+
+/** A state as shown on the page; the JSON keeps its own names. */
+export const stateLabel = (/** @type {string} */ state) => STATE_LABELS[state] ?? state;
 
 /** @type {Record<string, string>} */
 export const MEANING = {
   free: 'free',
   'in use': 'in use',
-  foreign: 'used by processes that are not ours',
+  foreign: 'used by processes outside of Rankzero',
   draining: 'free, but nothing new starts on its node',
-  'to upgrade': 'free, but nothing new starts there before its worker and this dashboard have the same version',
-  'no contact': 'its node is not heard: what runs there goes on',
+  'to upgrade': 'free, but nothing new starts there until its worker and this dashboard have the same version',
+  'no contact': 'no contact with its node; runs there may continue',
   lost: 'its node is lost',
 };
 

@@ -75,7 +75,7 @@ class Upload {
     this._bar.hidden = true;
     const answer = parsed(request.responseText);
     if (request.status !== 201) {
-      this._failed(answer?.detail?.message ?? 'The dashboard did not take the file; try again.');
+      this._failed(answer?.detail?.message ?? 'The dashboard rejected the file; try again.');
       return;
     }
     this._component.setTriggerValue('uploaded', { name, ...answer });

@@ -25,8 +25,8 @@ export async function linesAround(urlOf, position) {
 
 /** How the lines are ordered, in words. @param {boolean} isUntimed something has no time of arrival */
 export function orderSentence(isUntimed) {
-  const order = 'In the order in which lines arrived at the dashboard: to a quarter of a second while somebody watches, else to 5 seconds.';
-  return isUntimed ? `${order} What was stored before arrivals were noted stands first, one log after the other.` : order;
+  const order = 'In the order in which lines arrived at the dashboard: accurate to a quarter of a second while a page follows, else to 5 seconds.';
+  return isUntimed ? `${order} Lines stored without arrival times come first, one log after the other.` : order;
 }
 
 async function ask(url) {

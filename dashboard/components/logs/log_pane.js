@@ -267,7 +267,7 @@ function originElement(element, line) {
   const { at, stream } = line.source;
   element.classList.add('sourced', stream);
   element.dataset.time = at === null ? '' : clock(new Date(at * 1000));
-  const title = at === null ? 'Nobody noted when this line arrived' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
+  const title = at === null ? 'The arrival time of this line is unknown' : `Arrived at ${new Date(at * 1000).toLocaleString()}`;
   return el('span', { class: 'origin', title, text: `${origin(line)}: ` });
 }
 

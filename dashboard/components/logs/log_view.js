@@ -54,12 +54,12 @@ class LogView {
     }
     this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit) });
     this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
-    this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy what is selected, else the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
+    this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy the selection, or the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
     this._link = el('button', {
       type: 'button', text: 'Copy link', title: 'Copy the address of the marked line', disabled: true,
       onclick: () => void this._copied(this._link, this._linkTo(this._marked)),
     });
-    this._download = el('a', { class: 'download', download: '', text: 'Whole file', title: 'Download the whole file' });
+    this._download = el('a', { class: 'download', download: '', text: 'Download log', title: 'Download the whole log' });
     this._order = el('p', { class: 'by-time', hidden: true });
     this._pane = new LogPane({
       // The end of a stretch around a match is not the log's end.

@@ -12,7 +12,7 @@ const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_p
 const LIVE = new Set(['starting', 'running', 'stopping']);
 const GRAVE = new Set(['hung', 'NaN loss']);
 const NO_CONTACT = 'no contact';
-const NO_CONTACT_TITLE = 'Its node was not heard of. Training may go on: nothing is ended because of this alone.';
+const NO_CONTACT_TITLE = 'No contact with its node. Training may continue; silence alone ends no run.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 const SILENT_AFTER_S = 10;
@@ -135,7 +135,7 @@ class RunHeader {
     this._track.dataset.state = run.state;
     this._bar.style.transform = `scaleX(${isKnown ? Math.min(1, Math.max(0, share)) : 0})`;
     setAttribute(this._track, 'aria-valuenow', isKnown ? String(Math.round(share * 100)) : null);
-    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : 'The script does not say how many steps it will take');
+    setAttribute(this._track, 'title', isKnown ? `${(share * 100).toFixed(1)} %` : 'The total number of steps is unknown');
   }
 
   /** The run's own figure, moved on by steps that were pushed since. */
@@ -192,7 +192,7 @@ class RunHeader {
 
 /** @returns {[string, string]} the sentence that matters now, and its tone */
 function sentenceOf(run, now) {
-  if (run.state === 'failed') return [run.message || run.reason || 'It failed; the log says more.', 'bad'];
+  if (run.state === 'failed') return [run.message || run.reason || 'It failed; see the log.', 'bad'];
   if (run.state === 'stopping' || (run.kill_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
   if (run.state === 'queued') return [waiting(run, now), ''];
   if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
@@ -214,7 +214,7 @@ function noContact(run) {
 
 /** Why it waits, and when it is expected to start, by the browser's clock. */
 function waiting(run, now) {
-  if (!run.waiting_for) return 'Waiting to be given to a node.';
+  if (!run.waiting_for) return 'Waiting for a node.';
   const said = `Waiting: ${run.waiting_for}.`;
   if (!run.expected_start_at || run.expected_start_at < now) return said;
   const start = new Date(run.expected_start_at * 1000);
@@ -229,11 +229,11 @@ function sentenceCase(text) {
 
 function silence(run) {
   if (!(run.nodes > 1)) {
-    return `Its node has not been heard of for more than ${SILENT_AFTER_S} s. Training goes on without us; everything arrives when the node is back.`;
+    return `No contact with its node for more than ${SILENT_AFTER_S} s. Training may continue; its data arrives when the node is back.`;
   }
   const names = run.silent_nodes ?? [];
   const who = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
-  return `No word from ${who} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
+  return `No contact with ${who} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
 }
 
 /** For how long it may still save, and which nodes are awaited. */
@@ -244,7 +244,7 @@ function stopping(run, now) {
   const left = Math.ceil(run.kill_at - now);
   return left > 0
     ? `${why}: SIGTERM sent, ${left} s until its ranks are killed${waits}.`
-    : `${why}: the grace is over, its ranks are killed${waits}.`;
+    : `${why}: the grace period is over, its ranks are being killed${waits}.`;
 }
 
 function etaTitle(run, now) {

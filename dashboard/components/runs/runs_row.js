@@ -60,7 +60,7 @@ export class RunRow {
     setText(this._under, run.note || run.project);
     const share = run.progress === null ? null : Math.floor(run.progress * 100);
     setText(this._share, share === null ? UNKNOWN : `${share} %`);
-    setAttribute(this._share, 'title', share === null ? 'It does not say how many steps it will take' : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`);
+    setAttribute(this._share, 'title', share === null ? 'The total number of steps is unknown' : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`);
     this._track.hidden = share === null;
     this._bar.style.width = `${share ?? 0}%`;
     this._put('project', run.project, run.project);

@@ -161,7 +161,7 @@ class RunsTable {
     setText(this._number, String(wanting));
     this._attention.classList.toggle('some', wanting > 0);
     setAttribute(this._attention, 'aria-pressed', String(this._onlyAttention));
-    setAttribute(this._attention, 'title', 'Hung, losing numbers, silent or warned of while they train; failed, or ended with NaN, in the last 24 h');
+    setAttribute(this._attention, 'title', 'Running with a hang, a NaN loss, no contact or a warning; failed or ended with NaN in the last 24 h');
   }
 
   _showEmpty(shown) {
@@ -178,7 +178,7 @@ class RunsTable {
 
   _advice(kind) {
     if (kind === 'first') {
-      const sentence = 'Launch a recipe that ships, or a script of yours. It trains on the nodes that are connected, and its loss appears here from the first step on.';
+      const sentence = 'Launch a recipe or your own script. It trains on the connected nodes, and its loss appears here from the first step.';
       return [el('h2', { text: 'No runs yet' }), el('p', { text: sentence }), el('a', { class: 'primary', href: pageUrl('launch') }, icon('launch'), el('span', { text: 'Launch the first run' }))];
     }
     const sentence = kind === 'calm' ? 'No run needs attention.' : 'No run matches these filters.';

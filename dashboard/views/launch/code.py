@@ -1,4 +1,4 @@
-"""The part of the launch form that says which code trains: a recipe, a path, a repository, an upload."""
+"""The launch form's choice of code: a recipe, a path, a repository or an upload."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOK_AGAIN_S = 5
 
 
 class CodeForm(Protocol):
-    """What is used of the form."""
+    """The fields that this module needs of the form."""
 
     def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None: ...
     def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None: ...
@@ -41,7 +41,7 @@ class CodeForm(Protocol):
 
 
 def code(form: CodeForm, recipes: Iterable[str]) -> None:
-    """Source and target in one row; below it what starts, and what is kept."""
+    """Show source and target in one row; below them the entry and a summary of the snapshot."""
     source, target = st.columns([3, 5])
     with source:
         form.choice("source", "Train", SOURCES)
@@ -71,7 +71,7 @@ def _target(form: CodeForm, values: Mapping[str, Any], recipes: Iterable[str]) -
 
 
 def _asks_for_start(values: Mapping[str, Any]) -> bool:
-    """A script starts itself; in everything else a file or module must be named."""
+    """Whether an entry file or module has to be named; a single script needs none."""
     if values["entry"] or values["module"] or values["source"] == GIT:
         return True
     if values["source"] == UPLOAD:
@@ -91,7 +91,7 @@ def _start(form: CodeForm) -> None:
 
 
 def _uploaded() -> None:
-    """The browser has sent a file: it is the code from now on."""
+    """Use the file that the browser has uploaded as the code."""
     upload = getattr(st.session_state[UPLOADED], "uploaded", None)
     if not isinstance(upload, dict):
         return
@@ -103,7 +103,7 @@ def _uploaded() -> None:
 
 
 def _snapshot_summary(form: CodeForm, values: Mapping[str, Any]) -> None:
-    """What code the run will have, in a sentence or two."""
+    """Show which code will be stored with the run."""
     if has_snapshot(values):
         is_upload = values["source"] == UPLOAD
         if not is_upload:
@@ -113,9 +113,9 @@ def _snapshot_summary(form: CodeForm, values: Mapping[str, Any]) -> None:
             form.refusal("snapshot")
             return
     if values["workdir"]:
-        _caption("Runs in place: its code is not kept with the run.")
+        _caption("Runs in place: the code is not stored with the run.")
     elif values["source"] == GIT:
-        _caption("Cloned by the dashboard at launch; the commit is kept with the run.")
+        _caption("The dashboard clones it at launch and stores the commit with the run.")
     elif values["source"] == SCRIPT and values["script"].strip().startswith("/"):
         links = str(st.session_state.get(PREFIX + "links") or "")
         code = (values["script"].strip(), values["entry"].strip(), values["module"].strip(), links)
@@ -127,16 +127,17 @@ def _sentence_on(sha256: str) -> str:
     current = service.current()
     snapshot = current.snapshots.find(sha256)
     if snapshot is None:
-        return "The snapshot of this code is gone."
+        return "The snapshot of this code was deleted."
     origin = Origin.model_validate(snapshot.origin) if snapshot.origin else None
     origin_text = f"From {origin.place}" if origin else "A snapshot"
     version = f", {origin.version}" if origin and origin.version else ""
-    return f"{origin_text}{version}: {plural(snapshot.files, 'file')}, first kept {ago(snapshot.created_at, current.clock())}."
+    stored = ago(snapshot.created_at, current.clock())
+    return f"{origin_text}{version}: {plural(snapshot.files, 'file')}, first stored {stored}."
 
 
 @st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=50)
 def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) -> list[str]:
-    """What of a path would be kept. What cannot be at all stands beside its field already."""
+    """Return sentences on what would be stored of a path; other errors are already shown at their field."""
     names = frozenset(line.partition("=")[0].strip() for line in links.splitlines())
     try:
         choice = survey(CodeRequest(target, entry or None, module or None, links=names), limit_bytes)
@@ -151,7 +152,7 @@ def _survey(target: str, entry: str, module: str, links: str, limit_bytes: int) 
     notes = [
         note.replace("--link ", "the link ").replace("--workdir", "a workdir") for note in choice.origin.notes
     ]
-    return [f"Kept with the run: {summary} of {choice.selection.folder}{version}.", *notes]
+    return [f"Stored with the run: {summary} of {choice.selection.folder}{version}.", *notes]
 
 
 def _caption(sentence: str) -> None:

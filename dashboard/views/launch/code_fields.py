@@ -1,4 +1,4 @@
-"""The fields that say which code trains, read as part of a specification and written back from one."""
+"""Convert the form's code fields to a part of a spec, and back."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EMPTY_CODE: dict[str, Any] = {
     "code_as": AS_IT_WAS,
     **dict.fromkeys("script git_url ref upload entry module snapshot snapshot_of".split(), ""),
 }
-"""`snapshot_of` is what the snapshot was made of: once another target is named, it no longer counts."""
+"""`snapshot_of` names the snapshot's source; the snapshot is ignored once another target is named."""
 
 
 def spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a specification that these fields are; without `target` where none is named."""
+    """Return the spec's fields of the chosen code; without `target` where none is named."""
     source = values.get("source") or RECIPE
     target = _text(values, TARGET_FIELDS[source])
     fields = {"target": target}
@@ -45,20 +45,20 @@ def spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_snapshot(values: Mapping[str, Any]) -> bool:
-    """Is there a snapshot of just the code that the fields name, and would the run work in it?"""
+    """Whether there is a snapshot of the named code and the run would use it."""
     source = values.get("snapshot_of")
     return bool(values.get("snapshot")) and source == named(values) and not _text(values, "workdir")
 
 
 def named(values: Mapping[str, Any]) -> str:
-    """What the fields name, in one text."""
+    """Return the source, target and ref as one text."""
     source = values.get("source") or RECIPE
     ref = _text(values, "ref") if source == GIT else ""
     return " ".join((source, _text(values, TARGET_FIELDS[source]), ref)).strip()
 
 
 def code_values(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
-    """The fields that read back as this specification's code."""
+    """Return the form's values for a spec's code."""
     source = SCRIPT
     if spec.target in recipes:
         source = RECIPE

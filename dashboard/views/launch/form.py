@@ -1,4 +1,4 @@
-"""The form's fields read as a specification, and a specification written into the fields."""
+"""Read the form's fields as a spec, and write a spec into the fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from domain.field_labels import LABELS
 from domain.spec import RunSpec
 
 STAND_IN = "<script>"
-"""Target of a plan whose script is not named yet, so that the figures follow all the same."""
+"""Target of a plan whose script is not named yet, so that the figures are still shown."""
 
 EMPTY: dict[str, Any] = {
     **EMPTY_CODE,
@@ -45,7 +45,7 @@ EMPTY: dict[str, Any] = {
         "",
     ),
 }
-"""Every field of the form as it stands in an empty one."""
+"""The values of an empty form."""
 
 _PLAIN = (
     "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
@@ -59,18 +59,18 @@ _SLURM = ("partition", "account", "time_limit")
 
 @dataclass(frozen=True)
 class FormReading:
-    """The form as understood: a specification, or what is wrong with which field."""
+    """The parsed form: a spec, or the error of each wrong field."""
 
     spec: RunSpec | None
     draft: RunSpec | None
-    """The plan without its wrong fields, for the figures beside the form."""
+    """The spec without its wrong fields, for the figures beside the form."""
     refusals: dict[str, str] = field(default_factory=dict)
 
 
 def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> FormReading:
-    """Read the fields; never raises, whatever they hold.
+    """Read the fields; never fails, whatever they contain.
 
-    `args`: what the script's own fields make, before those typed freely; `launcher`: what automatic means."""
+    `args`: arguments from the script's own fields, before the free ones; `launcher`: meaning of "automatic"."""
     refusals: dict[str, str] = {}
     fields = _read_fields(values, refusals)
     fields["args"] = [*args, *fields.get("args", [])]
@@ -83,7 +83,7 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
-    """The fields that read back as this specification."""
+    """Return the form's values for a spec."""
     spec_values = spec.model_dump()
     values = EMPTY | {name: _shown(spec_values[name]) for name in _PLAIN} | code_values(spec, recipes)
     return values | {
@@ -120,7 +120,7 @@ def _read_fields(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[st
 
 
 def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
-    """What was typed for Slurm counts while Slurm is chosen."""
+    """Read the Slurm fields, if Slurm is chosen."""
     if values.get("pool") != "slurm":
         return
     fields["pool"] = "slurm"
@@ -176,15 +176,15 @@ def _refuse(error: Any, refusals: dict[str, str]) -> None:
         name = {"options": "sbatch_options"}.get(str(error["loc"][1]), str(error["loc"][1]))
         sentence = sentence.partition(" ")[2] if sentence.startswith("slurm.") else sentence
     if name is None:
-        # A rule between fields begins with the name of the field to change.
-        name = next((word for word in sentence.split() if word in LABELS), "target")
+        # The message of a rule between fields begins with the field to change.
+        name = next((name_in_text for name_in_text in sentence.split() if name_in_text in LABELS), "target")
     sentence = sentence.removeprefix(f"{name} ")
     refusals.setdefault(name, f"{LABELS.get(name, name)} {sentence}" if sentence[0].islower() else sentence)
 
 
 def _draft(fields: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
     valid = {name: value for name, value in fields.items() if name not in refusals or name == "target"}
-    for _ in range(3):  # a rule between fields can come to light once another is gone
+    for _ in range(3):  # fixing one error can reveal another
         further: dict[str, str] = {}
         if (spec := _validated(valid, further)) is not None:
             return spec

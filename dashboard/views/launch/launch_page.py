@@ -1,4 +1,4 @@
-"""The Launch page: the form on two thirds, what it means beside it, following every keystroke."""
+"""The Launch page: the form, and beside it the resulting figures, updated at every keystroke."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ON_RESIZE = ("keep", "scale")
 POOLS = ("nodes", "slurm")
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
 PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
-"""Where no node has a GPU."""
+"""Labels of fields where no node has a GPU."""
 FILLED_FROM = "launch_filled_from"
 LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
@@ -43,7 +43,7 @@ LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 @st.fragment
 @style.asked_again_without_store
 def page() -> None:
-    """The form and its meaning; what was typed stays while one looks at other pages."""
+    """Show the form and its meaning; the input stays while other pages are open."""
     if (run_id := st.session_state.pop("launched", None)) is not None:
         links.go("run", id=run_id)
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
@@ -61,7 +61,7 @@ def page() -> None:
 
 
 def _script() -> ScriptForm | None:
-    """What the script that is named says about itself."""
+    """Read the named script's own fields."""
     script = launch_script.form_of({name: st.session_state[PREFIX + name] for name in EMPTY})
     launch_script.follow_strategy(script, PREFIX + "strategy")
     return script
@@ -77,7 +77,7 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
 
 
 def _prepare(recipes: Collection[str]) -> None:
-    """An empty form at first; a run's own settings where the address asks for them."""
+    """Fill the form: empty at first, or with the settings of the run in the address."""
     like_run = st.query_params.get("from")
     with_fix = "remedy" in st.query_params
     if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
@@ -88,7 +88,7 @@ def _prepare(recipes: Collection[str]) -> None:
 
 
 def fill_anew() -> None:
-    """Fill the form from its address again when it is next opened; called while another page is shown."""
+    """Let the form be filled from its address again at its next visit; called on other pages."""
     st.session_state.pop(FILLED_FROM, None)
 
 
@@ -107,7 +107,7 @@ def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
         else None
     )
     if run is None:
-        st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is as it was."
+        st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is unchanged."
         return
     fix = _fix_of(run) if with_fix else None
     change = f" {fix.sentence}" if fix and fix.spec else ""
@@ -157,13 +157,13 @@ def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | Non
         _launcher(form, script)
     name, project = st.columns([2, 1])
     with name:
-        form.text("name", placeholder="as the recipe or script is called")
+        form.text("name", placeholder="default: script name")
     with project:
         form.text("project")
 
 
 def _launcher(form: Fields, script: ScriptForm | None) -> None:
-    """Which launcher a script looks like, and why."""
+    """Show the choice of launcher, and the guess for the script."""
     form.choice("launcher", None, LAUNCHERS)
     if script is not None:
         guess = script.script.guess
@@ -203,13 +203,13 @@ def _scale_section(form: Fields) -> None:
     with epochs:
         form.text("epochs")
     with steps:
-        form.text("max_steps", placeholder="as the epochs say")
+        form.text("max_steps", placeholder="from epochs")
     with seed:
-        form.text("seed", placeholder="the script's own")
+        form.text("seed", placeholder="set by the script")
 
 
 def _pool(form: Fields) -> None:
-    """Who gives the devices: asked only where there is a Slurm cluster to ask."""
+    """Show the source of devices, if a Slurm gateway has joined."""
     gateways = [node for node in service.current().nodes() if node.pool == "slurm"]
     is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
     if not gateways and not is_slurm:
@@ -234,12 +234,12 @@ def _pool(form: Fields) -> None:
 
 
 def _own_options(own: Sequence[Option]) -> None:
-    """What a recipe takes beyond the fields above."""
+    """Show the recipe's options beyond the fields above."""
     remaining = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
     if remaining:
-        with st.popover("The recipe's own options", icon=":material/tune:", type="tertiary"):
+        with st.popover("Further options of the recipe", icon=":material/tune:", type="tertiary"):
             rows = [(option.flags[-1], _default(option), option.help) for option in remaining]
-            table("recipe_options", ("Option", "Default", "What it is"), rows)
+            table("recipe_options", ("Option", "Default", "Description"), rows)
 
 
 def _default(option: Option) -> str:
@@ -263,20 +263,18 @@ def _advanced_section(form: Fields) -> None:
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
-        st.toggle(
-            "Watch every rank from inside", key=PREFIX + "probe", persist_state="session", help=HELP["probe"]
-        )
+        st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session", help=HELP["probe"])
     st.divider()
     _recovery_section(form)
 
 
 def _recovery_section(form: Fields) -> None:
-    """When it is stopped, hangs, fails or loses a node."""
+    """Show the settings for stops, hangs, failures and lost nodes."""
     left, right = st.columns(2)
     with left:
         form.text("max_restarts")
-        form.text("min_nodes", placeholder="as many as at first")
-        form.text("hang_after_s", placeholder="60 s, or ten steps where that is longer")
+        form.text("min_nodes", placeholder="same as Nodes")
+        form.text("hang_after_s", placeholder="60 s or ten steps, whichever is longer")
         form.text("stop_grace_s")
     with right:
         form.choice("on_lost_node", None, ON_LOST_NODE)
@@ -297,7 +295,7 @@ def _meaning(reading: FormReading, refusals: Mapping[str, str]) -> None:
 
 
 def _launch_button(reading: FormReading, refusals: Mapping[str, str]) -> None:
-    """Cannot be pressed while something is wrong; what the store refuses can be tried again."""
+    """Show the Launch button, disabled while a field is wrong; a launch that the store rejected can be retried."""
     again = "launch_refused" in st.session_state
     st.button(
         "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
@@ -310,7 +308,7 @@ def _launch_button(reading: FormReading, refusals: Mapping[str, str]) -> None:
 
 
 def _label(name: str) -> str:
-    """A field as it stands on the page: that depends on where the code comes from, and on the devices."""
+    """Return a field's label on the page, which depends on the code's source and the devices."""
     if name in ("target", "snapshot"):
         return TARGET_LABELS[st.session_state[PREFIX + "source"]]
     if name in PER_PROCESS and plan.device_word(service.current().nodes()) == "process":
@@ -319,7 +317,7 @@ def _label(name: str) -> str:
 
 
 def _launch(spec: RunSpec | None) -> None:
-    """Runs before the page is drawn again; the page then opens the run or shows the refusal."""
+    """Launch the run; called before the page reruns, which then opens the run or shows the error."""
     if spec is None:
         return
     try:
@@ -331,14 +329,13 @@ def _launch(spec: RunSpec | None) -> None:
 
 
 def _like() -> str | None:
-    """The run that the form was filled in from: masked values are its own."""
+    """Return the run that the form was filled from, whose masked values are used."""
     run_id: str | None = st.session_state.get("launch_filled_from", (None, False))[0]
     return run_id
 
 
 def _target_error(spec: RunSpec | None) -> dict[str, str]:
-    """A script that is missing where the dashboard can look, a masked value that nothing is behind, more text than
-    a program can be given."""
+    """Return the error of a target that cannot be launched: missing code, an empty masked value, too long arguments."""
     try:
         if spec is not None:
             full_spec = service.current().with_secrets(spec, _like())
@@ -350,7 +347,7 @@ def _target_error(spec: RunSpec | None) -> dict[str, str]:
 
 
 def _launch_error(spec: RunSpec | None) -> dict[str, str]:
-    """What the store said no to stands beside its field until something is changed."""
+    """Return the error of the last launch at its field, until the form is changed."""
     refusal = st.session_state.get("launch_refused")
     if refusal is None or refusal["spec"] != spec:
         st.session_state.pop("launch_refused", None)

@@ -1,4 +1,4 @@
-"""What a plan means: ranks, global batch, learning rate, warm-up advice, and whether there is room for it."""
+"""Explain a plan: ranks, global batch, learning rate, advice, and whether the nodes can hold it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.text.formats import count, learning_rate, plural
 
 
 class Slots(Protocol):
-    """What is asked of a node here."""
+    """The properties of a node that count here."""
 
     @property
     def name(self) -> str: ...
@@ -27,38 +27,38 @@ class Slots(Protocol):
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether the plan fits now, later, or not on what is known."""
+    """Whether the plan fits now, later, or not on the known nodes."""
 
     verdict: str
-    """fits, waits or missing."""
+    """One of fits, waits and missing."""
     sentence: str
 
 
 def world_size(spec: RunSpec, device: str) -> str:
-    """2 nodes × 4 GPUs = 8 ranks."""
+    """Return the world size in words: 2 nodes × 4 GPUs = 8 ranks."""
     per_node = plural(spec.processes_per_node, device, "processes" if device == "process" else None)
     nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
     if not spec.elastic:
         return f"{nodes} × {per_node} = {ranks}"
     fewest = spec.fewest_nodes
     fewest_ranks = count(fewest * spec.processes_per_node)
-    return f"{count(fewest)} to {nodes} × {per_node} = {fewest_ranks} to {ranks}, as there are"
+    return f"{count(fewest)} to {nodes} × {per_node} = {fewest_ranks} to {ranks}, as available"
 
 
 def ranks(spec: RunSpec) -> str:
-    """8, or 4 – 8 of an elastic run."""
+    """Return the number of ranks: 8, or 4 – 8 of an elastic run."""
     most = count(spec.world_size)
     return f"{count(spec.fewest_nodes * spec.processes_per_node)} – {most}" if spec.elastic else most
 
 
 def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
-    """The samples of one optimizer step, and the multiplication they come from."""
+    """Return the samples of an optimizer step (None: set by the script), and the sentence that explains them."""
     owner = _owner(spec)
     factors = f"× {plural(spec.world_size, 'rank')} × {count(spec.accumulate)} accumulated"
     on_fewer_nodes = _batch_on_fewer(spec)
     if spec.batch_size is None:
         return None, f"Batch set by the script {factors}{on_fewer_nodes}"
-    own = f" ({owner}’s own)" if is_own else ""
+    own = f" ({owner}’s default)" if is_own else ""
     product = spec.batch_size * spec.world_size * spec.accumulate
     return (
         product,
@@ -67,7 +67,7 @@ def global_batch(spec: RunSpec, is_own: bool) -> tuple[int | None, str]:
 
 
 def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
-    """The learning rate every rank trains with, and the sentence that explains it."""
+    """Return the learning rate of every rank (None: set by the script), and the sentence that explains it."""
     if spec.lr is None:
         return None, "Set by the script. Enter a rate to scale it."
     base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
@@ -81,12 +81,12 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
 
 
 def advice(spec: RunSpec) -> list[str]:
-    """What experience says about this plan, one sentence each, the most important first."""
+    """Return advice on the plan, one sentence each, the most important first."""
     return [*_scaling(spec), *_batch_norm(spec)]
 
 
 def fit(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
-    """Is there room for the plan on the nodes it may get? One that is too large can be studied all the same."""
+    """Return whether the eligible nodes can hold the plan."""
     per_node, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
     online = [node for node in nodes if node.state == "alive"]
     free = sorted((n for n in online if n.free >= per_node), key=lambda n: (n.free, n.name))[: spec.nodes]
@@ -104,25 +104,27 @@ def fit(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
             "waits", f"Needs {plural(per_node, 'slot')} a node, {busy}: it waits until runs there end."
         )
     if not online and (spec.labels or spec.on_nodes):
-        return Fit("missing", "No node that is connected has that name and these labels.")
+        return Fit("missing", "No connected node has this name and these labels.")
     if not online:
-        return Fit("missing", "No node is connected. The plan can be studied; start a worker to run it.")
+        return Fit(
+            "missing", "No node is connected. You can still plan the run; start a worker to launch it."
+        )
     largest = max(node.slots for node in online)
     return Fit(
         "missing",
         f"Needs {plural(fewest, 'node')} with {plural(per_node, 'slot')} each, but only "
         f"{plural(len(online), 'node is', 'nodes are')} connected, the largest with "
-        f"{plural(largest, 'slot')}. The plan can be studied; start more workers to run it.",
+        f"{plural(largest, 'slot')}. You can still plan the run; start more workers to launch it.",
     )
 
 
 def _batch_on_fewer(spec: RunSpec) -> str:
-    """What becomes of the global batch on fewer nodes."""
+    """Return how the global batch changes on fewer nodes."""
     if spec.fewest_nodes == spec.nodes:
         return ""
     fewer = resizing.sizes(spec)
     if all(now.accumulate == spec.accumulate for now in fewer[:1]):
-        return "; on fewer nodes it follows the script"
+        return "; on fewer nodes it shrinks"
     most = max(abs(_samples(now) / _samples(spec) - 1) for now in fewer)
     near = "" if most == 0 else f", to within {100 * most:.2g} %,"
     return (
@@ -136,7 +138,7 @@ def _lr_on_fewer(spec: RunSpec) -> str:
         return ""
     fewest = resizing.sizes(spec)[0]
     if spec.lr_on_resize == "keep":
-        return "; on fewer nodes the same"
+        return "; unchanged on fewer nodes"
     return f"; {learning_rate(fewest.scaled_lr)} on {plural(fewest.nodes, 'node')}"
 
 
@@ -155,8 +157,8 @@ def _shares(need: int, chosen: Sequence[Slots]) -> str:
 def _scaling(spec: RunSpec) -> list[str]:
     if spec.lr is not None and spec.lr_scaling == "none" and spec.world_size > 1:
         return [
-            f"Each step averages over {spec.world_size} times the samples of one GPU and usually bears "
-            "a larger rate: the linear rule for SGD, sqrt for Adam."
+            f"The global batch is {spec.world_size}x larger; a higher learning rate usually works: "
+            "the linear rule for SGD, sqrt for Adam."
         ]
     return []
 

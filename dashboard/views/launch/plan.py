@@ -1,4 +1,4 @@
-"""Beside the form: the figures of the plan, advice, the room there is, and the command of every node."""
+"""The column beside the form: the plan's figures, advice, free nodes, and the command of every node."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROOM_ICONS = {"fits": ":material/check_circle:", "waits": ":material/schedule:",
 
 
 def device_word(nodes: Sequence[NodeView]) -> str:
-    """GPU, or process where no node that is alive has one."""
+    """Return "GPU", or "process" where no online node has one."""
     online = [node for node in nodes if node.state == "alive"]
     kinds = {device.kind for node in online for device in node.devices}
     return "process" if kinds == {"cpu"} else "GPU"
 
 
 def figures(draft: RunSpec) -> None:
-    """Ranks, global batch and learning rate, each with the sentence that explains it."""
+    """Show ranks, global batch and learning rate, each with an explanation."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
     product, batch_text = meaning.global_batch(spec, draft.batch_size is None)
@@ -39,13 +39,13 @@ def figures(draft: RunSpec) -> None:
 
 
 def fit_and_advice(draft: RunSpec, shown: Collection[str]) -> None:
-    """Where it would run, what to beware of unless it is told elsewhere, and what experience says."""
+    """Show where the run would start, warnings that are not in `shown`, and advice."""
     nodes = service.current().nodes()
     spec = _resolved(draft, nodes)
     fit = _slurm_fit(nodes) if spec.pool == "slurm" else meaning.fit(spec, nodes_for(spec, nodes))
     with st.container(key="launch_room"):
         st.markdown(f"{ROOM_ICONS[fit.verdict]} {as_text(fit.sentence)}")
-        shown = {*shown, *capacity(spec, nodes)}  # the room says it better
+        shown = {*shown, *capacity(spec, nodes)}  # the sentence above says it better
         trains_with = interpreters.advice(interpreters.with_project_python(draft, nodes))
         for sentence in preview(draft, nodes).warnings:
             if sentence not in shown:
@@ -56,10 +56,10 @@ def fit_and_advice(draft: RunSpec, shown: Collection[str]) -> None:
 
 
 def commands(spec: RunSpec) -> None:
-    """What every node would start, from the very function the worker starts with."""
+    """Show the command of every node, built by the same function that the worker uses."""
     plan = preview(spec, service.current().nodes())
     if isinstance(plan, SlurmPreview):
-        st.caption("The job that its gateway submits")
+        st.caption("The job that the gateway submits")
         st.code(f"{shell_line(plan.job.argv)}\n\n{plan.job.script}", language="bash", wrap_lines=True)
     planned = plan.commands
     for command in planned[:MOST_COMMANDS]:
@@ -72,14 +72,14 @@ def commands(spec: RunSpec) -> None:
 def _slurm_fit(nodes: Sequence[NodeView]) -> meaning.Fit:
     gateways = [node for node in nodes if node.pool == "slurm"]
     if not gateways:
-        return meaning.Fit("missing", "No gateway to a Slurm cluster has joined: `rankzero gateway` there.")
+        return meaning.Fit("missing", "No Slurm gateway has joined: run `rankzero gateway` on the cluster.")
     if not any(node.state == "alive" for node in gateways):
         return meaning.Fit("missing", f"No contact with the gateway {gateways[0].name}.")
-    return meaning.Fit("waits", "Slurm gives the nodes; it says when the job starts and why it waits.")
+    return meaning.Fit("waits", "Slurm allocates the nodes and reports when the job starts or why it waits.")
 
 
 def _resolved(draft: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
-    """The plan with everything filled in that is left to the recipe or to what is free."""
+    """Return the plan with defaults filled in from the recipe, the script and the free devices."""
     return script_defaults.with_script_figures(with_recipe_defaults(with_devices_counted(draft, nodes)))
 
 

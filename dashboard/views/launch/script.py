@@ -1,4 +1,4 @@
-"""The part of the form that comes from a script's own source: its arguments, and which of them the form fills in."""
+"""The form's fields for a script's own arguments, read from its source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from domain.spec import RunSpec
 from domain.text.formats import as_text, plural
 
 MOST_AT_ONCE = 8
-"""More arguments than these are folded away."""
+"""Number of arguments above which optional ones are collapsed."""
 MOST_WITHOUT_SEARCH = 25
 COLUMNS = 3
 PLAIN_FLAG = re.compile(r"-{0,2}[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
@@ -33,42 +33,42 @@ STRATEGY_FROM = "launch_strategy_from"
 
 @dataclass(frozen=True)
 class ScriptForm:
-    """One script's arguments in the form, as they stand in the session."""
+    """A script's arguments in the form, with their values in the session."""
 
     script: Script
     mark: str
-    """Tells this script's fields from another's, so that each keeps what was typed for it."""
+    """A key that separates this script's fields from another's, so that each keeps its input."""
     free: tuple[str, ...]
-    """What is typed freely; it wins over every field."""
+    """The extra arguments, which take precedence over every field."""
     decided: Filled
-    """What the rest of the form decides."""
+    """The values that the rest of the form sets."""
 
     @property
     def args(self) -> list[str]:
-        """The arguments that the fields make."""
+        """The arguments composed from the fields."""
         return command.compose(self._offered(), self.script.proposals, self.filled(), self.free)
 
     @property
     def refusals(self) -> dict[str, str]:
-        """What cannot be the value of an argument, by the key of its field."""
+        """Errors of argument values, by the key of their field."""
         typed = [(o, self._typed(o)) for o in self._offered() if o.kind != "switch"]
         problems = [(o, command.problem(o, text)) for o, text in typed if text]
         return {self.key(option): sentence for option, sentence in problems if sentence}
 
     def own_defaults(self) -> dict[str, Any]:
-        """What the script itself has for the fields of the form that it takes over."""
+        """Return the script's defaults for the form's fields that it takes."""
         options = {p.field: self.script.option(p.option) for p in self.script.proposals if self._is_taken(p)}
         return {name: option.default for name, option in options.items() if option is not None}
 
     def filled(self) -> Filled:
-        """What is ticked, and what was given to the arguments."""
+        """Return the ticked proposals and the changed values."""
         values = {option.name: self._typed(option) for option in self.script.options}
         changed = {name: value for name, value in values.items() if value is not None}
         ticked = [key_of(proposal) for proposal in self.script.proposals if self._is_taken(proposal)]
-        return replace(self.decided, values=changed, taken=ticked)
+        return replace(self.decided, values=changed, ticked=ticked)
 
     def fill(self, args: Sequence[str]) -> list[str]:
-        """Write arguments into the fields; returns those that no field makes."""
+        """Write arguments into the fields and return those without a field."""
         filled, untaken = command.take_apart(self.script.options, self.script.proposals, args, self.decided)
         for key in [
             key
@@ -80,28 +80,28 @@ class ScriptForm:
             if option.name in filled.values:
                 st.session_state[self.key(option)] = filled.values[option.name]
         for proposal in command.applicable(self.script.proposals, self.decided):
-            st.session_state[self._take_key(proposal)] = key_of(proposal) in filled.taken
+            st.session_state[self._take_key(proposal)] = key_of(proposal) in filled.ticked
         return untaken
 
     def draw(self) -> None:
-        """Everything the script takes; what the form hands over first."""
+        """Show the script's arguments, those filled in by the form first."""
         name = as_text(self.script.name)
         if not self.script.options:
-            st.caption(f"{name} takes no arguments that could be read from its source.")
+            st.caption(f"No arguments of {name} could be read from its source.")
             return
         read_from = " and ".join(self.script.parsers)
         st.markdown(f"**Arguments of {name}**")
         needed = (
-            " What has a \\* must be given." if any(option.required for option in self._offered()) else ""
+            " Fields with a \\* are required." if any(option.required for option in self._offered()) else ""
         )
         st.caption(
-            f"Read from {as_text(read_from)} in its source. What is left empty keeps the script's default.{needed}"
+            f"Read from {as_text(read_from)} in its source. Empty fields keep the script's default.{needed}"
         )
         self._proposals()
         self._fields()
 
     def key(self, option: Option) -> str:
-        """Where the session keeps what is given to an argument."""
+        """Return the session key of an argument's value."""
         return f"{FIELD}{self.mark}_{option.name}"
 
     def _proposals(self) -> None:
@@ -140,7 +140,7 @@ class ScriptForm:
                 self._grid(self._searched(folded))
         if typed:
             flags = ", ".join(option.flag for option in self._offered() if option.name in typed)
-            st.caption(f"Given in the extra arguments: {as_text(flags)}")
+            st.caption(f"Set in the extra arguments: {as_text(flags)}")
 
     def _searched(self, options: list[Option]) -> list[Option]:
         if len(options) <= MOST_WITHOUT_SEARCH:
@@ -149,11 +149,11 @@ class ScriptForm:
             "Search the arguments", key=f"launch_sought_{self.mark}", live=True, placeholder="name or help",
             label_visibility="collapsed", icon=":material/search:", persist_state="session",
         )  # fmt: skip
-        words = query.lower().replace("-", "_").split()
+        terms = query.lower().replace("-", "_").split()
         matching = [
             o
             for o in options
-            if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in words)
+            if all(w in f"{o.name} {o.help or ''}".lower().replace("-", "_") for w in terms)
         ]
         hidden = len(matching) - MOST_WITHOUT_SEARCH + 1
         if hidden > 0:
@@ -169,7 +169,7 @@ class ScriptForm:
 
     def _field(self, option: Option) -> None:
         key = self.key(option)
-        # Screen readers get a label as it is written here, so that escapes are only for names that need them.
+        # Screen readers read the label literally, so it is escaped only where needed.
         label = option.flag if PLAIN_FLAG.fullmatch(option.flag) else as_text(option.flag)
         label += " *" if option.required else ""
         help_text = as_text(option.help) if option.help else None
@@ -199,7 +199,7 @@ class ScriptForm:
                 st.markdown(f":red[{as_text(sentence)}]")
 
     def _offered(self) -> list[Option]:
-        """The options of the subcommand that is chosen, and those of all."""
+        """Return the options of the chosen subcommand and the global ones."""
         chosen = self._command()
         return [option for option in self.script.options if option.command in (None, chosen)]
 
@@ -210,11 +210,13 @@ class ScriptForm:
         option = self.script.option("command")
         typed = self._typed(option) if option else None
         return (
-            typed if isinstance(typed, str) else next((word for word in self.free if word[:1] != "-"), None)
+            typed
+            if isinstance(typed, str)
+            else next((argument for argument in self.free if argument[:1] != "-"), None)
         )
 
     def _typed(self, option: Option) -> Any:
-        """What was given to an argument; None where it is as the script has it."""
+        """Return an argument's value; None where it is the script's default."""
         stored = st.session_state.get(self.key(option))
         if option.kind == "switch":
             return stored if isinstance(stored, bool) and stored != bool(option.default) else None
@@ -232,7 +234,7 @@ class ScriptForm:
 
 
 def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
-    """The arguments of the code that is named; None without a script that can be read."""
+    """Return the arguments of the named script; None where it cannot be read."""
     fields = spec_fields(values)
     location = [fields.get(name) for name in ("target", "entry", "module", "snapshot")]
     if not location[0] or values["source"] == RECIPE:
@@ -241,14 +243,14 @@ def form_of(values: Mapping[str, Any]) -> ScriptForm | None:
         script = targets.read_target(location[0], *location[1:])
     except UnreadableScript:  # what is wrong with the file is among the warnings of its plan
         return None
-    # As the person named it: the code as it was and as it is now share what was typed.
+    # By the user's name for it: both versions of the code share their input.
     names = (named(values), str(values["entry"]), str(values["module"]))
     mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:10]
     return ScriptForm(script, mark, _words(values["args"]), _decided(values))
 
 
 def follow_strategy(form: ScriptForm | None, key: str) -> None:
-    """A script that is one process gets that strategy when it is named, unless another was chosen."""
+    """Select the strategy that fits the script when it is named, unless the user has chosen another."""
     last_mark, last_strategy = st.session_state.get(STRATEGY_FROM, (None, "ddp"))
     mark, strategy = (form.mark, form.script.guess.strategy) if form else (None, "ddp")
     if mark == last_mark:
@@ -259,7 +261,7 @@ def follow_strategy(form: ScriptForm | None, key: str) -> None:
 
 
 def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's arguments in the fields of its script; returns the form's own fields as they then stand."""
+    """Write a run's arguments into its script's fields; returns the remaining values of the form."""
     form = form_of(values)
     if form is None:
         return dict(values)
@@ -272,7 +274,7 @@ def fill_from(spec: RunSpec, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Empty the fields of every script."""
+    """Clear the fields of every script."""
     for key in [key for key in st.session_state if str(key).startswith((FIELD, TAKE))]:
         del st.session_state[key]
 

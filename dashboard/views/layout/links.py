@@ -1,4 +1,4 @@
-"""The four pages, their addresses, and how one leads to another."""
+"""Links between the four pages, and their addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dashboard.components.page_links import Kind, go_to, page_link
 
 
 def address(page: str, **query: str) -> str:
-    """A page's address as links name it: `run?id=…`, and `./` for the table of runs."""
+    """Return a page's relative address: `run?id=…`, and `./` for the table of runs."""
     path = "./" if page == "runs" else page
     return f"{path}?{urlencode(query)}" if query else path
 
@@ -22,7 +22,7 @@ def link(
     help: str | None = None,
     **query: str,
 ) -> None:
-    """A real link to a page that looks like a button; a plain click follows it without leaving the session."""
+    """Show a link that looks like a button; a plain click follows it within the session."""
     page_link(label, address(page, **query), key, icon, kind, help)
 
 
@@ -35,7 +35,7 @@ def launch_again(
     help: str | None = None,
     with_fix: bool = False,
 ) -> None:
-    """A link to the form filled with a run's specification, if asked for with what mends it."""
+    """Show a link to the form filled with a run's spec, optionally with its fix."""
     fix_query = {"remedy": "1"} if with_fix else {}
     link("launch", label, key, icon, kind, help, **{"from": run_id}, **fix_query)
 
@@ -43,6 +43,6 @@ def launch_again(
 def go(page: str, **query: str) -> None:
     """Have the browser open a page.
 
-    `st.switch_page` is no way out of a fragment: where one refreshes itself, its next rerun can come in between
-    and the page stays blank."""
+    `st.switch_page` does not work in a fragment: the next rerun of one that refreshes itself can interrupt it
+    and leave the page blank."""
     go_to(address(page, **query), key="go")

@@ -1,4 +1,4 @@
-"""What all pages share in looks: constant style rules, the colours of states, the banner for trouble."""
+"""Elements that all pages share: hidden titles, the banner for problems, errors of the store."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ ASK_AGAIN_S = 3
 
 
 def hidden_title(title: str) -> None:
-    """A heading for those who listen to the page; who looks at it reads it in the bar."""
+    """Add a heading for screen readers; the bar shows it visibly."""
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
 @st.fragment(run_every=ASK_AGAIN_S)
 def warn_of_trouble() -> None:
-    """Says on every page, as soon and as long as it is so, why nothing can be stored, and what to do."""
+    """Show on every page why nothing can be stored, and what to do, as long as that lasts."""
     current = service.current()
     if trouble := current.trouble:
         st.error(
-            f"{trouble} Trainings go on; what they write waits on their nodes. What is stored can be read.",
+            f"{trouble} Training continues; its output waits on the nodes. Stored data can be read.",
             icon=":material/hard_drive:",
         )
     elif current.files.free_bytes() < 0:
         st.error(
-            f"The disk of {as_text(str(current.settings.data))} is nearly full. Trainings go on; what they "
-            "write waits on their nodes. Free some space, and everything arrives by itself.",
+            f"The disk of {as_text(str(current.settings.data))} is nearly full. Training continues; its "
+            "output waits on the nodes and is sent as soon as there is space.",
             icon=":material/hard_drive:",
         )
 
 
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """One calm sentence instead of a traceback while the store cannot be read; for what refreshes itself."""
+    """Show a sentence instead of a traceback while the store cannot be read; for self-refreshing fragments."""
 
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -58,7 +58,7 @@ def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
 
 
 def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """The same for a page that does not refresh itself: it is run again until the store answers."""
+    """Show a sentence while the store cannot be read, and rerun the page until it answers."""
 
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -75,12 +75,12 @@ def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
 def _say_store_is_away(error: Exception) -> None:
     log.warning("a page could not be shown: %s", error)
     cause = str(getattr(error, "orig", None) or error)
-    if isinstance(error, StoreGone):  # it does not come back by itself
+    if isinstance(error, StoreGone):  # it does not recover on its own
         st.error(as_text(cause), icon=":material/cloud_off:")
         return
     st.error(
-        f"The store cannot be reached ({as_text(cause)}). Training goes on without it; "
-        "this page shows everything again as soon as it answers.",
+        f"The store cannot be reached ({as_text(cause)}). Training continues without it; "
+        "this page recovers as soon as the store answers.",
         icon=":material/cloud_off:",
     )
 

@@ -1,4 +1,4 @@
-"""Tables as Markdown: real links, aligned figures, and every cell shown as the text it is."""
+"""Tables as Markdown, with links, aligned figures and escaped text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from domain.text.formats import as_text
 
 
 class Markup(str):
-    """Markdown that we composed ourselves, of escaped parts."""
+    """Trusted Markdown, composed of escaped parts."""
 
 
 def table(key: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table over the whole width; a column whose title begins with `>` is right-aligned."""
+    """Show a table over the whole width; a column whose title begins with `>` is right-aligned."""
     rules = ["---:" if title.startswith(">") else ":---" for title in columns]
     lines = [_line(title.removeprefix(">") for title in columns), _line(map(Markup, rules))]
     lines += (_line(row) for row in rows)
@@ -25,12 +25,12 @@ def table(key: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
-    """A plain link to the server's own route, which streams and can be resumed."""
+    """Return a link to the server's route, which streams and can be resumed."""
     return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
 
 
 def checkpoint_url(checkpoint_id: int, form: CheckpointForm | None = None) -> str:
-    """Where a checkpoint's file is served."""
+    """Return the URL path of a checkpoint's file."""
     query = urlencode(form.params) if form else ""
     return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
 

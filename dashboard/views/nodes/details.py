@@ -1,4 +1,4 @@
-"""One node in detail, beside the cells: what is wrong, its runs and devices, its load, and all that is known of it."""
+"""The details of one node, beside the cells: problems, runs, devices, load and properties."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dashboard.views.run import dialogs
 from db.queries.device_allocations import Occupant, occupants
 from domain.protocol import is_older
 from domain.text.formats import as_text, number, plural, size
+from domain.text.state_labels import state_label
 from domain.views import DeviceView, NodeView
 
 REFRESH_S = 3
@@ -31,7 +32,7 @@ STATES: dict[str, tuple[style.Colour, str]] = {
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
 def panel(node_id: str, close: Callable[[], None]) -> None:
-    """Stands over the right of the page until it is closed."""
+    """Show the panel over the right of the page until it is closed."""
     if st.session_state.pop(CLOSED, False):
         st.rerun(scope="app")  # a button of a fragment runs that fragment only
     current = service.current()
@@ -56,7 +57,7 @@ def _header(title: str, close: Callable[[], None]) -> None:
         st.header(as_text(title), anchor=False)
         st.button(
             "Close", icon=":material/close:", type="tertiary", on_click=_close, args=(close,),
-            key="close_node", help="Also by Escape among the cells",
+            key="close_node", help="Or press Escape among the cells",
         )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def _close(close: Callable[[], None]) -> None:
 def _badges(node: NodeView) -> None:
     colour, icon = STATES.get(node.state, ("gray", ":material/help:"))
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(node.state, color=colour, icon=icon)
+        st.badge(state_label(node.state), color=colour, icon=icon)
         if node.draining:
             st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
         if node.upgrade:
@@ -80,12 +81,12 @@ def _badges(node: NodeView) -> None:
 def _actions(node: NodeView) -> None:
     with st.container(horizontal=True):
         if node.draining:
-            label, callback, help_text = "Take back", _undrain, "Give it new runs again."
+            label, callback, help_text = "Undrain", _undrain, "Let it receive new runs again."
         else:
             label, callback, help_text = (
                 "Drain",
                 _drain,
-                "Start nothing new there; what runs goes on until it ends.",
+                "Start nothing new there; its runs continue to their end.",
             )
         st.button(label, key=f"drain_{node.id}", help=help_text, on_click=callback, args=(node.id,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
@@ -102,11 +103,9 @@ def _undrain(node_id: str) -> None:
 
 @st.dialog("Remove this node?", icon=":material/delete:")
 def _remove(node: NodeView) -> None:
-    """What runs there forbids it; whatever ran there stays readable."""
+    """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
-    st.markdown(
-        f"**{as_text(node.name)}** is no part of the cluster any more. {worker}What ran there stays in the history."
-    )
+    st.markdown(f"**{as_text(node.name)}** leaves the cluster. {worker}Its past runs stay in the history.")
     if dialogs.confirmed("Remove it", "Keep it", lambda: service.current().remove_node(node.id)):
         st.rerun()
 
@@ -134,7 +133,7 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
-    """Links, by which the keyboard gets from a node to its runs."""
+    """Show links to the node's runs, also for the keyboard."""
     by_run: dict[str, list[DeviceView]] = {}
     for device in node.devices:
         if device.run_id is not None:
@@ -148,7 +147,7 @@ def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
 
 
 def ranks(devices: Sequence[DeviceView]) -> str:
-    """rank 3, ranks 0-7."""
+    """Return the ranks on devices as text: rank 3, ranks 0-7."""
     numbers = sorted({device.rank for device in devices if device.rank is not None})
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
@@ -159,16 +158,16 @@ def ranks(devices: Sequence[DeviceView]) -> str:
 def _devices(node: NodeView) -> None:
     loads = {gpu.get("id"): gpu for gpu in (node.load or {}).get("gpus", [])}
     if not loads:
-        return  # slots of a processor have nothing to tell one by one
+        return  # CPU slots have no properties of their own
     rows = [
-        [index, picture.cell(node, device).value, *device_load(loads.get(device.id, {}))]
+        [index, state_label(picture.cell(node, device).value), *device_load(loads.get(device.id, {}))]
         for index, device in enumerate(node.devices[:MOST_DEVICES])
     ]
     table("node_devices", (picture.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
 
 
 def device_load(load: Mapping[str, Any]) -> list[str]:
-    """96 %, 71 GiB, 61, 540: as far as the device tells."""
+    """Return busy share, used memory, °C and W as text; empty where the device does not report them."""
     used = load.get("memory_used_bytes")
     percent = load.get("utilisation_percent")
     return [

@@ -1,4 +1,4 @@
-"""What is known of a node, line by line: address, labels, hardware, versions, disk, clock."""
+"""A node's properties: address, labels, hardware, versions, disk, clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERPRETER = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "RO
 
 
 def facts(node: NodeView, now: float) -> list[tuple[str, object]]:
-    """(what, value) as far as the node has told it."""
+    """Return (title, value) of each property that the node has reported."""
     properties = [*_location(node), *_hardware(node), *_versions(node), *_liveness(node, now)]
     return [(Markup(f"**{as_text(title)}**"), value) for title, value in properties if value]
 
@@ -61,7 +61,7 @@ def _liveness(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
 
 
 def clock_sentence(node: NodeView) -> str:
-    """agrees within 10 ms; 5.0 s ahead of the dashboard's."""
+    """Return the clock's offset in words: agrees within 10 ms; 5.0 s ahead of the dashboard's."""
     offset_s, off_s = node.info["clock_offset_s"], picture.clock_off_s(node)
     if off_s is None:
         return f"agrees within {milliseconds(max(0.001, abs(offset_s) + (node.info.get('clock_error_s') or 0.0)))}"
@@ -69,6 +69,6 @@ def clock_sentence(node: NodeView) -> str:
 
 
 def interpreter_of(node: NodeView) -> Mapping[str, Any]:
-    """What trains there where a run names nothing else."""
+    """Return the node's default interpreter, with its versions."""
     interpreter = node.info.get("interpreter")
     return interpreter if isinstance(interpreter, dict) else {}

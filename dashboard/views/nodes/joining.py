@@ -1,4 +1,4 @@
-"""How machines join: a token made here, the one command to paste there, and the tokens that are still good."""
+"""Add nodes: make a join token, show the command for the new machine, and list the tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = (3, 2, 3, 3, 1.2)
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
 def joining() -> None:
-    """Everything about letting machines in."""
+    """Show the form for a join token, the command of a new one, and all tokens."""
     current = service.current()
     tokens = {token.id: token for token in current.join_tokens()}
     _make(any_node=bool(current.nodes()))
@@ -39,15 +39,13 @@ def joining() -> None:
 def _make(any_node: bool) -> None:
     if not any_node:
         st.header("No node has joined yet", anchor=False)
-        st.caption(
-            "On the dashboard's own machine `rankzero up` brings one by itself; others join from here."
-        )
+        st.caption("On the dashboard's own machine `rankzero up` starts one; other machines join from here.")
     st.markdown(
         "A node is a machine that trains. Make a token, and paste the command that then appears on the new "
-        f"machine, with Rankzero {version('rankzero')} installed there. One token does for many machines."
+        f"machine, with Rankzero {version('rankzero')} installed there. One token serves many machines."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("Good for", list(GOOD_FOR), index=1, key="join_for", width=140)
+        st.selectbox("Valid for", list(GOOD_FOR), index=1, key="join_for", width=140)
         st.text_input(
             "Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300
         )
@@ -77,24 +75,24 @@ def _show(token: JoinTokenView, how: HowToJoin) -> None:
         st.code(how.command, language="bash", wrap_lines=True)
         with st.expander("As a service that starts with the machine (systemd)"):
             st.caption(
-                "Upgrading or restarting the service leaves trainings alone; they are found again afterwards."
+                "Upgrading or restarting the service does not disturb running jobs; the worker finds them again."
             )
             st.code("\n".join(how.service), language="bash", wrap_lines=True)
         joined = f"{plural(token.uses, 'node')} joined with it." if token.uses else "Waiting for it to join …"
-        st.caption(f"{joined} The token is shown only here and only now; whoever has it can add nodes.")
+        st.caption(f"{joined} The token is shown only here and only now; anyone who has it can add nodes.")
 
 
 def _tokens(tokens: list[JoinTokenView], now: float) -> None:
-    good = [token for token in tokens if state_of(token, now) == "good"]
-    ended = [token for token in tokens if state_of(token, now) != "good"]
+    good = [token for token in tokens if state_of(token, now) == "valid"]
+    ended = [token for token in tokens if state_of(token, now) != "valid"]
     if not tokens:
         return
     st.markdown("**Join tokens**")
     if not good:
-        st.caption("None is good just now.")
+        st.caption("No token is valid now.")
     for token in good:
         _token(token, now)
-    if ended and st.toggle(f"Also the {plural(len(ended), 'one')} that ended", key="join_ended"):
+    if ended and st.toggle(f"Show {plural(len(ended), 'ended token')}", key="join_ended"):
         for token in ended[:50]:
             _token(token, now)
 
@@ -102,7 +100,7 @@ def _tokens(tokens: list[JoinTokenView], now: float) -> None:
 def _token(token: JoinTokenView, now: float) -> None:
     name, state, until, used, revoke = st.columns(COLUMNS, vertical_alignment="center")
     name.markdown(as_text(token.name or token.hint), help=as_text(token.hint))
-    is_good = state_of(token, now) == "good"
+    is_good = state_of(token, now) == "valid"
     state.badge(state_of(token, now), color="green" if is_good else "gray")
     until.caption(as_text(lasting(token, now)))
     last = f", last {ago(token.last_used_at, now)}" if token.last_used_at else ""
@@ -110,7 +108,7 @@ def _token(token: JoinTokenView, now: float) -> None:
     if is_good:
         revoke.button(
             "Revoke", key=f"revoke_{token.id}", on_click=_revoke, args=(token.id,), type="tertiary",
-            help="Nobody joins with it any more; nodes that have joined stay.",
+            help="No node can join with it any more; nodes that have joined stay.",
         )  # fmt: skip
 
 
@@ -119,17 +117,17 @@ def _revoke(token_id: str) -> None:
 
 
 def state_of(token: JoinTokenView, now: float) -> str:
-    """good, revoked or expired."""
+    """Return the token's state: valid, revoked or expired."""
     if token.revoked_at is not None:
         return "revoked"
-    return "good" if now < token.expires_at else "expired"
+    return "valid" if now < token.expires_at else "expired"
 
 
 def lasting(token: JoinTokenView, now: float) -> str:
-    """For how long it is good still, or since when it is not."""
+    """Return how long the token is still valid, or since when it is not."""
     if token.revoked_at is not None:
         return f"since {ago(token.revoked_at, now)}"
     if now >= token.expires_at:
         return f"since {ago(token.expires_at, now)}"
-    left_s = token.expires_at - now + 59  # one that was made for a day is good for 24 h, not for 23
+    left_s = token.expires_at - now + 59  # a token made for a day shows 24 h, not 23
     return f"for {duration_words(left_s)} more, until {clock_time(token.expires_at)[:-3]} UTC"

@@ -1,4 +1,4 @@
-"""The Nodes page: what every device of the cluster is doing, and one node of them in detail."""
+"""The Nodes page: the state of every device of the cluster, and one node in detail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 @style.asked_again_without_store
 def page() -> None:
-    """The cluster; without any node it opens with how to let one join."""
+    """Show the cluster; without a node, open the tab for adding one."""
     nodes = service.current().nodes()
     st.session_state.setdefault(TAB, DEVICES if nodes else JOINING)
     st.session_state.setdefault(PICKED, _named_in_address(nodes))
@@ -37,7 +37,7 @@ def page() -> None:
 
 @st.fragment
 def _cluster() -> None:
-    """Cells keep themselves current; this runs again only when something was clicked."""
+    """Show the cells, which update themselves; this runs again only after a click."""
     picked = st.session_state.get(PICKED)
     cells(picked, _pick, key=CELLS)
     if picked:
@@ -55,6 +55,6 @@ def _let_go() -> None:
 
 
 def _named_in_address(nodes: Sequence[NodeView]) -> str | None:
-    """/nodes?node=gpu-3 opens with that node."""
+    """Return the id of the node that the address names, as in /nodes?node=gpu-3."""
     name = st.query_params.get("node")
     return next((node.id for node in nodes if name in (node.name, node.id)), None)

@@ -1,4 +1,4 @@
-"""The Preflight tab: ask nodes whether they can train together, and see what each of them found."""
+"""The Preflight tab: check whether nodes can train together, and show each node's results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHOSEN = "preflight_chosen"
 
 
 def panel() -> None:
-    """What to ask, and the answers as they come."""
+    """Show the controls, and the results as they arrive."""
     _controls()
     _results()
 
@@ -32,7 +32,7 @@ def panel() -> None:
 def _results() -> None:
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not checks:
-        st.caption("No preflight was asked for yet.")
+        st.caption("No preflight has been run yet.")
         return
     preflight(picture(checks[_chosen(checks)]), key="preflight_matrix")
 
@@ -44,17 +44,20 @@ def _controls() -> None:
     online = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)
     others = sorted((node.name for node in nodes if node.state != "alive"), key=natural_key)
     st.markdown(
-        "Versions, addresses, ports, the ways between nodes, devices, disks and clocks: looked at in a second, "
-        "and nothing that trains is disturbed."
+        "Checks versions, addresses, ports, connections between nodes, devices, disks and clocks in about a second; "
+        "running jobs are not disturbed."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.multiselect(
-            "Nodes", online + others, key="preflight_nodes", placeholder=f"All that are alive ({len(online)})"
+            "Nodes",
+            online + others,
+            key="preflight_nodes",
+            placeholder=f"All that are online ({len(online)})",
         )
         st.toggle(
             "Bandwidth", key="preflight_bandwidth",
-            help="Also an all-reduce of two seconds between each two nodes, in the Python that trains. "
-            "GPUs that train or that others use are left alone.",
+            help="Also a two-second all-reduce between each pair of nodes, in their training Python. "
+            "GPUs in use are left alone.",
         )  # fmt: skip
         st.button(
             "Run preflight", type="primary", icon=":material/fact_check:", on_click=_start, key="preflight_run",
@@ -76,7 +79,7 @@ def _start() -> None:
 
 
 def _chosen(checks: dict[int, CheckView]) -> int:
-    """The newest, unless somebody looks at an older one."""
+    """Return the id of the selected preflight, by default the newest."""
     if st.session_state.get(CHOSEN) not in checks:
         st.session_state[CHOSEN] = next(iter(checks))
     if len(checks) > 1:
@@ -88,6 +91,8 @@ def _chosen(checks: dict[int, CheckView]) -> int:
 
 
 def described(check: CheckView) -> str:
-    """A preflight in one line."""
-    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "under way"}[verdict(check)]
+    """Return a preflight's summary in one line."""
+    outcome = {"red": f"{len(check.failed)} red", "green": "all green", "asking": "in progress"}[
+        verdict(check)
+    ]
     return f"{clock_time(check.asked_at)[:-3]} UTC · {plural(len(check.nodes), 'node')} · {outcome}"

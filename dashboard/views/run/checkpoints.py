@@ -1,4 +1,4 @@
-"""The Run page's checkpoints: what was saved, and how to have it."""
+"""The Checkpoints tab: the saved checkpoints and their downloads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from domain.views import CheckpointView
 COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
 MOST_SHOWN = 20
 PATIENCE_S = 1.5
-"""Most rewrites take less: then the link is there at once."""
+"""Seconds to wait for a conversion; most take less, so the link appears at once."""
 ASKED = "checkpoint_asked_for"
 
 
 @st.fragment(run_every=3)
 @style.readable_without_store
 def checkpoints(run_id: str) -> None:
-    """Newest first, each with its download."""
+    """Show the checkpoints, newest first, each with its download."""
     saved = run_queries.checkpoints(service.current().store, run_id)
     if not saved:
         st.caption(
-            "No checkpoint yet. What the training saves below its working directory appears here as soon as it is "
-            "whole: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
+            "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
+            "complete: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
             "Accelerate, DeepSpeed and torch.distributed.checkpoint."
         )
         return
@@ -46,7 +46,7 @@ def checkpoints(run_id: str) -> None:
         checkpoint.trouble for checkpoint in shown if checkpoint.trouble and not checkpoint.complete
     ):
         st.warning(
-            as_text(f"{problem} What was saved waits on its node and is sent as soon as that works."),
+            as_text(f"{problem} The checkpoint waits on its node and is sent as soon as possible."),
             icon=":material/cloud_off:",
         )
     if len(saved) > MOST_SHOWN:
@@ -57,11 +57,11 @@ def checkpoints(run_id: str) -> None:
     ):
         archive = as_text(PurePosixPath(folder.name).name)
         st.caption(
-            f"A folder comes as one archive: `tar -xf` {archive} makes it again, as its framework loads it."
+            f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework."
         )
     if complete:
         _other_forms(complete)
-        with st.expander("SHA-256 in full, as `sha256sum --check` reads it", key="sums"):
+        with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
 
@@ -86,12 +86,12 @@ def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
 def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
     share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
     if attempt_has_ended:
-        return "never arrived whole"
-    return f"{share:.0%} received{', waits' if checkpoint.trouble else ''}"
+        return "never completed"
+    return f"{share:.0%} received{', waiting' if checkpoint.trouble else ''}"
 
 
 def _ended_attempts(run_id: str) -> set[int]:
-    """An attempt ends only when all that was to come has come."""
+    """Return the numbers of ended attempts, whose checkpoints have all arrived."""
     attempts = run_queries.attempts(service.current().store, run_id)
     return {attempt.number for attempt in attempts if attempt.state.is_terminal}
 
@@ -118,18 +118,18 @@ def _form(chosen: CheckpointView) -> CheckpointForm:
             f"Without {as_text(chosen.prefix)}" if chosen.prefix else "Without a prefix",
             value=chosen.prefix is not None,
             disabled=chosen.prefix is None,
-            help="Saved from inside a wrapper (DistributedDataParallel, torch.compile), all names begin with its "
-            "name; the plain model does not load them."
+            help="The checkpoint was saved from a wrapper (DistributedDataParallel, torch.compile), whose name "
+            "starts every parameter's name; the plain model cannot load it."
             if chosen.prefix
-            else "No prefix was found in this one: the plain model loads it as it is.",
+            else "This checkpoint has no prefix: the plain model can load it.",
             key=f"strip_{chosen.id}",
         )
         tensors = st.checkbox(
             "As safetensors",
             disabled=is_folder(chosen.name),
-            help="A folder stays a folder: its weights are files in the archive."
+            help="Not for folders: their weights are files in the archive."
             if is_folder(chosen.name)
-            else "The model's tensors alone: no optimizer, no step.",
+            else "Only the model's tensors, without optimizer and step.",
             key=f"safetensors_{chosen.id}",
         )
     return CheckpointForm(
@@ -138,12 +138,12 @@ def _form(chosen: CheckpointView) -> CheckpointForm:
 
 
 def _prepared(chosen: CheckpointView, form: CheckpointForm, problem: str | None) -> None:
-    """The link to it; or that it is being written; or why not."""
+    """Show the link to the converted file, or its progress, or why it failed."""
     if problem is None:
         try:
             _link(chosen, form, _rewritten(chosen.id, form))
         except NotYet:
-            st.caption(":material/hourglass: It is being written; the link appears here.")
+            st.caption(":material/hourglass: The file is being prepared; the link appears here.")
         except Rejection as rejection:
             problem = str(rejection.detail)
             st.session_state[ASKED] = (chosen.id, form, problem)

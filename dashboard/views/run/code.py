@@ -1,4 +1,4 @@
-"""The Code tab: where a run's code came from, its files, and what differs from another run."""
+"""The Code tab: the origin of a run's code, its files, and a comparison with another run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_BYTES = 100_000
 LONGEST_LINE = 2_000
 LIST_PX = 420
 UNSCROLLED = 10
-"""So many files or lines are shown in full height."""
+"""Number of files or lines up to which a list is shown in full height."""
 MOST_LEFT_OUT = 6
 LANGUAGES = {
     ".py": "python", ".pyi": "python", ".sh": "bash", ".bash": "bash", ".yaml": "yaml", ".yml": "yaml",
@@ -37,7 +37,7 @@ LANGUAGES = {
 @st.fragment
 @style.readable_without_store
 def code(run: RunView) -> None:
-    """What trained, and how it differs from what trained before."""
+    """Show the run's code and its comparison with another run."""
     snapshots = service.current().snapshots
     sha256 = run.spec.snapshot
     snapshot = snapshots.find(sha256) if sha256 else None
@@ -58,11 +58,11 @@ def _without_snapshot(spec: RunSpec) -> str:
         return f"The code of this run, snapshot {spec.snapshot[:12]}, is gone from the server."
     if spec.workdir:
         return f"{spec.target} was run in place, in {spec.workdir}; its code was not kept."
-    return f"{spec.target} was run as it lay on its node; its code was not kept."
+    return f"{spec.target} was run from its node's disk; its code was not kept."
 
 
 def _facts(snapshot: SnapshotView) -> None:
-    """Where it came from and what it is, with the way to take it home."""
+    """Show the code's origin, size and hash, with its download."""
     origin = Origin.model_validate(snapshot.origin) if snapshot.origin else None
     with st.container(horizontal=True, vertical_alignment="center", key="code_facts"):
         with st.container():
@@ -80,7 +80,7 @@ def _facts(snapshot: SnapshotView) -> None:
 
 def _origin_sentence(origin: Origin | None) -> str:
     if origin is None:
-        return "Where this code came from was not told."
+        return "The origin of this code is unknown."
     if origin.kind == "upload":
         return f"{origin.place}, uploaded in the browser."
     place = f"{origin.place} on {origin.host}" if origin.host else origin.place
@@ -103,7 +103,7 @@ def _left_out_name(left_out: LeftBehind) -> str:
 
 
 def _files(run: RunView, snapshot: SnapshotView, archive: Archive) -> None:
-    """All files in a list, and the one that is chosen; read only while it is open."""
+    """Show all files in a list, and the selected one; the archive is read only while this is open."""
     title = f"{plural(snapshot.files, 'file')}, {size(snapshot.size_bytes)}"
     with st.expander(title, key=f"files_{run.id}", icon=":material/folder:", on_change="rerun") as opened:
         if not opened.open:
@@ -111,7 +111,7 @@ def _files(run: RunView, snapshot: SnapshotView, archive: Archive) -> None:
         try:
             sizes = dict(sorted(archive.files().items()))
         except CodeRefused:
-            st.caption("The archive cannot be read any more.")
+            st.caption("The archive can no longer be read.")
             return
         names = list(sizes)
         listed, shown = st.columns([1, 2])
@@ -123,7 +123,7 @@ def _files(run: RunView, snapshot: SnapshotView, archive: Archive) -> None:
 
 
 def _chosen(names: list[str], sizes: list[int], run: RunView) -> str | None:
-    """The file that was clicked, at first the one that starts the training."""
+    """Return the selected file, at first the entry of the run."""
     if not names:
         return None
     entry = names.index(run.spec.entry) if run.spec.entry in names else 0
@@ -146,9 +146,9 @@ def _file(archive: Archive, name: str, size_bytes: int) -> None:
         return
     st.caption(as_text(f"{quoted(name)}, {size(size_bytes)}"))
     if b"\0" in content:
-        st.caption("It is binary; the download has it.")
+        st.caption("This file is binary; the download contains it.")
     elif not content:
-        st.caption("It is empty.")
+        st.caption("This file is empty.")
     else:
         text = compare.within(content.decode(errors="replace"), LONGEST_LINE)
         st.code(
@@ -158,9 +158,9 @@ def _file(archive: Archive, name: str, size_bytes: int) -> None:
             height=LIST_PX if text.count("\n") > UNSCROLLED else "content",
         )
         if size_bytes > len(content):
-            st.caption(f"Its first {size(SHOWN_BYTES)}; the download has it all.")
+            st.caption(f"The first {size(SHOWN_BYTES)} are shown; the download contains the whole file.")
 
 
 def language_of(name: str) -> str | None:
-    """How a file is coloured, by its name."""
+    """Return the language for highlighting a file, by its name."""
     return LANGUAGES.get(PurePosixPath(name).suffix.lower())

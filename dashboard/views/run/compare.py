@@ -1,4 +1,4 @@
-"""What differs between a run and another one: settings in a table, code file by file."""
+"""Compare a run with another one: settings in a table, code file by file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MOST_RUNS = 200
 MOST_FILES = 30
 MOST_LINES = 400
 MOST_CHARACTERS = 300_000
-"""Of all files that are shown: what a browser colours at once."""
+"""Limit on the characters of all shown files, which a browser can highlight at once."""
 LONGEST_LINE = 1_000
 FEW_FILES = 3
-"""So many stand open from the start."""
+"""Number of files up to which all are open at first."""
 LONGEST_VALUE = 300
 VERDICTS = {
     True: (":material/check:", "The same code."),
@@ -42,10 +42,10 @@ ICONS: dict[Kind, str] = {
 
 
 def compare(run: RunView) -> None:
-    """Choose a run, and see what is different in this one."""
+    """Show a choice of runs, and the differences from the chosen one."""
     others = candidates(run)
     if not others:
-        st.caption("There is no other run to compare it with yet.")
+        st.caption("There is no other run to compare with yet.")
         return
     chosen = _choice(run, {other.id: other for other in others})
     if chosen is not None:
@@ -55,7 +55,7 @@ def compare(run: RunView) -> None:
 
 
 def candidates(run: RunView) -> list[RunView]:
-    """All other runs: first those of the same target, then of the same project; the newest first."""
+    """Return all other runs: those of the same target first, then of the same project; newest first."""
     current = service.current()
     now = current.now_for_contact()
     others = [other for other in run_queries.runs(current.store, now, limit=MOST_RUNS) if other.id != run.id]
@@ -67,14 +67,14 @@ def candidates(run: RunView) -> list[RunView]:
 
 
 def predecessor(run: RunView, others: Sequence[RunView]) -> RunView | None:
-    """The newest run before this one that has its name or its target."""
+    """Return the newest earlier run with the same name or target."""
     earlier = [other for other in others if other.created_at <= run.created_at]
     similar = [o for o in earlier if o.name == run.name or o.spec.target == run.spec.target]
     return max(similar, key=lambda other: other.created_at, default=None)
 
 
 def within(text: str, longest_line: int) -> str:
-    """The text with its lines cut where no one reads on."""
+    """Return the text with long lines cut."""
     lines = text.split("\n")
     return "\n".join(line if len(line) <= longest_line else f"{line[:longest_line]} …" for line in lines)
 
@@ -86,7 +86,7 @@ def _distance(run: RunView, other: RunView) -> tuple[int, float]:
 
 
 def _choice(run: RunView, others: dict[str, RunView]) -> RunView | None:
-    """The run that is chosen; it stands in the address, so that a comparison can be sent to somebody."""
+    """Return the chosen run; it is in the address, so that a comparison can be shared."""
     key = f"compare_{run.id}"
     if key not in st.session_state or st.session_state[key] not in (None, *others):
         named = st.query_params.get("compare")
@@ -132,7 +132,7 @@ def _code(comparison: runs.CodeComparison, other: RunView, run: RunView) -> None
     st.markdown(_summary(files))
     if comparison.difference.truncated:
         st.caption(
-            "Too much differs to show it all: some files are only named, and their lines are not counted."
+            "The difference is too large to show in full: some files are only named, without line counts."
         )
     characters_left = MOST_CHARACTERS
     with st.container(gap="xsmall"):
@@ -157,14 +157,14 @@ def _summary(files: Sequence[FileChange]) -> str:
 
 
 def _lines(files: Sequence[FileChange]) -> str:
-    """How many lines came and went, in the colours of the difference."""
+    """Return the counts of added and removed lines, coloured."""
     added, removed = sum(file.lines_added for file in files), sum(file.lines_removed for file in files)
     text = f"\u2002:green[+{count(added)}]" if added else ""
     return text + (f"\u2002:red[−{count(removed)}]" if removed else "")
 
 
 def _file(file: FileChange, position: int, is_open: bool, most_characters: int) -> int:
-    """One file; returns how many characters it took."""
+    """Show one file's difference and return its number of characters."""
     label = Markup(f"{as_text(_name(file))}{_lines([file])}")
     with st.expander(label, expanded=is_open, icon=ICONS[file.kind], key=f"difference_{position}"):
         if not file.lines:
@@ -172,7 +172,7 @@ def _file(file: FileChange, position: int, is_open: bool, most_characters: int) 
             return 0
         text = within(_first_lines(file.lines), LONGEST_LINE)
         if len(text) > most_characters:
-            st.caption("Too long to be shown here as well.")
+            st.caption("Too long to show here.")
             return 0
         st.code(text, language="diff")
         if file.lines.count("\n") > MOST_LINES:
@@ -198,7 +198,7 @@ def _without_lines(file: FileChange) -> str:
     if file.omitted:
         return f"{sizes_text}; {file.omitted}."
     if file.kind == "renamed":
-        return f"Renamed; {sizes_text}, not changed."
+        return f"Renamed without changes; {sizes_text}."
     if file.kind == "changed":
-        return "Only whether it can be run has changed."
+        return "Only the executable flag has changed."
     return "An empty file." if not any(size_bytes != "0 B" for size_bytes in sizes) else f"{sizes_text}."

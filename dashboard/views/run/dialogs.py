@@ -1,4 +1,4 @@
-"""What is asked before a run is stopped, resumed or deleted."""
+"""Dialogs that confirm stopping, resuming or deleting a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from domain.views import CheckpointView, RunView
 
 @st.dialog("Stop this run?", icon=":material/stop_circle:")
 def stop(run: RunView) -> None:
-    """Stopping cannot be undone, but resumed."""
+    """Confirm a stop, which can be followed by a resume."""
     if run.state == State.QUEUED:
-        st.markdown(f"**{as_text(run.name)}** has not started yet; it leaves the queue.")
+        st.markdown(f"**{as_text(run.name)}** has not started yet; it will leave the queue.")
     else:
         st.markdown(
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
-            "save a checkpoint and leave; what still runs then is killed. It can be resumed later."
+            "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
     if confirmed("Stop the run", "Keep it going", lambda: service.current().stop(run.id)):
         st.rerun()
@@ -31,20 +31,20 @@ def stop(run: RunView) -> None:
 
 @st.dialog("Resume this run", icon=":material/resume:")
 def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
-    """The same settings again, from a checkpoint of choice."""
+    """Confirm a resume with the run's settings from a selectable checkpoint."""
     complete = [checkpoint for checkpoint in checkpoints if checkpoint.complete]
     if complete:
         st.selectbox("From checkpoint", complete, format_func=describe, key="resume_from")
     else:
-        st.markdown("It has no complete checkpoint, so it starts from the beginning.")
-    st.caption(f"Attempt {run.attempt + 1} of this run opens, with the settings it had.")
+        st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
+    st.caption(f"Attempt {run.attempt + 1} of this run starts with the same settings.")
     if confirmed("Resume it", "Not now", lambda: _resume(run.id)):
         st.rerun()
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
 def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
-    """Everything the server has of it goes."""
+    """Confirm the deletion of everything that the server stores of a run."""
     if not run.state.is_terminal:
         st.markdown(f"**{as_text(run.name)}** is {run.state.value}. Stop it first, then delete it.")
         return
@@ -58,13 +58,13 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
 
 
 def describe(checkpoint: CheckpointView) -> str:
-    """A checkpoint in one line: its name and what tells it from the others."""
+    """Return a checkpoint in one line: its name, step, loss and marks."""
     parts = [checkpoint.name]
     if checkpoint.step is not None:
         parts.append(f"step {count(checkpoint.step)}")
     if checkpoint.loss is not None:
         parts.append(f"loss {number(checkpoint.loss)}")
-    parts += [word for word, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
+    parts += [mark for mark, is_so in (("latest", checkpoint.latest), ("best", checkpoint.best)) if is_so]
     return " · ".join(parts)
 
 
@@ -74,7 +74,7 @@ def _resume(run_id: str) -> None:
 
 
 def confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
-    """Yes or no; true once the act is done. What forbids it is said in the dialog."""
+    """Show the two buttons; returns whether the action succeeded. Its error is shown in the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no):
             st.rerun()

@@ -1,4 +1,4 @@
-"""What is wrong with a run while it trains: the evidence, what it means, how to mend it."""
+"""Show the findings of a running attempt: evidence, meaning and fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.views import FindingView, RunView
 
 
 def now(run: RunView) -> None:
-    """What is wrong with the latest attempt; nothing at all when nothing is."""
+    """Show the current findings of the latest attempt, if there are any."""
     all_findings = findings(service.current().store, run.id, run.attempt)
     for finding in sorted(all_findings, key=lambda finding: finding.kind != "hung"):
         if finding.gone_at is None:
@@ -30,6 +30,6 @@ def _card(finding: FindingView) -> None:
 
 
 def _headline(kind: str) -> str:
-    """A sentence of its own; what begins with a name in code keeps its letters."""
+    """Return a finding's kind as a headline; one that begins with a code name is not capitalised."""
     first_word = kind.partition(" ")[0]
     return f"{kind}." if "_" in first_word else f"{kind[:1].upper()}{kind[1:]}."

@@ -1,4 +1,4 @@
-"""The Ranks tab: every rank in figures side by side, and the Python line where each stands."""
+"""The Ranks tab: per-rank performance and stack traces."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ MOST_RANKS = 256
 @st.fragment(run_every=2)
 @style.readable_without_store
 def ranks(run_id: str) -> None:
-    """What the probe saw of each rank last; a slow one is marked."""
+    """Show the probe's latest figures of each rank; slow ranks are marked."""
     current = service.current()
     run = run_queries.run(current.store, run_id, current.now_for_contact())
     if run is None:
         return
     if not run.spec.probe:
-        st.caption("The probe was switched off for this run; its ranks are not watched from inside.")
+        st.caption("The probe was off for this run, so there are no figures of its ranks.")
         return
     rank_views = db_ranks.ranks(current.store, run_id)
     if not rank_views:
-        st.caption("No rank has made an optimizer step yet. Each appears here with its first one.")
+        st.caption("No rank has made an optimizer step yet. Each rank appears here with its first step.")
     else:
         slow = _slow(rank_views)
         table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
     if not run.state.is_terminal:
         st.button(
-            "Where does every rank stand?", icon=":material/location_searching:", key="ask_stacks",
-            on_click=_ask, args=(run_id,), help="Asks each rank for its Python stack; nothing is disturbed.",
+            "Show stack traces", icon=":material/location_searching:", key="ask_stacks",
+            on_click=_ask, args=(run_id,), help="Asks each rank for its Python stack; training is not disturbed.",
         )  # fmt: skip
     _stacks(run_id)
 
@@ -54,7 +54,7 @@ def _ask(run_id: str) -> None:
 
 
 def _slow(rank_views: Sequence[RankView]) -> set[int]:
-    """Ranks that wait clearly longer for their data than the others: those then wait for them."""
+    """Return the ranks that wait clearly longer for data than the others, and so slow all down."""
     waits = {
         rank.rank: rank.data_wait_s
         for rank in rank_views
@@ -92,4 +92,4 @@ def _stacks(run_id: str) -> None:
 
 def _text(frames: Sequence[StackFrame]) -> str:
     lines = [f"{short_path(frame.file)}:{frame.line} in {frame.function}" for frame in frames]
-    return "\n".join(lines) or "This rank could not be asked."
+    return "\n".join(lines) or "This rank did not answer."

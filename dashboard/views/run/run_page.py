@@ -1,4 +1,4 @@
-"""The Run page: what state a run is in, what to do about it, its live charts, and all it left behind."""
+"""The Run page: a run's state, its actions, live charts, logs, checkpoints and history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_THE_SCRIPTS_FAULT = frozenset(
 
 @style.asked_again_without_store
 def page() -> None:
-    """One run; the components are called once a visit and stay, whatever else is refreshed."""
+    """Show one run; its components are created once a visit and stay while the rest refreshes."""
     run_id = st.query_params.get("id", "")
     current = service.current()
     run = (
@@ -50,14 +50,14 @@ def page() -> None:
         _say_unknown(run_id)
         return
     st.set_page_config(page_title=f"{run.name} · Rankzero")
-    with st.container(key="run_head"):  # whose height is kept free while the header comes
+    with st.container(key="run_head"):  # its height is reserved while the header loads
         run_header(run.id, run.name)
     _answer(run.id)
     _tabs(run)
 
 
 def _tabs(run: RunView) -> None:
-    """All there is of a run; only the open tab is built and kept current."""
+    """Show the tabs of a run; only the open tab is built and refreshed."""
     build: dict[str, Callable[[], None]] = {
         "Charts": lambda: live_charts(run.id),
         "Logs": lambda: log_view(run.id),
@@ -77,7 +77,7 @@ def _tabs(run: RunView) -> None:
 
 
 def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
-    """Follow a link, a reload and the browser's way back: /run?id=abcdefghij&tab=logs."""
+    """Open the tab in the address after a link, a reload or Back: /run?id=abcdefghij&tab=logs."""
     tab = st.query_params.get("tab", "code" if "compare" in st.query_params else "")
     if TAB in st.session_state and st.session_state.get(TAB_ASKED) == (run_id, tab):
         return
@@ -94,7 +94,7 @@ def _put_tab_into_address() -> None:
 @st.fragment(run_every=REFRESH_S)
 @style.readable_without_store
 def _answer(run_id: str) -> None:
-    """What can be done now, and the failing rank's own words."""
+    """Show the run's actions, findings and the failing rank's traceback."""
     current = service.current()
     run = run_queries.run(current.store, run_id, current.now_for_contact())
     if run is None:
@@ -138,14 +138,14 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
 
 
 def _resume_helps(run: RunView, has_fix: bool) -> bool:
-    """Not where the same code would fail again, go on with a loss that is no number, or has done all it had to."""
+    """Whether a resume is useful: not where it would fail again, keep a broken loss, or has nothing left to do."""
     if has_fix or run.loss_not_finite_since is not None:
         return False
     return run.state == State.STOPPED or run.reason in NOT_THE_SCRIPTS_FAULT
 
 
 def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
-    """The run with the change that its failure asks for, where there is one that can be launched."""
+    """Show a link to launch the run with its fix, if there is one; returns whether it did."""
     fix = fix_of(run, saved)
     if fix is None or fix.spec is None:
         return False
@@ -154,7 +154,7 @@ def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
 
 
 def _failure(run: RunView) -> None:
-    """The first failing rank, as it said it itself."""
+    """Show the traceback of the first rank to fail."""
     error = run.error or {}
     traceback = error.get("traceback")
     if not traceback:
@@ -163,7 +163,7 @@ def _failure(run: RunView) -> None:
     if run.nodes > 1 and error.get("node_rank") is not None:
         location.append(f"node {error['node_rank']}")
     st.caption(
-        f"The first failing rank's own words ({as_text(', '.join(location))})" if location else "Traceback"
+        f"Traceback of the first rank to fail ({as_text(', '.join(location))})" if location else "Traceback"
     )
     height: int | Literal["content"] = TRACEBACK_PX if traceback.count("\n") > 12 else "content"
     st.code(traceback, language="python", height=height, wrap_lines=True)

@@ -1,4 +1,4 @@
-"""The tabs of the Run page: history, the commands really started, and what was asked for."""
+"""Tabs of the Run page: history, the commands that were started, and the spec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 @st.fragment(run_every=5)
 @style.readable_without_store
 def history(run_id: str) -> None:
-    """What happened when, newest first."""
+    """Show the run's events, newest first."""
     _preflight(run_id)
     zone = browser_zone()
     lines = run_queries.history(service.current().store, run_id)
@@ -35,16 +35,16 @@ def history(run_id: str) -> None:
     rows = [(clock_time(line.at, zone), line.attempt, line.text) for line in reversed(newest)]
     table("history", ("When", ">Attempt", "What"), rows)
     if len(lines) > len(newest):
-        st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API has them all.")
+        st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")
 
 
 def _preflight(run_id: str) -> None:
-    """What the nodes of the latest attempt found before they might start; open where it says why they did not."""
+    """Show the preflight of the latest attempt, expanded where it failed."""
     current = service.current()
     check = current.preflights.of_run(run_id)
     if check is None:
         return
-    label = {"red": "red", "green": "all well", "asking": "under way"}[verdict(check)]
+    label = {"red": "red", "green": "all well", "asking": "in progress"}[verdict(check)]
     with st.expander(f"Preflight: {label}", expanded=bool(check.failed)):
         preflight(picture(check), key="run_preflight")
 
@@ -52,10 +52,10 @@ def _preflight(run_id: str) -> None:
 @st.fragment(run_every=5)
 @style.readable_without_store
 def commands(run_id: str) -> None:
-    """What was really started on each node, attempt by attempt."""
+    """Show the commands started on each node, attempt by attempt."""
     attempts = run_queries.attempts(service.current().store, run_id)
     if not any(task.argv for attempt in attempts for task in attempt.parts):
-        st.caption("Nothing was started yet.")
+        st.caption("Nothing has been started yet.")
         return
     for attempt in reversed(attempts):
         st.markdown(f"**Attempt {attempt.number}** {as_text(_attempt_sentence(attempt))}")
@@ -78,7 +78,7 @@ def _command(task: TaskView) -> None:
     properties = [f"node {task.node_rank}: {task.node}", plural(len(task.devices), "slot")]
     properties += [f"pid {task.pid}"] if task.pid else []
     properties += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
-    st.caption(" · ".join(as_text(fact) for fact in properties))
+    st.caption(" · ".join(as_text(text) for text in properties))
     if task.interpreter:
         st.caption(as_text(" · ".join(described(task.interpreter))))
     lines = [f"cd {shell_line([task.cwd])}"] if task.cwd else []
@@ -87,13 +87,13 @@ def _command(task: TaskView) -> None:
 
 
 def specification(spec: RunSpec) -> None:
-    """What was asked for, in words and as the API takes it."""
+    """Show the spec's settings in words and as JSON."""
     spec_values = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
     rows = [(LABELS.get(name, name), _value_text(name, value)) for name, value in spec_values.items()]
     words, source = st.columns(2)
     with words:
-        table("spec", ("Asked for", "Value"), rows)
-        st.caption("Everything else as the recipe or script has it.")
+        table("spec", ("Setting", "Value"), rows)
+        st.caption("All other settings are the defaults of the recipe or script.")
     with source:
         st.code(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2), language="json")
 
@@ -102,14 +102,14 @@ def _value_text(name: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={text}" for key, text in value.items())
     if isinstance(value, list):
-        return shell_line([str(word) for word in value])
+        return shell_line([str(item) for item in value])
     if isinstance(value, float):
         return f"{value:g}{SPEC_UNITS.get(name, '')}"
     return str(value)
 
 
 def browser_zone() -> ZoneInfo:
-    """The browser's time zone, as far as it told one."""
+    """Return the browser's time zone, UTC where it is unknown."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):

@@ -184,7 +184,7 @@ def test_a_snapshot_that_is_gone_from_the_disk_is_told(dashboard, node, tmp_path
     dashboard.service.snapshots.path(gone).unlink()
     found = difference(dashboard, first, second)
     assert found["same_code"] is None
-    assert found["code"]["note"] == f"The snapshot {gone[:12]} cannot be read any more."
+    assert found["code"]["note"] == f"The snapshot {gone[:12]} can no longer be read."
 
 
 def test_runs_that_are_not_there_are_named(shared, two):

@@ -98,7 +98,7 @@ def test_related_series_share_a_chart_and_the_loss_comes_first(server: FakeServe
               "bits", "Step time"]  # fmt: skip
     expect(page.locator(".card .title")).to_have_text(titles)
     expect(card(page, "train/loss").locator(".chip")).to_contain_text(["train", "val"])
-    groups = ["Training7", "Validation1", "Read from the output1", "Ranks, as the probe sees them1"]
+    groups = ["Training7", "Validation1", "Parsed from logs1", "Per-rank performance1"]
     expect(page.locator("summary")).to_have_text(groups)
 
 
@@ -125,7 +125,7 @@ def test_few_charts_stand_open_and_what_the_probe_saw_gives_way_to_what_is_logge
     server.picture.append(series("probe/rank0/step_time_s", falling(5)))
     page = show()
     opened = page.locator("details[open] summary")
-    expect(opened).to_have_text(["Ranks, as the probe sees them1"])
+    expect(opened).to_have_text(["Per-rank performance1"])
     server.send(series("train/loss", falling(5)), series("debug/x", falling(5)))
     expect(opened).to_have_text(["Training1", "debug/1"])
 
@@ -134,7 +134,7 @@ def test_a_zoom_survives_new_points_and_is_undone_by_a_double_click(server: Fake
     server.picture.append(series("train/loss", falling(500)))
     page = show()
     chart = card(page, "train/loss")
-    reset = chart.get_by_role("button", name=re.compile("Show everything"))
+    reset = chart.get_by_role("button", name=re.compile("Reset zoom"))
     over = chart.locator(".u-over")
     expect(over).to_be_visible()
     whole = drawn(chart)

@@ -85,7 +85,7 @@ def test_all_ranks_and_both_streams_are_followed(context, dashboard, training) -
     expect(page.locator(".pane .text")).to_have_text(LINES)
     expect(page.locator(".pane .sourced.err")).to_have_count(3)
     expect(page.locator(".by-time")).to_contain_text("arrived")
-    expect(page.get_by_role("link", name="Whole file")).to_be_hidden()
+    expect(page.get_by_role("link", name="Download log")).to_be_hidden()
     node.client.append(part, "logs/rank0.out", 0, 18, b" 2\n")
     node.client.append(part, "logs/rank1.out", 0, 12, b"\x1b[31mone\x1b[0m <b>\nopen")
     now = [*LINES, "rank 0 stdout: zero 2", "rank 1 stdout: one <b>"]

@@ -90,7 +90,9 @@ def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     expect(sentence).to_have_text(left)
     waits = "waits for gpu-2, which has not been heard of for 14 s"
     server.send(run_view(state="stopping", stop_requested_at=now - 60, kill_at=now - 30, waiting_for=waits))
-    expect(sentence).to_have_text(f"Stopping: the grace is over, its ranks are killed; it {waits}.")
+    expect(sentence).to_have_text(
+        f"Stopping: the grace period is over, its ranks are being killed; it {waits}."
+    )
 
 
 def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> None:
@@ -99,7 +101,7 @@ def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> N
     ending = run_view(nodes=2, message=why, kill_at=now + 8, waiting_for="waits for gpu-1")
     server.picture = [run_view(nodes=2, lost_contact=True, silent_nodes=["gpu-2"]) | {"now": now}]
     page = show("run_header")
-    expect(page.locator(".sentence")).to_contain_text("No word from gpu-2 for more than 10 s.")
+    expect(page.locator(".sentence")).to_contain_text("No contact with gpu-2 for more than 10 s.")
     server.send(ending)
     expect(page.locator(".sentence")).to_contain_text(f"{why} Ending it: SIGTERM sent, ")
     expect(page.locator(".sentence")).to_contain_text("s until its ranks are killed; it waits for gpu-1.")
@@ -246,7 +248,7 @@ def test_another_rank_and_stream_are_asked_for(server: FakeServer, show: Show) -
     page.get_by_label("Stream").select_option("stderr")
     expect(page.locator(".text")).to_have_text(["3", "of err"])
     assert server.said[-1]["logs"] == {"rank": 3, "stream": "err", "attempt": None}
-    href = page.get_by_role("link", name="Whole file").get_attribute("href")
+    href = page.get_by_role("link", name="Download log").get_attribute("href")
     assert href is not None
     assert href.endswith("/logs?rank=3&stream=err")
     page.get_by_label("Rank").select_option("launcher")

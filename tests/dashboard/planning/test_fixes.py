@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.planning.fixes import remedy, split
+from dashboard.planning.fixes import split, suggest_fix
 from dashboard.script_reader import targets
 from domain.messages import Reason
 from domain.spec import RunSpec
@@ -34,7 +34,7 @@ def script(tmp_path):
 
 
 def found_for(spec: RunSpec, message: str = CUDA):
-    found = remedy(spec, Reason.OUT_OF_MEMORY, message, targets.script_of(spec))
+    found = suggest_fix(spec, Reason.OUT_OF_MEMORY, message, targets.script_of(spec))
     assert found is not None
     return found
 
@@ -72,7 +72,7 @@ def test_on_the_host_it_is_the_batch_of_a_process() -> None:
 def test_a_batch_of_1_gets_bf16_then_fsdp_then_words() -> None:
     found = found_for(recipe(batch_size=1))
     assert found.spec == recipe(batch_size=1, precision="bf16")
-    assert found.sentence == "The batch per GPU is 1 already: bf16 halves the activations."
+    assert found.sentence == "The batch per GPU is already 1: bf16 halves the activations."
     found = found_for(recipe(batch_size=1, precision="bf16"))
     assert found.spec == recipe(batch_size=1, precision="bf16", strategy="fsdp")
     found = found_for(recipe(batch_size=1, precision="bf16", strategy="fsdp"))
@@ -101,7 +101,7 @@ def test_a_script_that_is_not_known_to_accumulate_is_warned_of(script) -> None:
     found = found_for(script(["--batch-size={batch_size}"], options="--batch-size", batch_size=32))
     assert found.sentence == (
         "Halve the batch per GPU: 32 → 16, accumulation 1 → 2; the global batch stays 64 if the script accumulates; "
-        "no option of it is known to, it finds 2 in RANKZERO_ACCUMULATE."
+        "it has no known option for it, RANKZERO_ACCUMULATE holds 2."
     )
 
 
@@ -109,7 +109,7 @@ def test_a_script_that_takes_no_batch_is_mended_by_hand(script) -> None:
     found = found_for(script([], options="--width"))
     assert found.spec is None
     assert found.sentence == (
-        "Halve the batch per GPU in the script and let it accumulate twice as many steps, which keeps the global "
+        "Halve the batch per GPU in the script and double its gradient accumulation, which keeps the global "
         "batch; with {batch_size} and {accumulate} in its arguments the form sets both."
     )
 
@@ -126,4 +126,4 @@ def test_a_script_that_takes_no_batch_is_mended_by_hand(script) -> None:
     ],
 )
 def test_what_a_smaller_batch_does_not_mend_gets_no_such_proposal(reason, message) -> None:
-    assert remedy(recipe(), reason, message) is None
+    assert suggest_fix(recipe(), reason, message) is None

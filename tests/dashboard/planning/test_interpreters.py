@@ -127,7 +127,7 @@ def test_code_that_was_sent_was_looked_at_where_it_came_from(tmp_path: Path) -> 
 def test_the_history_says_where_it_was_found(tmp_path: Path) -> None:
     python = environment(tmp_path / ".venv")
     spec = with_project_python(RunSpec(target=script(tmp_path)), [here()])
-    assert remark(spec) == f"trains with {python}, found in the project"
+    assert remark(spec) == f"uses {python}, found in the project"
 
 
 def test_programs_as_a_plan_shows_them(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_value_that_no_option_takes_reaches_the_environment(script: Path) -> N
 
 
 def test_a_resume_that_would_begin_anew_is_said_before_it_happens(script: Path) -> None:
-    assert "when resumed, the run begins anew. Add --resume={resume}." in said(script)
+    assert "when resumed, the run starts over. Add --resume={resume}." in said(script)
     assert said(script, args=["--resume={resume}"]) == ""
 
 

@@ -171,7 +171,7 @@ def test_arguments_are_taken_apart_into_the_fields_that_made_them():
     found = script(FORM)
     args = ["/d", "--layers", "1", "2", "--lr={lr}", "--amp", "--tag=a", "--tag=b c", "--other"]
     filled, rest = take_apart(found.options, found.proposals, args, Filled())
-    assert rest == ["--other"] and list(filled.taken) == ["lr"]
+    assert rest == ["--other"] and list(filled.ticked) == ["lr"]
     assert filled.values == {"data": "/d", "layers": "1 2", "amp": True, "tag": "a 'b c'"}
 
 
@@ -266,7 +266,7 @@ def test_the_launcher_is_guessed_from_what_the_source_says(source, launcher, str
         ),
         (
             "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\nos.environ['RANK']",
-            "GPUs that the run was given are not heeded",
+            "GPUs allocated to the run are ignored",
         ),
         (
             "p.add_argument('--mp', action='store_true')\nimport torch.multiprocessing as m\nif args.mp:\n m.spawn(f)",

@@ -165,7 +165,7 @@ def test_a_start_that_is_not_in_the_repository_is_named_by_its_address(tmp_path,
         ("Cloning\nfatal: repository 'x' not found\n", "repository 'x' not found"),
         ("error: RPC failed\nfatal: early EOF\n", "RPC failed"),
         ("something\nelse\n", "else"),
-        ("", "it ended without a word"),
+        ("", "it printed no message"),
     ],
 )  # fmt: skip
 def test_of_what_git_says_the_line_that_tells_most_is_told(said, told):

@@ -137,14 +137,14 @@ def test_too_many_files_are_stopped(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("p.zip", b"PK\x03\x04 no zip", "is no such archive"),
-        ("p.tar.gz", b"no gzip", "is no such archive"),
-        ("p.tar", b"no tar", "is no such archive"),
-        ("p.tgz", b"", "is no such archive"),
+        ("p.zip", b"PK\x03\x04 no zip", "is not a valid archive"),
+        ("p.tar.gz", b"no gzip", "is not a valid archive"),
+        ("p.tar", b"no tar", "is not a valid archive"),
+        ("p.tgz", b"", "is not a valid archive"),
         ("p.rar", b"x", "neither a script nor an archive"),
         ("train.sh", b"x", "neither a script nor an archive"),
         (".", b"x", "neither a script nor an archive"),
-        ("train.py", b"\x7fELF\0", "is no Python script"),
+        ("train.py", b"\x7fELF\0", "is not a Python script"),
         ("x" * 300 + ".py", b"x", "neither a script nor an archive"),
     ],
 )

@@ -142,7 +142,7 @@ def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tm
         pack_code(CodeRequest(str(code), "train.py"), tmp_path / "archive", MIB)
     assert str(refused.value) == (
         f"target: {code} is too large to be kept with the run: 4 files, 3 MiB, of which data/ 2 MiB, "
-        "weights 1 MiB, small 1 KiB; the limit is 10000 files and 1 MiB. Name what is not code in .gitignore "
+        "weights 1 MiB, small 1 KiB; the limit is 10000 files and 1 MiB. List data in .gitignore "
         "and link it with --link NAME=PATH, or run in place with --workdir PATH."
     )
     assert not (tmp_path / "archive").exists()
@@ -174,7 +174,7 @@ def test_a_script_comes_alone_where_its_folder_is_large(tmp_path, much):
     code = write(tmp_path / "code", train_py="", **much)
     found, (note,) = chosen(code / "train.py")
     assert found == ["train.py"]
-    assert note.startswith(f"Only train.py itself is kept: {code} is no git checkout and larger than")
+    assert note.startswith(f"Only train.py itself is kept: {code} is not a git checkout and larger than")
 
 
 def test_a_large_checkout_comes_whole(tmp_path):
@@ -200,7 +200,7 @@ def test_a_part_of_a_checkout_says_so(tmp_path):
     commit(top)
     found, notes = chosen(top / "scripts" / "train.py")
     assert found == ["train.py"]
-    expected = f"launch {top} with --entry scripts/train.py to bring all of it."
+    expected = f"launch {top} with --entry scripts/train.py to keep all of it."
     assert notes == [f"Only scripts/ of the checkout is kept; {expected}"]
 
 
@@ -221,7 +221,7 @@ def test_what_git_ignores_is_told_with_its_size_unless_it_is_linked(tmp_path):
     code = write(tmp_path / "code", **{".gitignore": "data\n.cache/\n*.egg-info\n", "train_py": ""})
     write(code, **{"data__a": b"x" * 2048, ".cache__x": "", "x.egg-info__PKG": ""})
     commit(code)
-    said = f"data/ (2 KiB) is ignored by git and not in the snapshot; --link data={code}/data puts it there."
+    said = f"data/ (2 KiB) is ignored by git and not in the snapshot; --link data={code}/data links it there."
     assert chosen(code / "train.py")[1] == [said]
     assert chosen(code / "train.py", links=frozenset({"data"}))[1] == []
 
@@ -280,10 +280,10 @@ def test_variables_of_the_environment_do_not_lead_git_elsewhere(tmp_path, monkey
         ({"entry": "none.py"}, "entry", "there is no file 'none.py'"),
         ({"entry": "package"}, "entry", "there is no file 'package'"),
         ({"entry": "x" * 5000}, "entry", "there is no file"),
-        ({"entry": "binary.py"}, "entry", "binary.py is no Python script: it is a binary file."),
-        ({"entry": "run.sh"}, "entry", "run.sh is no Python script: its first line names bash."),
+        ({"entry": "binary.py"}, "entry", "binary.py is not a Python script: it is a binary file."),
+        ({"entry": "run.sh"}, "entry", "run.sh is not a Python script: its first line names bash."),
         ({"entry": "nb.ipynb"}, "entry", "nb.ipynb is a notebook"),
-        ({"entry": "notes.txt"}, "entry", "notes.txt is no Python script (line 1:"),
+        ({"entry": "notes.txt"}, "entry", "notes.txt is not a Python script (line 1:"),
         ({"module": "other"}, "module", "there is neither other.py nor other/__main__.py"),
         ({"module": "inner"}, "module", "It is below src/"),
         ({"entry": "train.py", "ref": "main"}, "ref", "only a git address has one"),

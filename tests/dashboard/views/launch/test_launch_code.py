@@ -51,7 +51,7 @@ def newest(pages: Pages) -> RunSpec:
 def test_a_script_says_what_is_kept_and_is_launched_with_it(pages, code):
     page = fill(source(pages.open("launch"), "Script"), script=str(code / "train.py"))
     said = said_on(page)
-    assert f"Kept with the run: 3 files, 14 B of {code} (main, commit" in said
+    assert f"Stored with the run: 3 files, 14 B of {code} (main, commit" in said
     assert f"data/ (2 KiB) is ignored by git and not in the snapshot; the link data={code}/data" in said
     assert page.code[-1].value.endswith("<run-dir>/work/train.py")
     button(page, "Launch").click().run()
@@ -64,7 +64,7 @@ def test_a_folder_asks_what_to_start(pages, code):
     page = fill(page, entry="../x.py")
     assert "lies outside of" in said_on(page)
     page = fill(page, entry="train.py")
-    assert not button(page, "Launch").disabled and "Kept with the run: 3 files" in said_on(page)
+    assert not button(page, "Launch").disabled and "Stored with the run: 3 files" in said_on(page)
 
 
 def test_an_address_that_is_not_taken_is_refused_below_it(pages):
@@ -74,7 +74,7 @@ def test_an_address_that_is_not_taken_is_refused_below_it(pages):
     page = fill(page, git_url="https://example.org/a", ref="--upload-pack=x")
     assert "cannot be the name of a branch, tag or commit" in said_on(page)
     page = fill(page, ref="v1")
-    assert "Cloned by the dashboard at launch" in texts(page) and not button(page, "Launch").disabled
+    assert "The dashboard clones it at launch" in texts(page) and not button(page, "Launch").disabled
 
 
 @pytest.mark.parametrize("choice", ["as it was", "as it is now"])

@@ -64,20 +64,20 @@ def test_where_no_node_is_what_was_asked_for_that_is_told():
     room = meaning.fit(plan(gpus_per_node=2, labels={"rack": "b"}), [])
     assert (room.verdict, room.sentence) == (
         "missing",
-        "No node that is connected has that name and these labels.",
+        "No connected node has this name and these labels.",
     )
 
 
 def test_an_elastic_plan_is_explained_for_all_its_sizes():
     spec = plan(nodes="2:4", gpus_per_node=2, lr=0.1, batch_size=32)
     assert meaning.ranks(spec) == "4 – 8"
-    assert meaning.world_size(spec, "GPU") == "2 to 4 nodes × 2 GPUs = 4 to 8 ranks, as there are"
+    assert meaning.world_size(spec, "GPU") == "2 to 4 nodes × 2 GPUs = 4 to 8 ranks, as available"
     assert meaning.global_batch(spec, False) == (
         256,
         "32 × 8 ranks × 1 accumulated = 256 samples a step; on fewer nodes kept, to within 1.6 %, by "
         "accumulation (2 on 2 nodes)",
     )
-    assert meaning.scaled_lr(spec, False)[1] == "0.1 on 8 ranks, not scaled; on fewer nodes the same"
+    assert meaning.scaled_lr(spec, False)[1] == "0.1 on 8 ranks, not scaled; unchanged on fewer nodes"
     scaled = plan(nodes="2:4", gpus_per_node=2, lr=0.1, lr_scaling="linear", lr_on_resize="scale")
     assert meaning.scaled_lr(scaled, False)[1].endswith("becomes 0.8 on 8 ranks (linear); 0.4 on 2 nodes")
 

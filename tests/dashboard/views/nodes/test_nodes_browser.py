@@ -93,7 +93,7 @@ def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, clu
     details.get_by_role("button", name="Drain").click()
     expect(node(nodes, "gpu-100").locator(".cell.draining")).to_have_count(8)
     expect(node(nodes, "gpu-100")).to_have_class(re.compile("selected"))
-    details.get_by_role("button", name="Take back").click()
+    details.get_by_role("button", name="Undrain").click()
     expect(node(nodes, "gpu-100").locator(".cell.free")).to_have_count(8)
     assert not next(n for n in cluster.service.nodes() if n.name == "gpu-100").draining
     details.get_by_role("button", name="Close").click()
@@ -150,7 +150,7 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     (token,) = cluster.service.join_tokens()
     assert token.name == "rack b9" and command.inner_text().startswith(f"RANKZERO_TOKEN=rzjoin-{token.id}-")
     nodes.get_by_role("button", name="Revoke").click()
-    expect(nodes.get_by_text("None is good just now.")).to_be_visible()
+    expect(nodes.get_by_text("No token is valid now.")).to_be_visible()
     assert cluster.service.join_tokens()[0].revoked_at is not None
 
 

@@ -42,7 +42,7 @@ def test_how_long_a_token_is_good_can_be_chosen_and_it_can_be_revoked(pages):
     (token,) = pages.service.join_tokens()
     assert token.expires_at - token.created_at == 3600
     page.button(key=f"revoke_{token.id}").click().run()
-    assert not page.exception and "None is good just now." in texts(page)
+    assert not page.exception and "No token is valid now." in texts(page)
     page.toggle(key="join_ended").set_value(True).run()
     assert any("revoked" in badge.value for badge in page.markdown)
 
@@ -56,7 +56,7 @@ def test_a_name_that_is_refused_says_why(pages):
 
 
 def test_for_how_long_a_token_is_good_is_said():
-    assert (state_of(TOKEN, 1), lasting(TOKEN, 1)) == ("good", "for 24 h more, until 1970-01-02 00:00 UTC")
+    assert (state_of(TOKEN, 1), lasting(TOKEN, 1)) == ("valid", "for 24 h more, until 1970-01-02 00:00 UTC")
     assert (state_of(TOKEN, 90_000), lasting(TOKEN, 90_000)) == ("expired", "since 60 min ago")
     revoked = replace(TOKEN, revoked_at=50.0)
     assert (state_of(revoked, 100), lasting(revoked, 100)) == ("revoked", "since 50 s ago")

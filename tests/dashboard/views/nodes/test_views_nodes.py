@@ -42,7 +42,7 @@ def test_a_node_in_the_address_is_shown_in_detail(full):
     shown = said(page)
     assert "Python 3.11.9, torch 2.13.0+cu126, CUDA 12.6, NCCL 2.27.5" in shown
     assert "/opt/env/bin/python" in shown and "rack=b2" in shown and "1.37 TiB" not in shown
-    assert "foreign" in shown and "96 %" in shown
+    assert "used by others" in shown and "96 %" in shown
 
 
 def test_nothing_is_shown_in_detail_unless_it_is_asked_for(full):
@@ -56,7 +56,7 @@ def test_a_node_is_drained_and_taken_back_with_a_button(full):
     button(page, "Drain").click().run()
     assert not page.exception and "violet-badge" in texts(page)
     assert [node.name for node in full.service.nodes() if node.draining] == ["gpu-1"]
-    button(page, "Take back").click().run()
+    button(page, "Undrain").click().run()
     assert not any(node.draining for node in full.service.nodes())
     assert "violet-badge" not in texts(page)
 
@@ -86,7 +86,7 @@ def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
 def test_a_node_is_removed_only_when_nothing_runs_there(full):
     page = full.open("nodes", node="gpu-1")
     button(page, "Remove").click().run()
-    assert "What ran there stays in the history" in said(page)
+    assert "Its past runs stay in the history" in said(page)
     button(page, "Remove it").click().run()
     assert "stop them first" in page.session_state["dialog_refused"]  # AppTest closes a dialog with each run
     assert len(full.service.nodes()) == 2
@@ -101,7 +101,7 @@ def test_a_preflight_is_asked_of_all_nodes_or_of_some(full):
     page = full.open("nodes")
     page.session_state["nodes_tab"] = "Preflight"
     page.run()
-    assert "No preflight was asked for yet." in texts(page)
+    assert "No preflight has been run yet." in texts(page)
     button(page, "Run preflight").click().run()
     page.multiselect(key="preflight_nodes").set_value(["cpu-1"]).run()
     button(page, "Run preflight").click().run()

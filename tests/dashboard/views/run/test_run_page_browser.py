@@ -151,7 +151,7 @@ def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(context, 
     card.scroll_into_view_if_needed()  # what is not seen is not drawn
     expect(card.locator(".value")).to_have_text("0.25")
     page.get_by_role("tab", name="Spec").click()
-    expect(page.get_by_text("Everything else as the recipe")).to_be_visible()
+    expect(page.get_by_text("All other settings are the defaults of the recipe")).to_be_visible()
     log(seeded, "gpt wide, long warm-up", {"debug/7": [(3, 0.125, 3.0)]})
     page.get_by_role("tab", name="Charts").click()
     card.scroll_into_view_if_needed()
@@ -216,5 +216,5 @@ def test_after_resume_the_header_is_the_new_attempts_alone(context, dashboard) -
     expect(page.locator(".figure", has_text="Step").first.locator("dd:not(.more)")).to_have_text("–")
     expect(page.locator(".figure", has_text="Train loss").locator("dd:not(.more)")).to_have_text("–")
     expect(page.locator(".sentence")).not_to_contain_text("ValueError")
-    expect(page.get_by_text("The first failing rank's own words")).to_have_count(0)
+    expect(page.get_by_text("Traceback of the first rank to fail")).to_have_count(0)
     assert page.locator(".track").get_attribute("aria-valuenow") in (None, "0")

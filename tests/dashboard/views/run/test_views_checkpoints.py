@@ -101,7 +101,7 @@ def test_what_never_arrived_is_told_from_what_is_on_its_way(pages: Pages) -> Non
     assert "40\\% received" in texts(opened(pages))
     pages.seed.report(RUN, "failed", 10)
     page = opened(pages)
-    assert "never arrived whole" in texts(page) and "Prepare the file" not in [b.label for b in page.button]
+    assert "never completed" in texts(page) and "Prepare the file" not in [b.label for b in page.button]
 
 
 def test_without_checkpoints_the_page_says_what_would_count(pages: Pages) -> None:

@@ -82,13 +82,13 @@ def test_where_code_came_from_is_told_with_what_was_left_out(pages, launch):
     links = [link.proto.url for link in page.get("link_button")]
     assert f"/api/snapshots/{run.spec.snapshot}/archive" in links
     assert run.spec.snapshot in told
-    assert "There is no other run to compare it with yet." in told
+    assert "There is no other run to compare with yet." in told
 
 
 @pytest.mark.parametrize(
     ("origin", "sentence"),
     [
-        (None, "Where this code came from was not told."),
+        (None, "The origin of this code is unknown."),
         (Origin(kind="upload", path="a b.zip"), "a b.zip, uploaded in the browser."),
         (
             Origin(kind="git", url="https://x.org/y.git", ref="v1", commit="c" * 40),
@@ -115,10 +115,10 @@ def test_the_file_that_starts_is_shown_first(pages, launch):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"\0\1", "It is binary"),
-        (b"", "It is empty."),
+        (b"\0\1", "This file is binary"),
+        (b"", "This file is empty."),
         (b"caf\xe9", "caf\ufffd"),
-        (b"x\n" * MIB, "Its first"),
+        (b"x\n" * MIB, "The first"),
     ],
 )
 def test_a_file_that_is_no_text_or_too_long_is_told(pages, launch, content, sentence):
