@@ -1,4 +1,4 @@
-/** One card: title and current value, legend, plot, and what can be done with it. */
+/** One chart card: title and current value, legend, plot and buttons. */
 
 import { fetchDetail, inside } from './chart_detail.js';
 import { csvUrl, savePicture } from './chart_export.js';
@@ -90,7 +90,7 @@ export class ChartCard {
     this._isTold = false;
   }
 
-  /** Colours, axis or lines changed: the plot is made anew at the next drawing. */
+  /** Colours, axis or lines changed: the plot is rebuilt at the next drawing. */
   invalidate() {
     this._structure = '';
     this._buildLegend();
@@ -156,7 +156,7 @@ export class ChartCard {
     setAttribute(this.element, 'aria-label', `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`);
   }
 
-  /** What to draw: a line per series, and one per series for what newer attempts replaced. */
+  /** The lines to draw: one per series, and one per series for points that newer attempts replaced. */
   _lines(origins) {
     const { settings, theme, connection } = this.shared;
     const lines = [];
@@ -219,9 +219,9 @@ export class ChartCard {
 
   _findMarkers(lines) {
     const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
-    const said = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
+    const sentences = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
     const markers = [...attempts].map(([attempt, at]) => ({
-      at, text: said.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
+      at, text: sentences.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
     }));
     for (const line of lines) {
       const { x, y, count: points } = line.flat;
@@ -272,15 +272,15 @@ export class ChartCard {
   /** The first line's value; of many alike, ranks for instance, the span from the least to the most. */
   _showMain(values) {
     const { format, isSpan } = this.spec;
-    const known = values.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.value - b.value);
-    const told = ({ name, value }) => `${name} = ${exact(value)}`;
-    if (isSpan && known.length > 1) {
-      const [least, most] = [known[0], known[known.length - 1]];
+    const finite = values.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.value - b.value);
+    const valueText = ({ name, value }) => `${name} = ${exact(value)}`;
+    if (isSpan && finite.length > 1) {
+      const [least, most] = [finite[0], finite[finite.length - 1]];
       setText(this._value, `${format(least.value)} – ${format(most.value)}`);
-      setAttribute(this._value, 'title', `${told(least)}\n${told(most)}`);
+      setAttribute(this._value, 'title', `${valueText(least)}\n${valueText(most)}`);
     } else if (values.length) {
       setText(this._value, values[0].value === null ? '' : format(values[0].value, 4));
-      setAttribute(this._value, 'title', told(values[0]));
+      setAttribute(this._value, 'title', valueText(values[0]));
     }
   }
 

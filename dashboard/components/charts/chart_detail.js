@@ -1,4 +1,4 @@
-/** What the server holds of a zoomed window: finer than the first picture. */
+/** Load the finer points of a zoomed window from the server. */
 
 import { apiUrl } from '../live/live_connection.js';
 import { fromJson } from '../elements/numbers.js';

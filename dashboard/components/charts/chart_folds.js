@@ -52,7 +52,7 @@ export class Folds {
     return this._folds.get(group)?.fold.open ?? false;
   }
 
-  /** What a person chose; else the first group, and where charts are few all that the script logs. */
+  /** Whether a group is open: the user's choice, else the first group, and with few charts all that the script logs. */
   _shouldBeOpen(group) {
     if (this._isSearched) return true;
     const chosen = this._chosen.get(group);

@@ -12,7 +12,7 @@ const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps',
 const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
 const SPLIT_NAMES = ['train', 'val', 'test'];
 
-/** What is known of common names: order, title and how values are written. */
+/** Order, title and number format of common names. */
 const KNOWN = [
   { base: /^(total_?)?loss$/, title: 'Loss' },
   { base: /^(samples|tokens|images|examples|items|steps|it)(_per_s(ec(ond)?)?|\/s)$|^throughput$|^(samples|tokens)_per_second$/, title: null },
@@ -31,13 +31,13 @@ const GROUP_TITLES = {
   train: 'Training', val: 'Validation', test: 'Test', printed: 'Parsed from logs',
   probe: 'Per-rank performance',
 };
-/** What the script logs comes before what was seen of it; other prefixes stand between, by name. */
+/** Series that the script logs come before observed ones; other prefixes are between them, by name. */
 const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe'];
 
 /** Title of a group of charts. */
 export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
 
-/** What is seen of a script from outside stands in for what it logs itself, until it does. */
+/** Whether a group is shown only until the script logs series of its own. */
 export const isStandIn = (group) => group === 'printed' || group === 'probe';
 
 /**
@@ -47,13 +47,13 @@ export const isStandIn = (group) => group === 'printed' || group === 'probe';
 export function chartsFor(series) {
   /** @type {Map<string, ChartSpec>} */
   const charts = new Map();
-  for (const one of [...series].sort((a, b) => byName(a.name, b.name))) {
-    const part = taken(one);
+  for (const entry of [...series].sort((a, b) => byName(a.name, b.name))) {
+    const part = taken(entry);
     if (BOOKKEEPING.has(part.base)) continue;
     let chart = charts.get(part.id);
     if (!chart) charts.set(part.id, (chart = part.chart));
     if (groupOrder(part.chart.group) < groupOrder(chart.group)) chart.group = part.chart.group;
-    chart.lines.push({ name: one.name, label: part.label, role: part.role, smooth: part.smooth });
+    chart.lines.push({ name: entry.name, label: part.label, role: part.role, smooth: part.smooth });
   }
   for (const chart of charts.values()) arrangeLines(chart);
   return [...charts.values()].sort(byOrder);
@@ -73,10 +73,10 @@ function taken({ name, source }) {
   if (node) bare = bare.slice(node[0].length);
   const rank = /(?:^|[/_.])rank[_.]?(\d+)(?=$|[/_.])/i.exec(bare);
   const { base, split } = splitOf(rank ? bare.replace(rank[0], '').replace(/^[/_.]/, '') : bare);
-  const known = KNOWN.findIndex((entry) => entry.base.test(base));
-  const entry = KNOWN[known];
+  const position = KNOWN.findIndex((entry) => entry.base.test(base));
+  const entry = KNOWN[position];
   const isTime = entry?.title === 'Step time';
-  // Of one process, waiting is drawn inside the step it is part of; of many, ranks are compared.
+  // With one process, waiting is drawn inside its step; with many, ranks are compared.
   const isSpan = rank !== null;
   const isShared = split !== null || isSpan || isTime;
   const unit = isTime && base.endsWith('_ms') ? 'ms' : '';
@@ -93,14 +93,14 @@ function taken({ name, source }) {
       title: (isTime && isSpan ? timeTitle(base) : entry?.title) ?? TITLES[base] ?? (isShared ? base : bare),
       group: section || (split === null ? prefixOf(bare) : SPLIT_NAMES[split]),
       isSpan,
-      rank: known < 0 ? KNOWN.length : known,
+      rank: position < 0 ? KNOWN.length : position,
       lines: [],
       format: isTime ? (unit ? (ms, digits) => timeSpan(ms / 1000, digits) : timeSpan) : (entry?.format ?? number),
     },
   };
 }
 
-/** The part before the first slash; what has none belongs to the training. */
+/** The part before the first slash; names without one belong to the training. */
 function prefixOf(bare) {
   const at = bare.indexOf('/');
   return at > 0 ? bare.slice(0, at) : 'train';

@@ -1,4 +1,4 @@
-/** From stored points to what is drawn: joined over attempts, smoothed, and no more of it than there are pixels. */
+/** Turn stored points into drawn ones: joined over attempts, smoothed, and thinned to the number of pixels. */
 
 /** @typedef {import('../live/series_store.js').Columns} Columns */
 /**
@@ -59,8 +59,8 @@ export function thinned(x, y, from, to, buckets) {
         if (high < 0 || y[i] > y[high]) high = i;
       }
     }
-    const found = low === high ? [low, gap] : [low, high, gap];
-    for (const index of found.filter((k) => k >= 0).sort((a, b) => a - b)) picked.push(index);
+    const indices = low === high ? [low, gap] : [low, high, gap];
+    for (const index of indices.filter((k) => k >= 0).sort((a, b) => a - b)) picked.push(index);
   }
   return picked;
 }
@@ -71,15 +71,15 @@ export function thinned(x, y, from, to, buckets) {
  * @returns {{attempt: number, columns: Columns, until: number}[]} oldest first
  */
 export function stretches(attempts) {
-  const found = [];
+  const chosen = [];
   let until = Infinity;
   for (const attempt of [...attempts.keys()].sort((a, b) => b - a)) {
     const columns = /** @type {Columns} */ (attempts.get(attempt));
     if (!columns.count) continue;
-    found.unshift({ attempt, columns, until });
+    chosen.unshift({ attempt, columns, until });
     until = Math.min(until, columns.step[0]);
   }
-  return found;
+  return chosen;
 }
 
 /**

@@ -11,7 +11,7 @@ import { faded } from '../elements/theme.js';
  */
 
 const AXIS_WIDTH_PX = 54;
-/** Of words beside the lines that mark something; what fits in none of them is a number. */
+/** Labels of marker lines; where no label fits, a number is shown. */
 const MARKER_ROWS = 3;
 const ROW_PX = 13;
 const STEP_INCREMENTS = [];

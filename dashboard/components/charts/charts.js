@@ -83,8 +83,8 @@ class Charts {
 
   _watch() {
     const connection = this._connection;
-    const seen = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
-    this._visibility = seen;
+    const observer = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
+    this._visibility = observer;
     this._sizes = new ResizeObserver((entries) => this._resized(entries));
     const shown = () => {
       if (!document.hidden) this._schedule();
@@ -98,7 +98,7 @@ class Charts {
       connection.on('deleted', () => this._showEmpty()),
       watchTheme(this._root, (theme) => this._setTheme(theme)),
       () => document.removeEventListener('visibilitychange', shown),
-      () => seen.disconnect(),
+      () => observer.disconnect(),
       () => this._sizes.disconnect(),
     ];
     this._showStatus();
@@ -120,7 +120,7 @@ class Charts {
     for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
   }
 
-  /** What marks an attempt's beginning may only now be known. */
+  /** Redraw the markers of attempts, which may have become known only now. */
   _runChanged() {
     const marks = JSON.stringify(this._connection.run?.takeovers ?? []);
     if (marks !== this._marks) this._redrawAll();
@@ -135,12 +135,12 @@ class Charts {
     this._toolbar.showOlder(this._attempts > 1);
     this._cardsOf.clear();
     for (const name of this._connection.sources.keys()) this._cardsOf.set(name, []);
-    const gone = new Set(this._cards.keys());
+    const removed = new Set(this._cards.keys());
     for (const spec of specs) {
-      gone.delete(spec.id);
+      removed.delete(spec.id);
       this._cardFor(spec);
     }
-    for (const id of gone) this._remove(id);
+    for (const id of removed) this._remove(id);
     this._place(specs.filter((spec) => matches(spec, this._query)));
     this._showEmpty();
   }
@@ -162,12 +162,12 @@ class Charts {
 
   _place(specs) {
     this._folds.begin(specs.length, this._query !== '');
-    const wanted = [];
+    const due = [];
     for (const group of new Set(specs.map((spec) => spec.group))) {
       const cards = specs.filter((spec) => spec.group === group).map((spec) => this._cards.get(spec.id));
-      wanted.push(this._folds.place(group, cards.map((card) => /** @type {ChartCard} */ (card).element)));
+      due.push(this._folds.place(group, cards.map((card) => /** @type {ChartCard} */ (card).element)));
     }
-    keepChildren(this._sections, wanted);
+    keepChildren(this._sections, due);
     this._placed = specs;
     this._want();
   }

@@ -14,7 +14,7 @@ const ASKED_AGAIN_MS = 1100;
 const KEPT = 'rankzero.nodes';
 const MOST_NOTICES = 3;
 
-/** What is selected may change without the cells being made anew. @param {import('../elements/mounting.js').Component} component */
+/** Update the selection without rebuilding the cells. @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
   { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, selected: component.data.selected },
   (first) => new Cells(first),
@@ -149,24 +149,24 @@ class Cells {
   /** Elements are moved only when the nodes shown, or their groups, are others: an unchanged page costs little. */
   _arrange() {
     const picture = this._picture;
-    const found = matching(picture, this._filter);
-    const groups = grouped(found, this._filter.group);
-    for (const node of found) {
-      const known = this._nodes.get(node.id);
-      if (known) known.show(picture, node);
+    const matches = matching(picture, this._filter);
+    const groups = grouped(matches, this._filter.group);
+    for (const node of matches) {
+      const existing = this._nodes.get(node.id);
+      if (existing) existing.show(picture, node);
       else this._nodes.set(node.id, new NodeCells(picture, node));
     }
     const key = JSON.stringify(groups.map(([title, nodes]) => [title, nodes.map((node) => node.id)]));
     if (key !== this._arranged) {
       this._arranged = key;
       this._grid.replaceChildren(...groups.flatMap(([title, nodes]) => this._group(title, nodes)));
-      const there = new Set(picture.nodes.map((node) => node.id));
-      for (const id of this._nodes.keys()) if (!there.has(id)) this._nodes.delete(id);
+      const ids = new Set(picture.nodes.map((node) => node.id));
+      for (const id of this._nodes.keys()) if (!ids.has(id)) this._nodes.delete(id);
       this._focused(this._grid.querySelector('.name[tabindex="0"]') ?? this._grid.querySelector('.name'));
       this._markSelected();
     }
-    this._filters.tell(found.length, picture.nodes.length);
-    this._empty.hidden = found.length > 0;
+    this._filters.tell(matches.length, picture.nodes.length);
+    this._empty.hidden = matches.length > 0;
     setText(this._empty, picture.nodes.length ? 'No node matches these filters.' : 'No node has joined yet.');
     this._highlight(this._filter.run);
   }
@@ -262,7 +262,7 @@ class Cells {
   }
 }
 
-/** The button that stands beside, above or below. */
+/** The neighbouring button in the direction of the key. */
 function neighbour(all, own, key) {
   const at = all.indexOf(own);
   if (key === 'Home') return all[0];

@@ -47,7 +47,7 @@ export class CellsFilters {
   }
 
   _showStates(picture) {
-    const found = counts(picture);
+    const totals = counts(picture);
     if (!this._states.childElementCount) {
       this._states.append(...picture.states.map((state) => {
         const swatch = el('i', { class: `cell ${state.replace(' ', '-')} sample`, 'aria-hidden': 'true', text: SIGNS[state] });
@@ -55,8 +55,8 @@ export class CellsFilters {
       }));
     }
     [...this._states.children].forEach((chip, at) => {
-      setText(chip.lastChild, count(found[at]));
-      chip.classList.toggle('none', found[at] === 0);
+      setText(chip.lastChild, count(totals[at]));
+      chip.classList.toggle('none', totals[at] === 0);
     });
   }
 

@@ -30,8 +30,8 @@ export function matching(/** @type {Picture} */ picture, /** @type {Filter} */ f
     if (states.size && !node.cells.some((cell) => states.has(cell[STATE]))) return false;
     if (filter.run !== null && !node.cells.some((cell) => cell[RUN] === run)) return false;
     if (!words.length) return true;
-    const said = wordsOf(picture, node);
-    return words.every((word) => said.includes(word));
+    const haystack = wordsOf(picture, node);
+    return words.every((word) => haystack.includes(word));
   });
 }
 
@@ -64,16 +64,16 @@ export function grouped(nodes, group) {
   const groups = new Map();
   for (const node of nodes) {
     const title = group === 'state' ? stateLabel(standing(node)) : node.labels[group];
-    const known = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
-    if (!groups.has(known)) groups.set(known, []);
-    groups.get(known).push(node);
+    const heading = title === undefined ? `no ${group}` : group === 'state' ? title : `${group} ${title}`;
+    if (!groups.has(heading)) groups.set(heading, []);
+    groups.get(heading).push(node);
   }
   const byNumber = new Intl.Collator(undefined, { numeric: true });
   const isNone = (title) => title === `no ${group}`;
   return [...groups].sort(([a], [b]) => Number(isNone(a)) - Number(isNone(b)) || byNumber.compare(a, b));
 }
 
-/** The state of a node as the page marks it: of those that are alive, which get nothing new, and why. */
+/** The state that marks a node on the page; an online node may be draining or waiting for an upgrade. */
 export function standing(/** @type {Node} */ node) {
   if (node.state !== 'alive') return node.state;
   return node.upgrade ? 'to upgrade' : node.draining ? 'draining' : node.state;
@@ -81,33 +81,33 @@ export function standing(/** @type {Node} */ node) {
 
 /** How many devices are in each state. */
 export function counts(/** @type {Picture} */ picture, nodes = picture.nodes) {
-  const found = picture.states.map(() => 0);
-  for (const node of nodes) for (const cell of node.cells) found[cell[STATE]] += 1;
-  return found;
+  const totals = picture.states.map(() => 0);
+  for (const node of nodes) for (const cell of node.cells) totals[cell[STATE]] += 1;
+  return totals;
 }
 
 /** A node's description for screen readers: "gpu-7: online, 3 free, 5 in use; runs small GPT". */
 export function spoken(picture, node) {
-  const found = counts(picture, [node]);
-  const said = picture.states.map((state, at) => (found[at] ? `${found[at]} ${stateLabel(state)}` : '')).filter(Boolean);
+  const totals = counts(picture, [node]);
+  const parts = picture.states.map((state, at) => (totals[at] ? `${totals[at]} ${stateLabel(state)}` : '')).filter(Boolean);
   const runs = runsOn(picture, node).map((run) => run.name);
   const state = [stateLabel(node.state), node.draining ? 'draining' : '', node.upgrade ? 'to upgrade' : ''].filter(Boolean).join(', ');
-  return `${node.name}: ${state}, ${said.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
+  return `${node.name}: ${state}, ${parts.join(', ') || 'no devices'}${runs.length ? `; runs ${runs.join(', ')}` : ''}`;
 }
 
 /** The lines of a cell's tooltip; the first is its title. */
 export function lines(picture, node, place) {
   const cell = node.cells[place];
   const run = picture.runs[cell[RUN]];
-  const said = [`${node.name} · ${node.noun} ${place}`];
-  if (run) said.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
-  said.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
+  const texts = [`${node.name} · ${node.noun} ${place}`];
+  if (run) texts.push(cell[RANK] === null ? run.name : `${run.name} · rank ${cell[RANK]}`);
+  texts.push(run && picture.states[cell[STATE]] === 'in use' ? run.state : MEANING[picture.states[cell[STATE]]]);
   const load = [];
   if (typeof cell[PERCENT] === 'number') load.push(`${cell[PERCENT]} % busy`);
   if (typeof cell[USED] === 'number') load.push(`${size(cell[USED])}${node.memory ? ` of ${size(node.memory)}` : ''}`);
-  if (load.length) said.push(load.join(' · '));
-  if (run) said.push('Click to open the run');
-  return said;
+  if (load.length) texts.push(load.join(' · '));
+  if (run) texts.push('Click to open the run');
+  return texts;
 }
 
 /** The sign of each state, shown beside its colour. @type {Record<string, string>} */

@@ -19,7 +19,7 @@ export function number(value, digits = 3) {
 }
 
 /**
- * NaN since step 812, last number 0.41: what is said of a value that is no number, wherever it is shown; '' for a number.
+ * The text for a value that is not finite: NaN since step 812, last number 0.41; '' for a number.
  * @param {number|null|undefined} value
  * @param {number|null} since first step at which it was what it is now
  * @param {number|null} [lastNumber] before that, where there is room for it
@@ -27,8 +27,8 @@ export function number(value, digits = 3) {
  */
 export function notFinite(value, since, lastNumber = null, format = number) {
   if (value === null || value === undefined || Number.isFinite(value)) return '';
-  const said = since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
-  return lastNumber === null ? said : `${said}, last number ${format(lastNumber)}`;
+  const text = since === null || since === undefined ? number(value) : `${number(value)} since step ${count(since)}`;
+  return lastNumber === null ? text : `${text}, last number ${format(lastNumber)}`;
 }
 
 /** Every digit, for hovering. */

@@ -1,4 +1,4 @@
-/** Streamlit's colours for what is drawn on a canvas, which knows nothing of CSS, and one palette for all charts. */
+/** Streamlit's colours for canvases, which do not use CSS, and one palette for all charts. */
 
 /** Distinct also to colour-blind eyes, at least 3:1 against its background; 0 is training, 1 validation. */
 const PALETTE = {
@@ -64,7 +64,7 @@ export function watchTheme(element, onChange) {
   };
 }
 
-/** The same colour, `alpha` as strong. */
+/** A colour with the opacity `alpha`. */
 export function faded(colour, alpha) {
   const [red, green, blue] = channels(colour);
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;

@@ -47,7 +47,7 @@ export class LiveConnection {
     this.store = new SeriesStore();
     /** @type {Map<string, string>} where each series of the run comes from, by its name, loaded or not */
     this.sources = new Map();
-    /** What a part of the page wants to find again when it comes back: zooms, folds. @type {Map<string, any>} */
+    /** State that components restore when they are shown again: zooms, folds. @type {Map<string, any>} */
     this.kept = new Map();
     /** @type {Map<object, Iterable<string>>} */
     this._wants = new Map();
@@ -139,14 +139,14 @@ export class LiveConnection {
     return [...new Set([...this._wants.values()].flatMap((names) => [...names]))].sort();
   }
 
-  /** Of what is wanted again, only what has come meanwhile. */
+  /** Request series; for those requested before, only newer points. */
   _wantNow() {
     this._wantSoon = undefined;
-    const wanted = this._wanted();
-    if (!this._asked || JSON.stringify(wanted) === JSON.stringify(this._asked)) return;
-    const fresh = wanted.filter((name) => !this._asked.includes(name));
-    this._asked = wanted;
-    this._send({ type: 'want', since: this.store.seen(fresh), series: wanted });
+    const requests = this._wanted();
+    if (!this._asked || JSON.stringify(requests) === JSON.stringify(this._asked)) return;
+    const fresh = requests.filter((name) => !this._asked.includes(name));
+    this._asked = requests;
+    this._send({ type: 'want', since: this.store.seen(fresh), series: requests });
   }
 
   _send(message) {
@@ -167,7 +167,7 @@ export class LiveConnection {
       this._name(Object.entries(message.series).map(([name, { source }]) => [name, source ?? 'events']));
       this._tell('series', this.store.apply(message.series));
     } else if (message.type === 'resync') {
-      // The server dropped messages for us: what we have may have holes, so everything comes anew.
+      // The server dropped messages for us: our points may have gaps, so everything is loaded again.
       this._subscribe(null);
     } else {
       this._tell(message.type, message);
@@ -187,7 +187,7 @@ export class LiveConnection {
       return;
     }
     clearTimeout(this._shown);
-    // A connection that is back at once is not worth a word.
+    // A connection that recovers at once is not reported.
     this._shown = setTimeout(() => {
       if (this.status !== 'refused' && this.status !== 'gone') this._setStatus('reconnecting');
     }, SILENT_BEFORE_SHOWN_MS);

@@ -44,23 +44,23 @@ export class Columns {
   halveOlder() {
     const half = this.count >> 1;
     const keep = new Int32Array(this.count);
-    let kept = 0;
+    let length = 0;
     for (let i = 0; i < half; i += 4) {
-      // Of four neighbours the lowest and the highest stay, so that no peak is lost.
+      // Keep the lowest and the highest of four neighbours, so that no peak is lost.
       let low = i;
       let high = i;
       for (let k = i; k < Math.min(i + 4, half); k++) {
         if (this.value[k] < this.value[low]) low = k;
         if (this.value[k] > this.value[high]) high = k;
       }
-      keep[kept++] = Math.min(low, high);
-      if (low !== high) keep[kept++] = Math.max(low, high);
+      keep[length++] = Math.min(low, high);
+      if (low !== high) keep[length++] = Math.max(low, high);
     }
-    for (let i = half; i < this.count; i++) keep[kept++] = i;
+    for (let i = half; i < this.count; i++) keep[length++] = i;
     for (const column of [this.step, this.value, this.wall]) {
-      for (let i = 0; i < kept; i++) column[i] = column[keep[i]];
+      for (let i = 0; i < length; i++) column[i] = column[keep[i]];
     }
-    this.count = kept;
+    this.count = length;
   }
 
   _grow() {
@@ -115,15 +115,15 @@ export class SeriesStore {
   seen(names = null) {
     if (!this.series.size) return null;
     /** @type {Record<string, number>} */
-    const seen = {};
+    const lastSteps = {};
     for (const { name, source, attempts } of this.series.values()) {
       if (names && !names.includes(name)) continue;
       for (const [attempt, columns] of attempts) {
-        if (columns.lastWall !== null) seen[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
+        if (columns.lastWall !== null) lastSteps[`${attempt}:${source}:${tagOf(name, source)}`] = columns.lastWall;
         this._resumed.add(`${attempt}:${name}`);
       }
     }
-    return seen;
+    return lastSteps;
   }
 
   /** @returns {number[]} the numbers of all attempts that logged anything */

@@ -1,4 +1,4 @@
-/** What to say where there is nothing to show yet. */
+/** Sentences for charts without points. */
 
 /** A few words about the connection, where it is not as it should be. */
 export const STATUS_TEXT = { reconnecting: 'Reconnecting…', refused: 'Signed out: reload the page', gone: 'Deleted' };

@@ -8,7 +8,7 @@ const WORDS_UP_TO = 24;
 const ALL_UP_TO = 40;
 const MOST_TROUBLES = 12;
 
-/** New results change what is shown, they do not make it anew. @param {import('../elements/mounting.js').Component} component */
+/** Update the matrix with new results without rebuilding it. @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
   { data: null, parentElement: component.parentElement, check: component.data.check },
   (first) => new Preflight(first),
@@ -72,8 +72,8 @@ class Preflight {
     ));
     const table = el('table', { class: 'matrix' }, el('thead', {}, head), el('tbody', {}, ...lines));
     const hidden = nodes.filter((node) => !shown.includes(node));
-    const rest = hidden.length ? el('p', { class: 'rest' }, el('span', { text: restOf(hidden) }), this._more('Show them', () => { this._allNodes = true; })) : null;
-    this._matrix.replaceChildren(...[shown.length ? table : null, rest].filter(Boolean));
+    const hiddenNodes = hidden.length ? el('p', { class: 'rest' }, el('span', { text: restOf(hidden) }), this._more('Show them', () => { this._allNodes = true; })) : null;
+    this._matrix.replaceChildren(...[shown.length ? table : null, hiddenNodes].filter(Boolean));
   }
 
   _more(text, change) {
@@ -104,9 +104,9 @@ class Preflight {
 }
 
 function restOf(nodes) {
-  const asked = nodes.filter((node) => node.cells.some(([state]) => state === 'waiting')).length;
-  const said = [[nodes.length - asked, 'are all green'], [asked, 'have still something to say']];
-  return `${said.filter(([count]) => count).map(([count, words]) => `${count} nodes ${words}`).join(', ')}. `;
+  const waiting = nodes.filter((node) => node.cells.some(([state]) => state === 'waiting')).length;
+  const counts = [[nodes.length - waiting, 'are all green'], [waiting, 'are still pending']];
+  return `${counts.filter(([count]) => count).map(([count, words]) => `${count} nodes ${words}`).join(', ')}. `;
 }
 
 /** Commands stand between backticks. */

@@ -110,11 +110,11 @@ class RunHeader {
     this._showFigures(run, now);
   }
 
-  /** Its state; of a run that needs a person also why, in words and in the tone of the table of runs. */
+  /** Show the state; for a run that needs attention also why, in the tone of the table of runs. */
   _showState(run, state) {
     const why = state === 'deleted' || run.attention === state ? null : run.attention;
-    const said = why === NO_CONTACT ? noContact(run) : why;
-    setText(this._state, said ? `${state} · ${said}` : state);
+    const reason = why === NO_CONTACT ? noContact(run) : why;
+    setText(this._state, reason ? `${state} · ${reason}` : state);
     this._state.className = `pill ${why ? (GRAVE.has(why) ? 'grave' : 'warn') : state}`;
     setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
   }
@@ -215,12 +215,12 @@ function noContact(run) {
 /** Why it waits, and when it is expected to start, by the browser's clock. */
 function waiting(run, now) {
   if (!run.waiting_for) return 'Waiting for a node.';
-  const said = `Waiting: ${run.waiting_for}.`;
-  if (!run.expected_start_at || run.expected_start_at < now) return said;
+  const sentence = `Waiting: ${run.waiting_for}.`;
+  if (!run.expected_start_at || run.expected_start_at < now) return sentence;
   const start = new Date(run.expected_start_at * 1000);
   const isToday = start.toDateString() === new Date(now * 1000).toDateString();
   const when = isToday ? start.toLocaleTimeString([], { timeStyle: 'short' }) : start.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
-  return `${said} Expected to start about ${when}.`;
+  return `${sentence} Expected to start about ${when}.`;
 }
 
 function sentenceCase(text) {
@@ -232,8 +232,8 @@ function silence(run) {
     return `No contact with its node for more than ${SILENT_AFTER_S} s. Training may continue; its data arrives when the node is back.`;
   }
   const names = run.silent_nodes ?? [];
-  const who = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
-  return `No contact with ${who} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
+  const nodes = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
+  return `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
 }
 
 /** For how long it may still save, and which nodes are awaited. */

@@ -15,7 +15,7 @@ const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
 const MARKS = { queued: '○', starting: '◌', running: '●', stopping: '◐', succeeded: '✓', failed: '✕', stopped: '■' };
 const CURVE = { width: 104, height: 22 };
 
-/** What a run is sorted by in each column; null always comes last. `first`: the direction of the first click. */
+/** The columns with their sort values; null always comes last. `first`: the direction of the first click. */
 export const COLUMNS = [
   { key: 'state', title: 'State', first: 1, value: (run) => run.attention ?? run.state },
   { key: 'name', title: 'Name', first: 1, value: (run) => run.name.toLowerCase() },
@@ -72,7 +72,7 @@ export class RunRow {
     this.tick(now);
   }
 
-  /** What changes with the time alone. */
+  /** Update the cells that change with time. */
   tick(now) {
     const { run } = this;
     const began = run.started_at ?? run.created_at;
@@ -81,12 +81,12 @@ export class RunRow {
   }
 
   _showState(run) {
-    const word = run.attention ?? run.state;
+    const state = run.attention ?? run.state;
     const tone = run.attention && run.attention !== 'failed' ? (GRAVE.has(run.attention) ? 'grave' : 'warn') : run.state;
     setText(this._mark, run.attention && run.attention !== 'failed' ? '!' : MARKS[run.state] ?? '');
-    setText(this._word, word);
+    setText(this._word, state);
     this._pill.className = `pill ${tone}`;
-    setAttribute(this._pill, 'title', [word === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null);
+    setAttribute(this._pill, 'title', [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null);
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
 

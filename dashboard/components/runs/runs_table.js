@@ -10,7 +10,7 @@ const ASKED_EVERY_MS = 2000;
 const KEPT = 'rankzero.runs';
 const FEW_QUEUED = 5;
 
-/** Filters may change without the table being made anew. @param {import('../elements/mounting.js').Component} component */
+/** Change the filters without rebuilding the table. @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
   { data: null, parentElement: component.parentElement, setTriggerValue: component.setTriggerValue, filters: component.data },
   (first) => new RunsTable(first),
@@ -120,8 +120,8 @@ class RunsTable {
       if (!this._rows.has(run.id)) this._rows.set(run.id, new RunRow(run));
       this._rows.get(run.id).show(run, now);
     }
-    const there = new Set(picture.runs.map((run) => run.id));
-    for (const id of this._rows.keys()) if (!there.has(id)) this._rows.delete(id);
+    const ids = new Set(picture.runs.map((run) => run.id));
+    for (const id of this._rows.keys()) if (!ids.has(id)) this._rows.delete(id);
     this._arrange();
   }
 
@@ -250,7 +250,7 @@ class RunsTable {
   }
 }
 
-/** Of many queued runs the first few: the others do not push off what has ended. */
+/** Show only the first few of many queued runs, so that ended ones stay visible. */
 function folded(runs) {
   const queued = runs.filter((run) => run.state === 'queued');
   if (queued.length <= FEW_QUEUED + 1) return runs;
@@ -272,8 +272,8 @@ function queryOf({ q, states, project }) {
 /** The sorting as this tab had it last. */
 function kept() {
   try {
-    const found = JSON.parse(sessionStorage.getItem(KEPT) ?? 'null');
-    return COLUMNS.some(({ key, value }) => value && key === found?.key) ? found : null;
+    const stored = JSON.parse(sessionStorage.getItem(KEPT) ?? 'null');
+    return COLUMNS.some(({ key, value }) => value && key === stored?.key) ? stored : null;
   } catch {
     return null;
   }
