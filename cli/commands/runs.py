@@ -112,7 +112,8 @@ def expected(start_at: float, now: float) -> str:
 def stop(run: RunId, data: Data = None, as_json: Json = False) -> None:
     """Ask a run to end: SIGTERM, and after its grace period SIGKILL."""
     stopped = server_at(data).post(run_path(run, "stop"))
-    sentence = f"Run {run} is {stopped['state']}."
+    verb = "has already" if stopped["state"] in ("succeeded", "failed") else "is"
+    sentence = f"Run {run} {verb} {stopped['state']}."
     if stopped.get("kill_at"):
         sentence = f"Stopping run {run}: it has up to {stopped['spec']['stop_grace_s']:g} s to save and exit."
         sentence += f" It {stopped['waiting_for']}." if stopped.get("silent_nodes") else ""

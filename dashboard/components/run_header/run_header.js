@@ -201,6 +201,9 @@ function sentenceOf(run, now) {
     return [silence(run), 'warn'];
   }
   if (run.finding && LIVE.has(run.state)) return [sentenceCase(run.finding), run.finding.startsWith('hung') ? 'bad' : 'warn'];
+  if (run.state === 'stopped' && run.stop_requested_at && run.message === 'Stopped.') {
+    return [run.step ? `Stopped by user at step ${count(run.step)}.` : 'Stopped by user.', ''];
+  }
   if (run.message) return [run.message, ''];
   const ranks = run.world_size === 1 ? '1 rank' : `${run.world_size} ranks`;
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
