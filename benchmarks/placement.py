@@ -74,17 +74,17 @@ def pure(luck: random.Random, nodes: int, runs: int, busy: float) -> float:
 
 def drawn_host(luck: random.Random, number: int, busy: float) -> NodeState:
     ids = [f"{number}/{device}" for device in range(GPUS)]
-    holds, first = [], 0
+    allocations, first = [], 0
     while first < GPUS and luck.random() < busy:
         count = min(luck.choice((1, 2, 4, 8)), GPUS - first)
         end = NOW + luck.uniform(0, 90_000) if luck.random() < 0.7 else None
-        holds.append(Allocation(f"old{number}.{first}", tuple(ids[first : first + count]), end))
+        allocations.append(Allocation(f"old{number}.{first}", tuple(ids[first : first + count]), end))
         first += count
     return NodeState(
         node_id=str(number),
         name=f"gpu-{number}",
         free=tuple(ids[first:]),
-        holds=tuple(holds),
+        allocations=tuple(allocations),
         labels={"rack": luck.choice(RACKS)},
         draining=luck.random() < 0.01,
     )
@@ -110,7 +110,7 @@ def fill(service: Service, luck: random.Random, nodes: int, runs: int) -> None:
         session.execute(insert(Node), [node_row(host) for host in hosts])
         fence = 0
         for host in hosts:
-            for hold in host.holds:
+            for hold in host.allocations:
                 fence += 1
                 add_run(session, fence, State.RUNNING, RunSpec(target="language_model"))
                 session.add(Task(fence=fence, node_rank=0, node_id=host.node_id, device_kind="cuda",
@@ -125,7 +125,7 @@ def fill(service: Service, luck: random.Random, nodes: int, runs: int) -> None:
 
 
 def node_row(host: NodeState) -> dict[str, object]:
-    ids = [*(d for hold in host.holds for d in hold.devices), *host.free]
+    ids = [*(d for hold in host.allocations for d in hold.devices), *host.free]
     devices = [{"id": d, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 << 30} for d in ids]
     return {
         "id": host.node_id, "name": host.name, "instance_id": "i", "token_hash": hash_token(token(host.node_id)),

@@ -1,4 +1,4 @@
-"""What all tables have in common: how Python's types are stored."""
+"""The base class of all tables, and how Python's types are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dashboards on one PostgreSQL store tell each other at once, and which of them leads."""
+"""Messages between the dashboards on one PostgreSQL store, and the election of the one that leads."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ RECONNECT_S = 1.0
 
 
 class Channel:
-    """Short messages to every dashboard on the store, this one included; none is kept for later."""
+    """Short messages to every connected dashboard on the store, including this one; they are not stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stopped = threading.Event()
         self.leads = False
-        """Is this dashboard the one that writes down what all of them see?"""
+        """Whether this dashboard is the one that stores what all of them observe."""
 
     def send(self, message: str) -> None:
-        """Tell everybody who listens now."""
+        """Send a message to all listeners."""
         with self._store.locks.begin() as connection:
             connection.execute(text("select pg_notify(:name, :said)"), {"name": NAME, "said": message})
 
-    def listen(self, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
-        """Pass on what is said, until `stop`; `connected` is called whenever something may have been missed."""
+    def listen(self, receive: Callable[[str], None], connected: Callable[[], None]) -> None:
+        """Pass messages to `receive` until `stop`; call `connected` whenever messages may have been missed."""
         is_lost = False
         while not self._stopped.is_set():
             try:
@@ -50,7 +50,7 @@ class Channel:
                     if is_lost:
                         log.info("the other dashboards are heard again")
                     is_lost = False
-                    self._hear(connection, heard)
+                    self._hear(connection, receive)
             except _broken() as error:
                 if not is_lost and not self._stopped.is_set():
                     log.warning("the other dashboards cannot be heard: %s", str(error).strip())
@@ -60,20 +60,20 @@ class Channel:
                 self.leads = False
 
     def stop(self) -> None:
-        """Let `listen` return soon."""
+        """Make `listen` return soon."""
         self._stopped.set()
 
-    def _hear(self, connection: psycopg.Connection[Any], heard: Callable[[str], None]) -> None:
+    def _hear(self, connection: psycopg.Connection[Any], receive: Callable[[str], None]) -> None:
         while not self._stopped.is_set():
             if not self.leads:
-                asked = connection.execute("select pg_try_advisory_lock(%s)", [lock_key("leads")])
-                self.leads = bool((asked.fetchone() or [False])[0])
+                result = connection.execute("select pg_try_advisory_lock(%s)", [lock_key("leads")])
+                self.leads = bool((result.fetchone() or [False])[0])
             for notice in connection.notifies(timeout=LISTEN_S):
-                heard(notice.payload)
+                receive(notice.payload)
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """One of our own, which no pool takes back: it holds what makes this dashboard lead."""
+        """A connection outside the pool: it holds the lock of the leading dashboard."""
         pooled = self._store.locks.raw_connection()
         connection: psycopg.Connection[Any] = pooled.driver_connection  # type: ignore[assignment]
         pooled.detach()

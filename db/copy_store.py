@@ -1,4 +1,4 @@
-"""Copying an SQLite store to PostgreSQL: everything in one transaction, counted and compared, or nothing."""
+"""Copy an SQLite store to PostgreSQL in one transaction, verified by row counts and checksums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from db.models import Base, StoreIdentity
 from db.postgres import NUL, NUL_SHOWN
 
 ROWS_AT_ONCE = 1000
-"""Of the largest rows, packed points, that is six megabytes."""
+"""Rows per insert; six megabytes for the largest rows, packed points."""
 Row = dict[str, Any]
 
 
@@ -31,20 +31,20 @@ class NotMoved(Exception):
 
 @dataclass
 class Sum:
-    """How many rows there are and a checksum of them, whatever their order."""
+    """A row count and a checksum that is independent of the rows' order."""
 
     rows: int = 0
     checksum: int = 0
 
     def add(self, rows: list[Row]) -> None:
-        """Take rows into account."""
+        """Add rows to the count and the checksum."""
         self.rows += len(rows)
         for row in rows:
             self.checksum = (self.checksum + int.from_bytes(_digest(row), "big")) % 2**256
 
 
 def sqlite_file(url: str) -> Path:
-    """The file that a source names. Raises NotMoved."""
+    """The file of an SQLite URL. Raises NotMoved when it is not one or does not exist."""
     try:
         parsed = make_url(url if "://" in url else f"sqlite:///{url}")
     except ArgumentError:
@@ -60,7 +60,7 @@ def sqlite_file(url: str) -> Path:
 def copy_store(
     file: Path, target_url: str, tell: Callable[[str, int], None] = lambda table, rows: None
 ) -> dict[str, int]:
-    """Copy all tables; returns their rows. Nobody else may have the file open. Raises NotMoved."""
+    """Copy all tables; return the number of rows of each. No other program may have the file open. Raises NotMoved."""
     source = _read_only(file)
     try:
         _require_current(source, file)
@@ -95,7 +95,7 @@ def _copy(source: Engine, target: Store, tell: Callable[[str, int], None]) -> di
 
 
 def _copy_table(table: Table, old: Connection, new: Connection) -> int:
-    """Rows as they are; what arrived is read again and compared."""
+    """Copy the rows of a table, read them back and compare; return their number."""
     sent, arrived = Sum(), Sum()
     for rows in _rows(table, old):
         sent.add(rows)
@@ -111,9 +111,9 @@ def _copy_table(table: Table, old: Connection, new: Connection) -> int:
 
 
 def _rows(table: Table, connection: Connection) -> Iterator[list[Row]]:
-    """All rows, so many at a time; their texts without the sign that PostgreSQL cannot hold."""
-    found = connection.execute(select(table), execution_options={"yield_per": ROWS_AT_ONCE})
-    for rows in found.mappings().partitions():
+    """All rows in batches, with the NUL characters replaced that PostgreSQL cannot store."""
+    result = connection.execute(select(table), execution_options={"yield_per": ROWS_AT_ONCE})
+    for rows in result.mappings().partitions():
         yield [{name: _without_nul(value) for name, value in row.items()} for row in rows]
 
 
@@ -127,7 +127,7 @@ def _digest(row: Row) -> bytes:
 
 
 def _exact(value: Any) -> Any:
-    """The same for equal values of either store."""
+    """A JSON value that is equal for equal values of both stores."""
     if isinstance(value, float):
         return struct.pack("<d", value).hex()
     if isinstance(value, bytes):
@@ -138,7 +138,7 @@ def _exact(value: Any) -> Any:
 
 
 def _go_on_counting(old: Connection, new: Connection) -> None:
-    """New ids come after all there ever were: a fencing number is never given twice."""
+    """Set the sequences so that new ids follow all old ones: a fencing number is never used twice."""
     for table in Base.metadata.sorted_tables:
         key, *others = table.primary_key.columns
         if others or not isinstance(key.type, Integer):
@@ -164,12 +164,12 @@ def _read_only(file: Path) -> Engine:
 def _require_current(source: Engine, file: Path) -> None:
     try:
         with source.connect() as connection:
-            found = connection.scalar(text("select version_num from alembic_version"))
+            revision = connection.scalar(text("select version_num from alembic_version"))
     except DatabaseError as error:
         raise NotMoved(f"{file} cannot be read as a store of Rankzero ({error.orig}).") from None
-    if found != newest_schema():
+    if revision != newest_schema():
         raise NotMoved(
-            f"The store {file} is of another version (schema {found}, this one works with {newest_schema()}). "
+            f"The store {file} is of another version (schema {revision}, this one works with {newest_schema()}). "
             "Start the dashboard of this version on it once, stop it, then copy."
         )
 

@@ -35,11 +35,11 @@ log = logging.getLogger("rankzero")
 BUSY_TIMEOUT_S = 15
 """How long a read waits for a foreign program that has locked the file."""
 TURN_LIMIT_S = 25.0
-"""How long a write waits, for the writes before it and for a foreign program; nobody waits half a minute."""
+"""How long a write waits for earlier writes and for foreign programs; shorter than clients' timeouts of 30 s."""
 POOL_LIMIT_S = 10
 """How long a read waits for a connection."""
 LOCKED_LIMIT_S = 1.0
-"""As soon as it is known that a foreign program does not let go: nobody stands in line for that."""
+"""How long a write waits once a foreign program is known to hold the lock, so that no queue builds up."""
 
 
 class Store:
@@ -59,9 +59,9 @@ class Store:
         self._file: StoreFile | None = None
         self._busy_s = TURN_LIMIT_S
         self.trouble: Trouble | None = None
-        """Why nothing can be written now, as the last write found out."""
+        """Why the last write failed, while that lasts; None when writes succeed."""
         self.heard_of: Callable[[str], float] = lambda node_id: 0.0
-        """When a node was last heard of as far as it is not written down yet."""
+        """The time of a node's last heartbeat that is not stored yet, by node id."""
         if self.is_sqlite:
             self.url, self.name = url, url
             self._path = _sqlite_file(url).absolute()
@@ -114,28 +114,28 @@ class Store:
         return store
 
     @contextmanager
-    def write(self, of: str | None = None) -> Iterator[Session]:
+    def write(self, scope: str | None = None) -> Iterator[Session]:
         """One transaction that may write: everything in it is stored, or nothing.
 
-        What it reads stays true until it ends. One that says what alone it is `of` (an attempt, a file) lets
-        those write meanwhile that are of something else, where the store can do that."""
+        Rows it reads do not change until it ends. Transactions with different `scope`s (an attempt, a file) run
+        concurrently (PostgreSQL)."""
         self._require_file()
         turn = self._turn() if self.is_sqlite else nullcontext()
         with self._noting(), turn, Session(self._writer, expire_on_commit=False) as session, session.begin():
             if not self.is_sqlite:
                 connection = session.connection()
-                postgres.lock_for_transaction(connection, "the store", shared=of is not None)
-                if of is not None:
-                    postgres.lock_for_transaction(connection, of)
+                postgres.lock_for_transaction(connection, "the store", shared=scope is not None)
+                if scope is not None:
+                    postgres.lock_for_transaction(connection, scope)
             yield session
 
     def try_again(self) -> None:
-        """Find out whether a store that took no writes takes them now; to be called every second or so."""
+        """Check whether a store that rejected writes accepts them again; call it every second or so."""
         if self.trouble is None:
             return
         with suppress(DBAPIError, PoolTimeout):
             with self.write() as session:
-                if self.is_sqlite:  # a write that changes nothing, and yet goes to the disk
+                if self.is_sqlite:  # a write that changes nothing but reaches the disk
                     version = session.execute(text("PRAGMA user_version")).scalar()
                     session.execute(text(f"PRAGMA user_version = {version}"))
             log.info("the store takes writes again")
@@ -143,7 +143,7 @@ class Store:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Remember why nothing can be written, and say it once."""
+        """Remember why a write failed, and log it once."""
         try:
             yield
         except (DBAPIError, PoolTimeout) as error:
@@ -155,7 +155,7 @@ class Store:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One writer at a time, and nobody waits for ever. Raises StoreBusy."""
+        """Let one writer in at a time. Raises StoreBusy after a time limit."""
         limit_s = LOCKED_LIMIT_S if self.trouble is Trouble.LOCKED else TURN_LIMIT_S
         began = time.monotonic()
         if not self._write_lock.acquire(timeout=limit_s):
@@ -167,7 +167,7 @@ class Store:
             self._write_lock.release()
 
     def trouble_of(self, error: BaseException) -> Trouble | None:
-        """The trouble that an error speaks of; None when it is of another kind."""
+        """The trouble that an error indicates; None when it has another cause."""
         return trouble_of(error, self._path if self.is_sqlite else None)
 
     def _open_sqlite(self, alone: bool) -> None:
@@ -178,17 +178,17 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One consistent look at the store."""
+        """One read transaction with a consistent view of the store."""
         self._require_file()
-        known = {"heard_of": self.heard_of}
-        with Session(self._readers, expire_on_commit=False, info=known) as session, session.begin():
+        info = {"heard_of": self.heard_of}
+        with Session(self._readers, expire_on_commit=False, info=info) as session, session.begin():
             yield session
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """One dashboard at a time, of all on this store, may be here under this name.
+        """Exclude all other dashboards on this store from sections with this name.
 
-        Threads of one dashboard keep apart by locks of their own."""
+        Threads of one dashboard need locks of their own."""
         if self.is_sqlite:
             yield
             return
@@ -197,7 +197,9 @@ class Store:
             yield
 
     def backup(self, target: Path) -> int:
-        """Write a consistent copy of an SQLite store to `target`, also under load; returns its bytes."""
+        """Write a consistent copy of an SQLite store to `target`, also under load; return its size in bytes.
+
+        Raises StoreUnusable for PostgreSQL, which has pg_dump."""
         if not self.is_sqlite:
             raise StoreUnusable(
                 f"This store is PostgreSQL, which has its own tool: pg_dump --format=custom "
@@ -217,7 +219,7 @@ class Store:
             self._file.require(self._save)
 
     def _save(self, target: Path) -> None:
-        """Copy what is open, whatever its name leads to now."""
+        """Copy the open database, even if its file was deleted or replaced."""
         with self._write_lock:
             open_one = self._writer.raw_connection()
             copy = sqlite3.connect(target)
@@ -246,7 +248,7 @@ class Store:
             raise StoreUnusable(_damaged(_sqlite_file(self.url), str(verdict), backups))
 
     def _open_on_full_disk(self) -> None:
-        """SQLite cannot make the file by which connections share a WAL's index there; alone it does without."""
+        """Open in exclusive mode when the disk is full: SQLite then needs no shared-memory file for the WAL's index."""
         try:
             with self.read() as session:
                 session.execute(text("select count(*) from sqlite_master"))
@@ -259,7 +261,7 @@ class Store:
 
     def _migrate(self, backups: Path | None, *, may_be_new: bool = True) -> None:
         config, scripts = _migrations()
-        with self._readers.connect() as connection:  # a foreign program's lock does not keep us from looking
+        with self._readers.connect() as connection:  # a foreign program's lock does not prevent reading
             current = MigrationContext.configure(connection).get_current_revision()
             if current == scripts.get_current_head() and not schema.missing(connection):
                 return
@@ -281,7 +283,7 @@ class Store:
                 self._upgrade_postgres(connection, config)
 
     def _upgrade(self, connection: Connection, config: Config) -> None:
-        """To the newest tables; a store of a version between two releases may lack some that its number promises."""
+        """Migrate to the newest schema; add what a store of a version between two releases may lack."""
         command.upgrade(config, "head")
         try:
             added = schema.add_missing(connection)
@@ -294,7 +296,7 @@ class Store:
             log.warning("the store %s lacked %s: added", self.name, ", ".join(added))
 
     def _upgrade_postgres(self, connection: Connection, config: Config) -> None:
-        """In one transaction; a second dashboard that starts meanwhile finds it done."""
+        """Migrate in one transaction; a second dashboard that starts meanwhile waits for it."""
         try:
             connection.execute(text("set local statement_timeout = 0"))
             connection.execute(text("set local lock_timeout = 0"))
@@ -305,7 +307,7 @@ class Store:
 
 
 def newest_schema() -> str:
-    """The revision of the tables that this version works with."""
+    """The schema revision of this version."""
     return str(_migrations()[1].get_current_head())
 
 
@@ -366,7 +368,7 @@ def _copy_sqlite(origin: sqlite3.Connection, target: Path) -> None:
 
 
 def _rename_copy(copy: Path) -> None:
-    """Whoever starts with the copy is another store: fencing numbers are given a second time there."""
+    """Give the copy an identity of its own: a store started from it reuses fencing numbers."""
     connection = sqlite3.connect(copy)
     try:
         with connection:

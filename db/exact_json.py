@@ -1,4 +1,4 @@
-"""JSON that every store takes: numbers that are none stand as words, as in the API."""
+"""JSON that every store accepts: NaN and infinities are written as strings, as in the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def dump_json(value: Any) -> str:
-    """Plain JSON; PostgreSQL refuses Python's NaN and Infinity."""
+    """Serialize to standard JSON; PostgreSQL rejects Python's NaN and Infinity."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
@@ -17,9 +17,9 @@ def dump_json(value: Any) -> str:
 
 def _in_words(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _in_words(each) for key, each in value.items()}
+        return {key: _in_words(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_words(each) for each in value]
+        return [_in_words(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

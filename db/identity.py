@@ -1,4 +1,4 @@
-"""Which store this is, and which attempts it knows: workers remember more than an older copy."""
+"""The store's identity and the attempts it knows: workers may remember more than a restored copy."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from db.models import Attempt, DeletedAttempt, StoreIdentity
 
 
 class UnknownAttempt(Exception):
-    """A worker speaks of an attempt that was neither made nor deleted here: an older copy of the store was restored."""
+    """A worker reported an attempt that was neither created nor deleted here: an older copy was restored."""
 
     field = "store"
 
 
 class Key(NamedTuple):
-    """What tells an attempt from all others, those of other stores included."""
+    """The key of an attempt, unique across stores."""
 
     fence: int
     label: str
-    """RUN/ATTEMPT/UID; the uid is empty for attempts from before there were any."""
+    """RUN/ATTEMPT/UID; the uid is empty for attempts of older versions."""
 
 
 def current(session: Session) -> StoreIdentity:
-    """The store's identity; made where it has none yet."""
+    """The store's identity, created where it has none yet."""
     newest = session.scalars(select(StoreIdentity).order_by(StoreIdentity.id.desc()).limit(1)).first()
     return newest or renew(session, "made", 0.0)
 
 
 def renew(session: Session, origin: str, now: float) -> StoreIdentity:
-    """Give the store another identity: whoever worked for it asks anew who it is."""
+    """Give the store another identity, so that workers register anew."""
     row = StoreIdentity(identity=secrets.token_hex(8), origin=origin, began_at=now)
     session.add(row)
     session.flush()
@@ -40,7 +40,7 @@ def renew(session: Session, origin: str, now: float) -> StoreIdentity:
 
 
 def knows(session: Session, key: Key) -> bool:
-    """Whether the attempt was made here, also if it was deleted since."""
+    """Whether the attempt was created here, even if it was deleted since."""
     run_id, number, uid = [*key.label.split("/"), "", ""][:3]
     row = session.execute(
         select(Attempt.run_id, Attempt.number, Attempt.uid).where(Attempt.fence == key.fence)
@@ -54,6 +54,6 @@ def knows(session: Session, key: Key) -> bool:
 
 
 def highest_fence(session: Session) -> int:
-    """The last fencing number that was given out, as far as it is known."""
-    made, deleted = select(func.max(Attempt.fence)), select(func.max(DeletedAttempt.fence))
-    return max(session.scalar(made) or 0, session.scalar(deleted) or 0)
+    """The highest known fencing number."""
+    existing, deleted = select(func.max(Attempt.fence)), select(func.max(DeletedAttempt.fence))
+    return max(session.scalar(existing) or 0, session.scalar(deleted) or 0)

@@ -1,4 +1,4 @@
-"""The tables: runs and attempts as people wished them, parts, points and files as workers reported them."""
+"""The tables: runs and attempts as people requested them; tasks, points and files as workers reported them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from db.base import ExactFloat
 
 
 class StoreIdentity(Base):
-    """What this store is called by those who work for it: the newest row counts.
+    """The identity of this store for its workers: the newest row counts.
 
-    A copy that is restored gets another identity, so that nobody takes it for the store it was copied from."""
+    A restored copy gets another identity, so that no worker takes it for the store it was copied from."""
 
     __tablename__ = "store_identities"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     identity: Mapped[str] = mapped_column(String(16))
     origin: Mapped[str] = mapped_column(String(16))
-    """made: the first; copied: written into a backup; restored: workers knew more than the store."""
+    """made: the first identity; copied: written into a backup; restored: workers knew more than the store."""
     began_at: Mapped[float]
 
 
 class DeletedAttempt(Base):
-    """An attempt that was deleted here: its worker may end what is left of it.
+    """An attempt that was deleted here: its worker may end its remaining processes.
 
     One that is neither here nor among the attempts is unknown: an older backup was restored."""
 
@@ -38,7 +38,7 @@ class DeletedAttempt(Base):
 
 
 class Run(Base):
-    """What a person asked for; never changed by a worker."""
+    """A run as a person requested it; never changed by a worker."""
 
     __tablename__ = "runs"
 
@@ -59,29 +59,29 @@ class Attempt(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     number: Mapped[int]
     uid: Mapped[str | None] = mapped_column(String(16), default=lambda: secrets.token_hex(8))
-    """Random: a store that was restored gives fencing numbers a second time, but never this."""
+    """Random, and so unique even across restored stores, which reuse fencing numbers."""
     created_at: Mapped[float]
     stop_requested_at: Mapped[float | None]
     stacks_requested_at: Mapped[float | None]
     end_requested_at: Mapped[float | None]
-    """When the run's own policy decided that it ends; every node then hears `stop`."""
+    """When the run's policy decided to end it; every node is then assigned `stop`."""
     end_reason: Mapped[str | None] = mapped_column(String(32))
     end_message: Mapped[str | None] = mapped_column(Text)
     resize_requested_at: Mapped[float | None]
-    """When it was decided at a checkpoint that it ends, for the next attempt to go on with other nodes."""
+    """When its end was decided at a checkpoint, so that the next attempt continues on other nodes."""
     resize_message: Mapped[str | None] = mapped_column(Text)
     """at checkpoint last.pt to go on with 3 nodes: gpu-3 is free"""
     turn_since: Mapped[float | None]
-    """Since when it counts as waiting, where it goes on by itself: with the turn of the attempt before."""
+    """Queue time inherited from the previous attempt (automatic restarts)."""
     not_before: Mapped[float | None]
-    """It waits in the queue until then: a restart that follows failures at once would only fail again."""
+    """The earliest start: a pause before a restart, which would otherwise fail again at once."""
     restarts: Mapped[int] = mapped_column(default=0)
-    """Of the run's own restarts, how many led to it since a person launched or resumed the run.
+    """Number of automatic restarts before it since a person launched or resumed the run.
 
-    Wishes; everything below are facts."""
+    Desired state; the columns below are observed state."""
     resume_checkpoint_id: Mapped[int | None]
     changes: Mapped[dict[str, Any] | None]
-    """Fields of the run's spec that are different for this attempt: nodes, accumulate, lr."""
+    """Fields of the run's spec that differ for this attempt: nodes, accumulate, lr."""
     state: Mapped[str] = mapped_column(String(16), index=True)
     waiting_for: Mapped[str | None] = mapped_column(Text)
     expected_start_at: Mapped[float | None]
@@ -95,11 +95,11 @@ class Attempt(Base):
     master_addr: Mapped[str | None] = mapped_column(Text)
     master_port: Mapped[int | None]
     preflighted_at: Mapped[float | None]
-    """When all its nodes were found fit to start together; from then on they may."""
+    """When all its nodes passed the preflight; from then on ranks may start."""
 
     @property
-    def end_wished_at(self) -> float | None:
-        """When a person or the run's policy wished that it ends."""
+    def ending_since(self) -> float | None:
+        """When a person or the run's policy first asked for its end."""
         wishes = (self.stop_requested_at, self.end_requested_at, self.resize_requested_at)
         return next((wish for wish in wishes if wish is not None), None)
 
@@ -117,11 +117,11 @@ class Node(Base):
     unknown_ends: Mapped[list[Any] | None]
     """uids (or RUN/ATTEMPT) of its unknown attempts that somebody wants ended.
 
-    Wishes; everything below are facts."""
+    Desired state; the columns below are observed state."""
     unknown_attempts: Mapped[list[Any] | None]
-    """What it trains, or has trained and not reported, that this store does not know."""
+    """Attempts on it that this store does not know, running or not yet reported as ended."""
     protocol: Mapped[int | None]
-    """The version of the messages its worker speaks; None: the first, which named none."""
+    """The protocol version of its worker; None: the first version, which did not name one."""
     hostname: Mapped[str] = mapped_column(Text)
     address: Mapped[str] = mapped_column(Text)
     devices: Mapped[list[Any]]
@@ -129,17 +129,17 @@ class Node(Base):
     info: Mapped[dict[str, Any]]
     load: Mapped[dict[str, Any] | None]
     pool: Mapped[str] = mapped_column(String(32), default="", server_default="")
-    """Empty: one of ours; `slurm`: a gateway; `slurm:FENCE`: of a Slurm job, for that attempt alone."""
+    """Empty: a node of ours; `slurm`: a gateway; `slurm:FENCE`: a node of that attempt's Slurm job."""
     foreign_devices: Mapped[list[Any] | None]
-    """Ids of those that processes which are not ours occupy."""
+    """Ids of devices used by processes that are not ours."""
     first_seen: Mapped[float]
     last_seen: Mapped[float]
     removed_at: Mapped[float | None]
-    """Kept for the history of what ran there; no worker speaks for it any more."""
+    """Set for a removed node, whose row stays for the history of its runs."""
 
 
 class JoinToken(Base):
-    """What lets workers register for a time; the secret itself is shown once and not kept."""
+    """A token with which workers register for a time; its secret is shown once and not stored."""
 
     __tablename__ = "join_tokens"
 
@@ -154,7 +154,7 @@ class JoinToken(Base):
 
 
 class Task(Base):
-    """One node's share of an attempt."""
+    """One node's task of an attempt."""
 
     __tablename__ = "parts"
 
@@ -174,14 +174,14 @@ class Task(Base):
     next_step: Mapped[str | None] = mapped_column(Text)
     error: Mapped[dict[str, Any] | None]
     interpreter: Mapped[dict[str, Any] | None]
-    """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
+    """The Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
     preflight: Mapped[dict[str, Any] | None]
-    """What the node found before it might start."""
+    """The node's preflight facts."""
     stacks: Mapped[dict[str, Any] | None]
-    """Where its ranks stood when somebody last asked."""
+    """The latest stack traces of its ranks."""
     reported_at: Mapped[float | None]
     lost_at: Mapped[float | None]
-    """When it was written off with its node; None again once that has said that no process of it is left."""
+    """When it was ended because its node was lost; None again once the node reports that no process is left."""
 
 
 class Job(Base):
@@ -269,18 +269,18 @@ class Checkpoint(Base):
     written_at: Mapped[float]
     created_at: Mapped[float]
     prefix: Mapped[str | None] = mapped_column(Text)
-    """What every parameter's name begins with without need."""
+    """A removable prefix of every parameter's name."""
     location: Mapped[str | None] = mapped_column(Text)
-    """Its object, s3://BUCKET/KEY; None: it is in the directory of files."""
+    """Its object, s3://BUCKET/KEY; None: a file in the directory of files."""
     upload_id: Mapped[str | None] = mapped_column(Text)
-    """Of the multipart upload that brings it to its bucket."""
+    """The id of its multipart upload to the bucket."""
     upload_began_at: Mapped[float | None]
     trouble: Mapped[str | None] = mapped_column(Text)
     """One sentence while it cannot be stored."""
 
 
 class Discarded(Base):
-    """An object that nobody wants any more and that its bucket may still have."""
+    """An object that must still be deleted from its bucket."""
 
     __tablename__ = "discarded"
 
@@ -303,7 +303,7 @@ class Snapshot(Base):
 
 
 class FindingRow(Base):
-    """Something wrong with an attempt, as one of its nodes saw it."""
+    """Something wrong with an attempt, as reported by one of its nodes."""
 
     __tablename__ = "findings"
     __table_args__ = (UniqueConstraint("fence", "node_rank", "kind"),)
@@ -317,7 +317,7 @@ class FindingRow(Base):
     mend: Mapped[str] = mapped_column(Text)
     first_at: Mapped[float]
     gone_at: Mapped[float | None]
-    """When it was no longer so; None while it is."""
+    """When it was resolved; None while it persists."""
 
 
 class Check(Base):
@@ -331,14 +331,14 @@ class Check(Base):
     python: Mapped[str | None] = mapped_column(Text)
     bandwidth: Mapped[bool]
     asked_at: Mapped[float]
-    """Wishes; everything below are facts."""
+    """Desired state; the columns below are observed state."""
     stage: Mapped[int]
-    """0: nodes look at themselves; 1: at the way to each other; each further one measures disjoint pairs."""
+    """0: nodes check themselves; 1: they reach each other; each further stage measures disjoint pairs."""
     stage_at: Mapped[float]
     rounds: Mapped[list[Any]]
     """The pairs of each further stage: [[[node rank, node rank], …], …]."""
     measured: Mapped[list[Any]]
-    """[node rank, node rank, bytes per second or null, what went wrong or null]."""
+    """[node rank, node rank, bytes per second or null, problem or null]."""
     ended_at: Mapped[float | None] = mapped_column(index=True)
 
 
@@ -351,30 +351,30 @@ class CheckPart(Base):
     node_rank: Mapped[int] = mapped_column(primary_key=True)
     node_id: Mapped[str] = mapped_column(String(10), index=True)
     node: Mapped[str] = mapped_column(Text)
-    """Its name then."""
+    """The node's name at the time."""
     devices: Mapped[list[Any]]
     facts: Mapped[dict[str, Any] | None]
     answered_stage: Mapped[int]
     """The last stage it has answered; -1: none."""
     silent_s: Mapped[float | None]
-    """Seconds since its last word when it was given up."""
+    """Seconds since its last heartbeat when the preflight stopped waiting for it."""
 
 
 class PairPass(Base):
-    """Two nodes that an all-reduce went through between, and what they were then."""
+    """A pair of nodes with a successful all-reduce, and their configuration at the time."""
 
     __tablename__ = "pair_passes"
 
     node_a: Mapped[str] = mapped_column(String(10), primary_key=True)
     node_b: Mapped[str] = mapped_column(String(10), primary_key=True)
     fingerprint: Mapped[str] = mapped_column(String(64))
-    """Of both nodes' addresses and versions: another one has to be measured anew."""
+    """A digest of both nodes' addresses and versions: when it changes, the pair is measured again."""
     bytes_per_s: Mapped[float]
     at: Mapped[float]
 
 
 class HistoryEntry(Base):
-    """One line of what happened when, for people."""
+    """One line of a run's history, for people."""
 
     __tablename__ = "history"
     __table_args__ = (Index("history_of_run", "run_id", "id"),)

@@ -1,4 +1,4 @@
-"""PostgreSQL as the store: how it is reached, how long anything may take there, and its refusals in words."""
+"""PostgreSQL as the store: connections, time limits, and sentences for connection errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CONNECT_TIMEOUT_S = 10
 SERVER_SETTINGS = {
     "statement_timeout": "60s",
     "lock_timeout": "30s",
-    "idle_in_transaction_session_timeout": "60s",  # a dashboard that stands still lets go of its locks
+    "idle_in_transaction_session_timeout": "60s",  # a dashboard that hangs releases its locks
     "tcp_keepalives_idle": "10",  # and one whose machine is gone is noticed within half a minute
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "4",
 }
 NUL, NUL_SHOWN = "\0", "\ufffd"
-"""PostgreSQL's texts cannot hold the first; the second takes its place."""
+"""PostgreSQL cannot store the first character in texts; it is replaced by the second."""
 
 
 class PostgresUnusable(Exception):
@@ -30,7 +30,7 @@ class PostgresUnusable(Exception):
 
 
 def parse_url(url: str) -> URL:
-    """A URL with the driver we use, whichever of the usual spellings it was given in."""
+    """Parse the URL in any of its usual spellings and set the driver we use. Raises PostgresUnusable."""
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -42,20 +42,22 @@ def parse_url(url: str) -> URL:
     if parsed.drivername != "postgresql+psycopg":
         raise PostgresUnusable(
             f"The store cannot be {parsed.drivername}: write postgresql+psycopg://USER@HOST/DATABASE, "
-            "or leave RANKZERO_DATABASE_URL away for an SQLite file."
+            "or unset RANKZERO_DATABASE_URL to use an SQLite file."
         )
     return parsed
 
 
 def without_password(url: URL) -> str:
-    """The URL as it may be shown and logged."""
+    """The URL without its password, for pages and logs."""
     socket = {} if url.host or "host" not in url.query else {"host": url.query["host"]}
     shown = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, socket)
     return shown.render_as_string()
 
 
 def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
-    """Connections to PostgreSQL that are checked before use, so that a restart of the server is survived."""
+    """An engine that checks connections before use, so that it survives a restart of the server.
+
+    Raises PostgresUnusable when the driver is missing."""
     try:
         engine = create_engine(
             url,
@@ -82,7 +84,7 @@ def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
 
 
 def require_usable(engine: Engine) -> str:
-    """The server's version. Raises PostgresUnusable with the reason in words."""
+    """The server's version. Raises PostgresUnusable."""
     try:
         with engine.connect() as connection:
             return str(connection.scalar(text("show server_version")))
@@ -91,7 +93,7 @@ def require_usable(engine: Engine) -> str:
 
 
 def look_at(url: str) -> tuple[str, str]:
-    """Where a database is, without its password, and the version of its server. Raises PostgresUnusable."""
+    """A database's URL without the password, and its server's version. Raises PostgresUnusable."""
     parsed = parse_url(url)
     engine = open_engine(parsed, pool_size=1)
     try:
@@ -101,45 +103,47 @@ def look_at(url: str) -> tuple[str, str]:
 
 
 def in_words(error: DBAPIError, url: URL) -> str:
-    """Why there is no connection, and what to do; the password is in none of it."""
-    where, said = without_password(url), str(error.orig).strip()
-    cause = _cause(said) or type(error.orig).__name__
-    if "password" in said and ("authentication failed" in said or "no password supplied" in said):
+    """A sentence that says why there is no connection and what to do, without the password."""
+    where, driver_message = without_password(url), str(error.orig).strip()
+    cause = _cause(driver_message) or type(error.orig).__name__
+    if "password" in driver_message and (
+        "authentication failed" in driver_message or "no password supplied" in driver_message
+    ):
         return (
             f"PostgreSQL does not let us in at {where}: {cause}. Set the password in PGPASSWORD, "
             "in ~/.pgpass, or in RANKZERO_DATABASE_URL."
         )
-    if "database" in said and "does not exist" in said:
+    if "database" in driver_message and "does not exist" in driver_message:
         return f"There is no such database: {where} ({cause}). Make it with: createdb {url.database}"
-    if "role" in said and "does not exist" in said:
+    if "role" in driver_message and "does not exist" in driver_message:
         return (
             f"PostgreSQL does not know the user of {where} ({cause}). Make it with: createuser {url.username}"
         )
-    if "permission denied" in said:
+    if "permission denied" in driver_message:
         return f"The user of {where} may not make tables there ({cause}). Let it own the database."
     return f"PostgreSQL cannot be reached at {where}: {cause}. Is it running there, and may we connect to it?"
 
 
 def lock_for_transaction(connection: Connection, name: str, shared: bool = False) -> None:
-    """Wait until nobody else has this name (or only sharers have); held until the transaction ends."""
+    """Wait for the lock of this name (exclusive or `shared`) and hold it until the transaction ends."""
     function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
     connection.execute(text(f"select {function}(:key)"), {"key": lock_key(name)})
 
 
 def lock_key(name: str) -> int:
-    """The number that stands for a name among PostgreSQL's advisory locks."""
+    """The key of PostgreSQL's advisory lock for a name."""
     digest = hashlib.sha256(f"rankzero {name}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _cause(said: str) -> str:
-    """The line that matters of libpq's many."""
-    telling = [
-        line for line in said.splitlines() if "FATAL:" in line or "failed:" in line
-    ] or said.splitlines()
-    if not telling:
+def _cause(driver_message: str) -> str:
+    """The relevant line of libpq's message."""
+    causes = [
+        line for line in driver_message.splitlines() if "FATAL:" in line or "failed:" in line
+    ] or driver_message.splitlines()
+    if not causes:
         return ""
-    return telling[-1].rpartition("FATAL:")[2].removeprefix("connection failed:").strip().rstrip(".")
+    return causes[-1].rpartition("FATAL:")[2].removeprefix("connection failed:").strip().rstrip(".")
 
 
 def _prepare(connection: Any, _record: object) -> None:

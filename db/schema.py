@@ -1,4 +1,4 @@
-"""What the store's tables have, against what this version expects: what is merely missing is added."""
+"""Compare the store's tables with those this version expects, and add what is missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sqlalchemy.sql.schema import ScalarElementColumnDefault
 from db.models import Base
 
 VALUES = {("attempts", "preflighted_at"): "update attempts set preflighted_at = started_at"}
-"""What rows that are there already need in a column that was missing."""
+"""Statements that fill an added column in existing rows."""
 
 
 class CannotAdd(Exception):
-    """A column is missing that rows cannot do without; its name is the message."""
+    """A missing column needs a value in existing rows; its name is the message."""
 
 
 def missing(connection: Connection) -> list[str]:
@@ -30,7 +30,7 @@ def missing(connection: Connection) -> list[str]:
 
 
 def add_missing(connection: Connection) -> list[str]:
-    """Add what `missing` names, in the caller's transaction; returns the names. Raises CannotAdd."""
+    """Add everything that `missing` names, in the caller's transaction; return the names. Raises CannotAdd."""
     names = missing(connection)
     tables, columns = list(_missing_tables(connection)), list(_missing_columns(connection))
     Base.metadata.create_all(connection, tables=tables)
@@ -69,12 +69,12 @@ def _missing_indexes(connection: Connection) -> list[str]:
         for table in Base.metadata.sorted_tables
         if table.name in present
         for index in table.indexes
-        if index.name not in {each["name"] for each in inspector.get_indexes(table.name)}
+        if index.name not in {existing["name"] for existing in inspector.get_indexes(table.name)}
     ]
 
 
 def _addable(table: Table, column: Column[object]) -> Column[object]:
-    """The column as it can be added to rows that exist: empty, or with its default."""
+    """A copy of the column that can be added to existing rows: nullable or with its default. Raises CannotAdd."""
     default: Any = column.server_default
     if default is None and isinstance(column.default, ScalarElementColumnDefault):
         default = text(repr(column.default.arg))

@@ -1,4 +1,4 @@
-"""The file of an SQLite store: never made by accident, and missed when somebody deletes or replaces it."""
+"""The file of an SQLite store: never created by accident, and noticed when it is deleted or replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StoreUnusable(Exception):
 
 
 class StoreMissing(StoreUnusable):
-    """There is no store, or an empty database, where there was to be one."""
+    """There is no store, or an empty database, where one is expected."""
 
 
 class StoreGone(StoreUnusable):
@@ -26,7 +26,7 @@ class StoreGone(StoreUnusable):
 
 
 class StoreFile:
-    """One file that is open, and what is saved of it when its name leads elsewhere."""
+    """An open store file, and the rescue of its content when the file is deleted or replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class StoreFile:
         self._sentence = ""
 
     def require(self, save: Callable[[Path], None]) -> None:
-        """Raise StoreGone unless the file that was opened is still there; what it held is saved once, by `save`."""
+        """Check that the opened file is still in place. Raises StoreGone; the content is saved once, by `save`."""
         if _identity(self.path) == self._opened:
             return
         with self._lock:
@@ -44,24 +44,24 @@ class StoreFile:
         raise StoreGone(self._sentence)
 
     def _lose(self, save: Callable[[Path], None]) -> str:
-        what = "replaced by another one" if self.path.exists() else "deleted or moved away"
-        said = (
-            f"The store {self.path} was {what} while the dashboard had it open; nothing is stored any more."
+        event = "replaced by another one" if self.path.exists() else "deleted or moved away"
+        message = (
+            f"The store {self.path} was {event} while the dashboard had it open; nothing is stored any more."
         )
         copy = self._saved(save)
         if copy is not None:
-            said += (
+            message += (
                 f" All it held is saved in {copy}: stop the dashboard, copy that file to {self.path} "
                 "(and remove the files beside it that end in -wal and -shm), and start again."
             )
         else:
-            said += f" {_restore(self.path, newest_copy(self.backups))}"
-        said += " Trainings go on; their workers keep what is new."
-        log.error("%s", said)
-        return said
+            message += f" {_restore(self.path, newest_copy(self.backups))}"
+        message += " Trainings go on; their workers keep what is new."
+        log.error("%s", message)
+        return message
 
     def _saved(self, save: Callable[[Path], None]) -> Path | None:
-        """The open file has lost its name, not its content."""
+        """Save the content of the open file, which outlives its name; return the copy, or None when that fails."""
         if self.backups is None:
             return None
         copy = self.backups / f"rescued-{time.strftime('%Y%m%d-%H%M%S')}.db"
@@ -75,13 +75,13 @@ class StoreFile:
 
 
 def make_file(path: Path) -> None:
-    """An empty file for a new store: connections themselves never make one."""
+    """Create an empty file for a new store; connections themselves never create one."""
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def newest_copy(backups: Path | None) -> Path | None:
-    """The last copy that was made of the store."""
+    """The newest copy of the store in `backups`; None when there is none."""
     copies = sorted(backups.glob("*.db"), key=lambda p: p.stat().st_mtime) if backups else []
     return copies[-1] if copies else None
 
@@ -98,8 +98,8 @@ def missing(path: Path | str, beside: Path, copy: Path | None) -> str:
 def _restore(path: Path | str, copy: Path | None) -> str:
     if copy is None:
         return f"No copy of it is known in backups: put a backup of yours at {path}."
-    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
-    return f"The newest copy is {copy}, of {made}: copy it to {path}."
+    copied_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
+    return f"The newest copy is {copy}, of {copied_at}: copy it to {path}."
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

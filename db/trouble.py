@@ -1,4 +1,4 @@
-"""What may keep a store from taking writes for a while, told from the errors of its driver."""
+"""Conditions that keep a store from accepting writes for a while, recognized from its driver's errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 ROOM_BYTES = 1024 * 1024
-"""A disk with less room than this counts as full."""
+"""A disk with less free space than this counts as full."""
 
 
 class Trouble(StrEnum):
-    """A state of the store that passes; each with the sentence that people read."""
+    """A passing condition of the store, with the sentence that people read."""
 
     FULL = "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
     READ_ONLY = (
@@ -34,7 +34,7 @@ class Trouble(StrEnum):
 
 
 class StoreBusy(PoolTimeout):
-    """It was not this write's turn within the time that a request may take."""
+    """The write could not begin within the time limit of a request."""
 
 
 _BY_NAME = {
@@ -54,7 +54,7 @@ _BY_POSTGRES = {"53100": Trouble.FULL, "25006": Trouble.READ_ONLY, "55P03": Trou
 
 
 def trouble_of(error: BaseException, file: Path | None = None) -> Trouble | None:
-    """The trouble that an error speaks of; None when it is of another kind. `file`: where an SQLite store is."""
+    """The trouble that an error indicates; None when it has another cause. `file`: the SQLite store's file."""
     if isinstance(error, PoolTimeout):
         return Trouble.LOCKED if file else None
     if isinstance(error, OSError):
@@ -63,12 +63,12 @@ def trouble_of(error: BaseException, file: Path | None = None) -> Trouble | None
     if not isinstance(cause, sqlite3.Error):
         return _BY_POSTGRES.get(getattr(cause, "sqlstate", None) or "")
     name = getattr(cause, "sqlite_errorname", "")
-    found = next((trouble for known, trouble in _BY_NAME.items() if name.startswith(known)), None)
-    return Trouble.FULL if found is Trouble.BROKEN and file and not has_room(file.parent) else found
+    trouble = next((trouble for prefix, trouble in _BY_NAME.items() if name.startswith(prefix)), None)
+    return Trouble.FULL if trouble is Trouble.BROKEN and file and not has_room(file.parent) else trouble
 
 
 def has_room(folder: Path) -> bool:
-    """Whether the disk that a folder lies on has room for small writes."""
+    """Whether the folder's disk has space for small writes."""
     try:
         return shutil.disk_usage(folder).free >= ROOM_BYTES
     except OSError:

@@ -1,1 +1,1 @@
-"""What is true without a disk, a clock or a network: the spec, the messages, who runs where and why."""
+"""Pure logic without disk, clock or network: the spec, the messages, scheduling and recovery decisions."""

@@ -1,4 +1,4 @@
-"""Which runs a person should look at now: one rule for the API, the table of runs, and the title of a run's page."""
+"""Decide which runs need a person now: one rule for the API, the table of runs and a run's page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {"hung": HUNG, "loss is not a number": NOT_A_NUMBER}
 
 
 def with_attention(run: RunView, now: float) -> RunView:
-    """The run with the field `attention` filled in."""
+    """The run with its `attention` field set."""
     about = (run.state, run.finding, run.lost_contact, run.last_loss, run.ended_at)
     return replace(run, attention=attention(*about, now))
 
@@ -29,9 +29,9 @@ def attention(
 ) -> str | None:
     """Why a run needs a person, in a word or two; None when it does not.
 
-    `finding` is the line `RunView.finding`. A live run needs attention for a hang, a loss that is no finite number,
-    nodes that are not heard, or any other finding, in this order. An ended run does for a day, when it failed or
-    succeeded with a loss that is no finite number; one that a person stopped does not."""
+    `finding` is the line `RunView.finding`. A live run needs attention for a hang, a non-finite loss, silent nodes,
+    or any other finding, in this order. An ended run needs it for a day when it failed, or succeeded with a
+    non-finite loss, but not when a person stopped it."""
     has_bad_loss = last_loss is not None and not math.isfinite(last_loss)
     if state in LIVE_STATES:
         return _of_live(finding, lost_contact, has_bad_loss)

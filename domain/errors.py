@@ -1,10 +1,10 @@
-"""Requests of people that cannot be granted, whatever the store says."""
+"""Errors in what a person asked for, independent of the store."""
 
 from __future__ import annotations
 
 
 class InvalidRequest(Exception):
-    """A wish that cannot be granted: `field` names what is wrong, the text is one sentence with the rule."""
+    """A request that cannot be granted: `field` names the invalid field, the message states the rule."""
 
     def __init__(self, field: str | None, message: str) -> None:
         super().__init__(message)

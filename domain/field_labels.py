@@ -1,4 +1,4 @@
-"""What the fields of a spec are called on the pages."""
+"""The labels of a spec's fields on the pages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LABELS = {
     "labels": "Node labels",
     "on_nodes": "Only on nodes",
     "resume": "Resume from",
-    "stop_grace_s": "Grace at a stop",
+    "stop_grace_s": "Stop grace period",
     "probe": "Watch the ranks",
-    "hang_after_s": "A hang after",
+    "hang_after_s": "Hang timeout",
     "on_hang": "After a hang",
-    "max_restarts": "Restarts",
-    "min_nodes": "Fewest nodes",
+    "max_restarts": "Automatic restarts",
+    "min_nodes": "Minimum nodes",
     "on_lost_node": "When a node is lost",
     "lr_on_resize": "Learning rate on fewer nodes",
     "torchrun_restarts": "torchrun's own restarts",

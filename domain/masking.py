@@ -1,4 +1,4 @@
-"""Which values of a specification are secrets, and how it is shown without them; pure."""
+"""Recognize secrets in a specification and mask them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from domain.spec import RunSpec
 
 MASK = "********"
-"""Stands in for a secret wherever it is shown. In a specification it means: the value of the run it is like."""
+"""Shown in place of a secret. In a submitted specification it means: the value of the run it was copied from."""
 
 _SECRET_PART = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(API|ACCESS|PRIVATE)KEY")
 _SECRET_WORDS = frozenset(
@@ -38,7 +38,7 @@ _NOT_SECRET_TOKENS = frozenset(
 """`--pad-token` is a piece of text."""
 _SWITCHES = frozenset("use no with require requires disable enable skip".split())
 _ON_OFF = frozenset("0 1 true false yes no on off none null".split())
-# What may repeat is bounded: a value of 128 KiB would be searched for minutes otherwise.
+# Repetitions are bounded: searching a value of 128 KiB would take minutes otherwise.
 _URL_USER = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,19})://(?P<user>[^\s/:]*)(?P<password>:[^\s/]*)?@"
 )
@@ -52,7 +52,7 @@ _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
 class NothingBehind(ValueError):
-    """A masked value came back, and nothing is known that it could stand for."""
+    """A masked value was submitted, and there is no original value for it."""
 
     def __init__(self, field: str, name: str) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class NothingBehind(ValueError):
 
 
 def is_secret_variable(name: str, value: str = "") -> bool:
-    """Whether a variable of the environment is named like a secret; generous, because nobody chose its name."""
+    """Whether an environment variable is named like a secret; when in doubt, yes."""
     words = _words(name).upper().split()
     if value.strip().lower() in _ON_OFF or (words and words[-1] in _PLACES and value[:1] in ("/", "~", ".")):
         return False
@@ -74,7 +74,7 @@ def is_secret_variable(name: str, value: str = "") -> bool:
 
 
 def is_secret_argument(name: str) -> bool:
-    """Whether an option is named like a secret: by its last word, less what trainings call keys and tokens."""
+    """Whether an option is named like a secret: by its last word, except for the keys and tokens of training code."""
     words = _words(name).lower().split()
     if not words:
         return False
@@ -89,7 +89,7 @@ def is_secret_argument(name: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """A text without passwords of addresses, and without what follows Authorization or Bearer."""
+    """The text with passwords in URLs, and values after Authorization or Bearer, masked."""
     text = _URL_USER.sub(_without_password, text)
     text = _URL_QUERY.sub(_without_value, text)
     text = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", text)
@@ -97,22 +97,22 @@ def masked_text(text: str) -> str:
 
 
 def masked_variable(name: str, value: str) -> str:
-    """A variable's value as it may be shown."""
+    """A variable's value, masked where it is secret."""
     return MASK if value and is_secret_variable(name, value) else masked_text(value)
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables as they may be shown."""
+    """The variables with secrets masked."""
     return {name: masked_variable(name, value) for name, value in env.items()}
 
 
 def masked_args(args: Sequence[str]) -> list[str]:
-    """A command or its arguments as they may be shown: `--api-key=…`, `--wandb-key …`, `wandb.api_key=…`."""
-    return [f"{word.before}{word.masked}" for word in _taken_apart(args)]
+    """The arguments of a command with secrets masked: `--api-key=…`, `--wandb-key …`, `wandb.api_key=…`."""
+    return [f"{argument.before}{argument.masked}" for argument in _taken_apart(args)]
 
 
 def masked_spec(spec: RunSpec) -> RunSpec:
-    """A specification as people may see it."""
+    """The specification with secrets masked."""
     changed = {
         "target": masked_text(spec.target),
         "env": masked_env(spec.env),
@@ -123,14 +123,14 @@ def masked_spec(spec: RunSpec) -> RunSpec:
 
 
 def has_mask(spec: RunSpec) -> bool:
-    """Whether a value of it came back masked."""
+    """Whether any value of the specification is masked."""
     return any(MASK in text for text in (spec.target, *spec.env.values(), *spec.args, *spec.slurm.options))
 
 
 def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
-    """The specification with the values of `like`, a real one, wherever it has their masks.
+    """The specification with masked values replaced by those of `like`, the unmasked original.
 
-    Raises NothingBehind where `like` has none of that name."""
+    Raises NothingBehind when `like` has no such value."""
     if not has_mask(spec):
         return spec
     options = like.slurm.options if like else []
@@ -147,7 +147,7 @@ def unmasked_spec(spec: RunSpec, like: RunSpec | None) -> RunSpec:
 
 @dataclass(frozen=True)
 class _Word:
-    """A word of a command: the option that it belongs to, what stands before its value, and the value."""
+    """One argument of a command: the option it belongs to, the text before its value, and the value."""
 
     name: str
     before: str
@@ -164,16 +164,16 @@ class _Word:
 
 def _taken_apart(args: Sequence[str]) -> Iterator[_Word]:
     option = ""
-    for word in args:
-        assigned = _ASSIGNED.fullmatch(word)
+    for argument in args:
+        assigned = _ASSIGNED.fullmatch(argument)
         if assigned is not None:
             yield _Word(_bare(assigned["name"]), f"{assigned['name']}=", assigned["value"])
             option = ""
-        elif _OPTION.fullmatch(word):
-            yield _Word("", word, "")
-            option = "" if _words(word).lower().split()[0] in _SWITCHES else _bare(word)
+        elif _OPTION.fullmatch(argument):
+            yield _Word("", argument, "")
+            option = "" if _words(argument).lower().split()[0] in _SWITCHES else _bare(argument)
         else:
-            yield _Word(option, "", word)
+            yield _Word(option, "", argument)
             option = ""
 
 
@@ -181,51 +181,51 @@ def _bare(name: str) -> str:
     return name.lstrip("-+~").replace("-", "_").lower()
 
 
-def _unmasked_target(given: str, real: str) -> str:
-    if MASK not in given:
-        return given
-    if masked_text(real) != given:
+def _unmasked_target(target: str, original: str) -> str:
+    if MASK not in target:
+        return target
+    if masked_text(original) != target:
         raise NothingBehind("target", "the password in the address")
-    return real
+    return original
 
 
-def _unmasked_env(given: Mapping[str, str], real: Mapping[str, str]) -> dict[str, str]:
-    known = masked_env(real)
-    for name, value in given.items():
-        if MASK in value and known.get(name) != value:
+def _unmasked_env(env: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
+    masked = masked_env(original)
+    for name, value in env.items():
+        if MASK in value and masked.get(name) != value:
             raise NothingBehind("env", name)
-    return {name: real[name] if MASK in value else value for name, value in given.items()}
+    return {name: original[name] if MASK in value else value for name, value in env.items()}
 
 
-def _unmasked_args(field: str, given: Sequence[str], real: Sequence[str]) -> list[str]:
-    """By the option's name, each of the real values once and in their order."""
-    left = list(_taken_apart(real))
-    found = []
-    for word in _taken_apart(given):
-        if MASK in word.value:
-            behind = next((r for r in left if (r.name, r.masked) == (word.name, word.value)), None)
-            if behind is None:
-                raise NothingBehind(field, word.name or "an argument")
-            left.remove(behind)
-            word = _Word(word.name, word.before, behind.value)
-        found.append(f"{word.before}{word.value}")
-    return found
+def _unmasked_args(field: str, args: Sequence[str], original: Sequence[str]) -> list[str]:
+    """Replace masked arguments by the original's, matched by option name, each original value used once in order."""
+    unused = list(_taken_apart(original))
+    unmasked = []
+    for argument in _taken_apart(args):
+        if MASK in argument.value:
+            match = next((r for r in unused if (r.name, r.masked) == (argument.name, argument.value)), None)
+            if match is None:
+                raise NothingBehind(field, argument.name or "an argument")
+            unused.remove(match)
+            argument = _Word(argument.name, argument.before, match.value)
+        unmasked.append(f"{argument.before}{argument.value}")
+    return unmasked
 
 
 def _is_secret_word(words: Sequence[str], position: int) -> bool:
-    word, near = (
+    word, neighbours = (
         words[position],
         {*words[max(0, position - 2) : position], *words[position + 1 : position + 2]},
     )
     if word in ("TOKEN", "TOKENS"):
-        return not near & _COUNTED
+        return not neighbours & _COUNTED
     if word in ("KEY", "KEYS"):
-        return not near & (_MEASURED | {"NUM", "MAX"})
+        return not neighbours & (_MEASURED | {"NUM", "MAX"})
     return word in _SECRET_WORDS or _SECRET_PART.search(word) is not None
 
 
 def _words(name: str) -> str:
-    """`apiKey`, `api-key` and `API_KEY` as words between blanks."""
+    """The words of `apiKey`, `api-key` or `API_KEY`, separated by spaces."""
     return re.sub(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])", " ", name).strip()
 
 

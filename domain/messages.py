@@ -1,4 +1,4 @@
-"""What workers report: the states of an attempt, the reasons it failed, and the facts a node sends."""
+"""The messages that workers send: states and failure reasons of attempts, and facts about nodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from domain.protocol import PROTOCOL
 
 Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-"""What the store can keep."""
+"""The range of integers the store can hold."""
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class State(StrEnum):
-    """Where an attempt is in its life; a run's state is its latest attempt's."""
+    """The state of an attempt; a run's state is that of its latest attempt."""
 
     QUEUED = "queued"
-    """Wished for, not yet given to any node."""
+    """Requested, not yet placed on any node."""
     STARTING = "starting"
-    """Given to its nodes; not all ranks exist yet."""
+    """Placed on its nodes; not all ranks exist yet."""
     RUNNING = "running"
     """All ranks exist."""
     STOPPING = "stopping"
@@ -28,7 +28,7 @@ class State(StrEnum):
     SUCCEEDED = "succeeded"
     """Every rank ended with exit code 0, and everything it wrote is stored."""
     FAILED = "failed"
-    """It ended by itself and not well; `reason` and `message` say why."""
+    """It ended with an error; `reason` and `message` say why."""
     STOPPED = "stopped"
     """It ended because a person asked for it."""
 
@@ -43,20 +43,20 @@ LIVE_STATES = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
 
 
 class Reason(StrEnum):
-    """Why an attempt failed: short, for filters; the sentence beside it is for people."""
+    """Why an attempt failed: a short value for filters; `message` is the sentence for people."""
 
     SCRIPT_ERROR = "script error"
     """A rank raised an exception."""
     EXIT_CODE = "exit code"
     """A rank ended with an exit code other than 0 and left no traceback."""
     KILLED = "killed"
-    """A rank or the launcher was ended by a signal that nobody here sent."""
+    """A rank or the launcher was ended by a signal that Rankzero did not send."""
     OUT_OF_MEMORY = "out of memory"
     """The kernel or the GPU had no more memory."""
     TIMED_OUT = "timed out"
-    """Ranks waited for one that never arrived until a collective operation's time was over."""
+    """A collective operation timed out because a rank never joined it."""
     PORT_IN_USE = "port in use"
-    """A port that the run wants to listen on is taken by another program."""
+    """A port that the run needs is in use by another program."""
     DISK_FULL = "disk full"
     """The node had no space left."""
     SCRIPT_MISSING = "script missing"
@@ -68,15 +68,15 @@ class Reason(StrEnum):
     RESUME_FAILED = "resume failed"
     """The checkpoint to resume from could not be brought to the node."""
     HUNG = "hung"
-    """Its ranks stopped stepping, and the run was to be ended then."""
+    """Its ranks stopped stepping, and the spec says that a hang ends the run."""
     PREFLIGHT = "preflight"
     """Its nodes cannot train together: nothing was started."""
     TIME_LIMIT = "time limit"
-    """The time that its Slurm job was given was over."""
+    """Its Slurm job reached its time limit."""
 
 
 class RankError(BaseModel):
-    """The first failing rank's own words."""
+    """The error of the first rank to fail."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -96,7 +96,7 @@ class RankError(BaseModel):
 
 
 class Reached(BaseModel):
-    """How one node found the way to another one's port."""
+    """The result of one node's attempt to reach another node's port."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -107,37 +107,37 @@ class Reached(BaseModel):
     took_s: float | None = None
     trouble: Literal["silent", "refused", "no route", "foreign"] | None = None
     problem: str | None = None
-    """What was seen instead of an answer, in a few words."""
+    """What happened instead of an answer, in a few words."""
 
 
 class NodeCheck(BaseModel):
-    """What a node finds out about itself before a run on several nodes, or when somebody asks for a preflight."""
+    """Facts about a node, collected before a run on several nodes or for a preflight on demand."""
 
     address: str
-    """Where the other nodes reach it."""
+    """The address at which other nodes reach it."""
     interface: str | None = None
     """The network card that has the address; None: there is none."""
     interface_is_up: bool = True
     port: int | None = None
-    """Where it listens for the others while it is checked."""
+    """The port on which it listens for the other nodes during the preflight."""
     port_problem: str | None = None
     interpreter: dict[str, Any] = {}
-    """Of the Python that trains; `problem` says why nothing can be trained with it."""
+    """Facts about the Python that trains; `problem` says why it cannot be used."""
     devices: list[str] = []
-    """GPUs looked at; empty on a CPU node."""
+    """The GPUs that were checked; empty on a CPU node."""
     foreign_devices: list[str] = []
     disk_path: str = ""
     disk_free_bytes: int | None = None
     clock_offset_s: float | None = None
     """Its clock minus the server's."""
     clock_error_s: float = 0.0
-    """Half the time the server's answer took: the offset is not known better."""
+    """Uncertainty of the offset: half the round-trip time to the server."""
     code: str | None = None
-    """SHA-256 of the code it would run; None where there is nothing to compare."""
+    """SHA-256 of the code it would run; None where the run has no code to compare."""
     is_prepared: bool = False
-    """Script, folders, links and the checkpoint to start from are there."""
+    """Whether script, folders, links and the checkpoint to start from are present."""
     problem: str | None = None
-    """Why the run's directory cannot be made ready here."""
+    """Why the run's directory cannot be prepared on this node."""
     reached: list[Reached] = []
 
 
@@ -158,17 +158,17 @@ class CheckAnswer(BaseModel):
 
 
 class CheckpointFetch(BaseModel):
-    """How much of the checkpoint that it starts from has come to a node."""
+    """A node's progress in downloading the checkpoint that the attempt starts from."""
 
     name: Annotated[str, Field(max_length=1024)]
     done_bytes: int
     size_bytes: int
     is_verified: bool = False
-    """It is there, and its SHA-256 is the one that the server has."""
+    """The download is complete and its SHA-256 agrees with the server's."""
 
 
 class TaskReport(BaseModel):
-    """What one node says of its part of an attempt; sent again until it is acknowledged."""
+    """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
     state: Literal["starting", "running", "stopping", "succeeded", "failed", "stopped"]
     pid: int | None = None
@@ -184,18 +184,18 @@ class TaskReport(BaseModel):
     reason: Reason | None = None
     message: str | None = None
     next_step: str | None = None
-    """What to try, in a sentence; None where nothing better than reading the message is known."""
+    """What to try, in a sentence; None where the message says it all."""
     error: RankError | None = None
     interpreter: dict[str, Any] | None = None
-    """Of the Python that trains: path, python, torch, cuda, nccl (versions; None where there is none)."""
+    """The Python that trains: its path, and the versions of python, torch, cuda and nccl (None where absent)."""
     preflight: NodeCheck | None = None
-    """What the node found before it may start its share of a run on several nodes."""
+    """The node's preflight facts, sent before it may start its task of a run on several nodes."""
     fetching: CheckpointFetch | None = None
-    """Only said again while it is on its way; once more when it has arrived."""
+    """Sent repeatedly during the download, and once when it is complete."""
 
 
 class Finding(BaseModel):
-    """Something wrong with a run that trains: what was seen, what it means, how to mend it."""
+    """Something wrong with a run that trains: the evidence, its meaning, and the fix."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -207,7 +207,7 @@ class Finding(BaseModel):
 
 
 class Findings(BaseModel):
-    """Everything that is wrong on a node's part now: the complete list, every time."""
+    """Everything that is wrong with a node's task now; always the complete list."""
 
     findings: Annotated[list[Finding], Field(max_length=100)]
 
@@ -221,13 +221,13 @@ class StackFrame(BaseModel):
 
 
 class Stacks(BaseModel):
-    """Where the ranks of one node stood when somebody asked."""
+    """The stack traces of one node's ranks, collected on request."""
 
     requested_at: float
-    """The wish that is answered, by the server's clock."""
+    """The time of the request that is answered, by the server's clock."""
     at: float
     ranks: dict[int, Annotated[list[StackFrame], Field(max_length=200)]]
-    """Innermost frame first; empty where a rank could not be asked."""
+    """Innermost frame first; empty for a rank whose stack could not be read."""
 
 
 Point = tuple[
@@ -237,7 +237,7 @@ Point = tuple[
 
 
 class PointBatch(BaseModel):
-    """Points read from one byte range of one file: stored with the new offset, or not at all."""
+    """Points read from one byte range of one file; they are stored together with the new offset, or not at all."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -251,9 +251,9 @@ class PointBatch(BaseModel):
 
     @field_validator("end")
     @classmethod
-    def _ends_behind_its_start(cls, end: int, given: ValidationInfo) -> int:
-        if end < given.data.get("start", 0):
-            raise ValueError(f"must be at least start, {given.data['start']}, got {end}")
+    def _ends_behind_its_start(cls, end: int, info: ValidationInfo) -> int:
+        if end < info.data.get("start", 0):
+            raise ValueError(f"must be at least start, {info.data['start']}, got {end}")
         return end
 
 
@@ -268,7 +268,7 @@ class Device(BaseModel):
 
 
 class HeldAttempt(BaseModel):
-    """What a node still has of an attempt: it trains, or its end is not reported yet."""
+    """An attempt that a node still trains, or whose end it has not reported yet."""
 
     run_id: Annotated[str, Field(max_length=32)]
     attempt: int
@@ -276,9 +276,9 @@ class HeldAttempt(BaseModel):
     node_rank: int = 0
     uid: Annotated[str, Field(max_length=32)] = ""
     store: Annotated[str, Field(max_length=32)] = ""
-    """The identity of the store that began it."""
+    """The identity of the store that started it."""
     devices: list[str] = []
-    """Those that its processes may still use; empty when it has ended."""
+    """The devices its processes may still use; empty when it has ended."""
     folder: Annotated[str, Field(max_length=4096)] = ""
     """Its data on the node."""
 
@@ -289,17 +289,17 @@ class HeldAttempt(BaseModel):
 
 
 class NodeFacts(BaseModel):
-    """What a worker says of its node when it registers."""
+    """The facts about a node that its worker sends on registration."""
 
     name: str = Field(min_length=1, max_length=100)
     instance_id: str
-    """New at each start of the worker: tells a restart from a second worker of the same name."""
+    """New at each start of the worker: distinguishes a restart from a second worker with the same name."""
     hostname: str
     address: str
     devices: list[Device]
     labels: dict[str, str] = {}
     pool: Annotated[str, Field(max_length=32)] = ""
-    """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: of a job, for that attempt."""
+    """Empty: a node of ours; `slurm`: a gateway, without devices; `slurm:FENCE`: a node of that attempt's job."""
     protocol: int = PROTOCOL
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
@@ -319,12 +319,12 @@ class NodeLoad(BaseModel):
     """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
     that is not ours compute there? Empty on a CPU node."""
     address: str | None = None
-    """Where other nodes reach it now; the one it registered with may have been good on the server's machine only."""
+    """Where other nodes reach it now; the address it registered with may work only on the server's machine."""
     interface: str | None = None
     clock_offset_s: float | None = None
-    """Its clock minus the server's, looked at every half minute."""
+    """Its clock minus the server's, measured every half minute."""
     clock_error_s: float | None = None
-    """Half the time the server's answer took: the offset is not known better."""
+    """Uncertainty of the offset: half the round-trip time to the server."""
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
     notice: str | None = None
@@ -332,7 +332,7 @@ class NodeLoad(BaseModel):
 
 
 class CheckpointOffer(BaseModel):
-    """A finished snapshot of a checkpoint that the node wants to hand over."""
+    """A finished snapshot of a checkpoint that the node offers to upload."""
 
     path: str
     """Relative to the attempt's directory on the node: its name for people."""
@@ -341,11 +341,11 @@ class CheckpointOffer(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     written_at: float
     prefix: Annotated[str, Field(max_length=200)] | None = None
-    """What every parameter's name begins with without need, as `module.` of a saved DDP wrapper."""
+    """A removable prefix of every parameter's name, such as `module.` from a saved DDP wrapper."""
 
 
 class JobReport(BaseModel):
-    """What Slurm says of one job, in its own words; sent again until it is acknowledged."""
+    """Slurm's state of one job, in its own terms; sent again until it is acknowledged."""
 
     job_id: Annotated[str, Field(max_length=64)] | None = None
     """None: it was not submitted."""
@@ -365,7 +365,7 @@ class JobReport(BaseModel):
 
     @property
     def has_ended(self) -> bool:
-        """Has Slurm ended every process of it?"""
+        """Whether Slurm has ended all of its processes."""
         return self.state not in LIVE_JOB_STATES
 
 
@@ -373,4 +373,4 @@ LIVE_JOB_STATES = frozenset(
     "PENDING CONFIGURING RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING "
     "REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD".split()
 )
-"""Of sacct's list of job states those that are not final."""
+"""The job states of sacct that are not final."""

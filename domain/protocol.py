@@ -1,15 +1,15 @@
-"""The version of what workers and dashboards tell each other: both name theirs; pure."""
+"""The protocol version of workers and dashboards: each names its own, and learns who must be upgraded. Pure."""
 
 from __future__ import annotations
 
 PROTOCOL = 2
-"""Raised with each change that the other side must understand; what it may ignore needs no new number."""
+"""Incremented with each change that the other side must understand, not with those it may ignore."""
 FIRST = 1
-"""Spoken by workers and dashboards that name none."""
+"""The version of workers and dashboards that do not name one."""
 
 
 def is_spoken(protocol: int | None) -> bool:
-    """Whether a node whose worker speaks this may be given new runs."""
+    """Whether a node whose worker speaks this version may be given new runs."""
     return (protocol or FIRST) == PROTOCOL
 
 
@@ -19,7 +19,7 @@ def is_older(protocol: int | None) -> bool:
 
 
 def advice(protocol: int | None, worker_version: str | None, own_version: str) -> str | None:
-    """What is to be upgraded so that a node gets runs, and how; None where nothing is."""
+    """Which side to upgrade before a node gets runs, and how; None when the versions match."""
     if is_spoken(protocol):
         return None
     has = f"Rankzero {worker_version}, protocol" if worker_version else "protocol"
@@ -36,11 +36,13 @@ def advice(protocol: int | None, worker_version: str | None, own_version: str) -
 
 
 def warning(server_protocol: int) -> str | None:
-    """What a worker says of a dashboard that speaks another protocol."""
+    """The worker's log message about a dashboard with another protocol version; None when the versions match."""
     if server_protocol == PROTOCOL:
         return None
-    which, word = ("the dashboard", "older") if server_protocol < PROTOCOL else ("this worker", "newer")
+    outdated, relation = (
+        ("the dashboard", "older") if server_protocol < PROTOCOL else ("this worker", "newer")
+    )
     return (
-        f"upgrade {which}: the dashboard is {word} than this worker (protocol {server_protocol}, here {PROTOCOL}). "
-        "Nothing new is started on this node until then; what trains goes on."
+        f"upgrade {outdated}: the dashboard is {relation} than this worker (protocol {server_protocol}, here "
+        f"{PROTOCOL}). Nothing new is started on this node until then; what trains goes on."
     )

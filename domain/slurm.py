@@ -1,4 +1,4 @@
-"""What Slurm says of a job, in words: why it waits, and what its end means for the attempt; pure."""
+"""Slurm's job states as sentences: why a job waits, and the meaning of its end for the attempt. Pure."""
 
 from __future__ import annotations
 
@@ -36,64 +36,64 @@ _LONGER = (
 
 
 class End(NamedTuple):
-    """Why an attempt failed whose job is over."""
+    """The reason, message and next step of an attempt whose job has ended."""
 
     reason: Reason
     message: str
     next_step: str | None
 
 
-def waits(said: JobReport | None) -> str:
+def waits(report: JobReport | None) -> str:
     """Slurm: waiting for resources (job 123, partition gpu)"""
-    if said is None:
+    if report is None:
         return "Slurm: the job is being submitted"
-    if said.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
-        on = f" on {said.nodes}" if said.nodes else ""
-        return f"Slurm: job {said.job_id} runs{on}; its workers are on their way here"
-    why = _in_words(said.reason) if said.state == "PENDING" else f"the job is {said.state.lower()}"
-    partition = f", partition {said.partition}" if said.partition else ""
-    return f"Slurm: {why} (job {said.job_id}{partition})"
+    if report.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
+        on = f" on {report.nodes}" if report.nodes else ""
+        return f"Slurm: job {report.job_id} runs{on}; its workers are on their way here"
+    why = _in_words(report.reason) if report.state == "PENDING" else f"the job is {report.state.lower()}"
+    partition = f", partition {report.partition}" if report.partition else ""
+    return f"Slurm: {why} (job {report.job_id}{partition})"
 
 
-def end(said: JobReport) -> End:
-    """What the end of a job means for an attempt whose ranks have not told theirs."""
-    if said.state == "REFUSED":
-        text = f"Slurm refused the job: {said.reason.rstrip('.')}."
+def end(report: JobReport) -> End:
+    """Explain the end of a job whose workers did not report the end of their ranks."""
+    if report.state == "REFUSED":
+        text = f"Slurm refused the job: {report.reason.rstrip('.')}."
         return End(Reason.LAUNCH_FAILED, text, "Change what it is submitted with, and launch it again.")
-    job = f"The Slurm job {said.job_id}"
-    if said.state in ("TIMEOUT", "DEADLINE"):
-        limit = f" of {said.time_limit}" if said.time_limit else ""
+    job = f"The Slurm job {report.job_id}"
+    if report.state in ("TIMEOUT", "DEADLINE"):
+        limit = f" of {report.time_limit}" if report.time_limit else ""
         return End(Reason.TIME_LIMIT, f"{job} reached its time limit{limit} and was ended by Slurm.", _LONGER)
-    if said.state == "CANCELLED":
+    if report.state == "CANCELLED":
         return End(Reason.KILLED, f"{job} was cancelled in Slurm, not from here.", _AGAIN)
-    if said.state == "PREEMPTED":
+    if report.state == "PREEMPTED":
         return End(Reason.KILLED, f"{job} was preempted: another one took its nodes.", _AGAIN)
-    if said.state in ("NODE_FAIL", "BOOT_FAIL"):
+    if report.state in ("NODE_FAIL", "BOOT_FAIL"):
         return End(
-            Reason.NODE_LOST, f"{job} was ended by Slurm: a node of {said.nodes or 'it'} failed.", _AGAIN
+            Reason.NODE_LOST, f"{job} was ended by Slurm: a node of {report.nodes or 'it'} failed.", _AGAIN
         )
-    if said.state == "OUT_OF_MEMORY":
+    if report.state == "OUT_OF_MEMORY":
         step = "Ask for more memory (--sbatch-option=--mem=…), or lower the batch size."
         return End(Reason.OUT_OF_MEMORY, f"{job} used more memory than it was given.", step)
-    return _ended_early(job, said)
+    return _ended_early(job, report)
 
 
-def _ended_early(job: str, said: JobReport) -> End:
-    state = said.state.lower().replace("_", " ")
-    code = f", exit code {said.exit_code}" if said.exit_code else ""
+def _ended_early(job: str, report: JobReport) -> End:
+    state = report.state.lower().replace("_", " ")
+    code = f", exit code {report.exit_code}" if report.exit_code else ""
     text = f"{job} is over ({state}{code}), but its workers have not told the end of the run."
-    if said.output:
-        text += f" It printed: {said.output}"
+    if report.output:
+        text += f" It printed: {report.output}"
     step = "The nodes must see Rankzero and its data folder under the same paths, and reach the dashboard."
     return End(Reason.LAUNCH_FAILED, text, step)
 
 
 def _in_words(reason: str) -> str:
-    """Reasons may carry more behind a comma, as ReqNodeNotAvail does."""
-    word = reason.partition(",")[0].strip()
-    if word in _WAITS:
-        rest = reason.partition(",")[2].strip()
-        return f"{_WAITS[word]} ({rest})" if rest else _WAITS[word]
-    if word.startswith(("QOS", "Assoc", "MaxJobs", "MaxCpu", "MaxNode", "MaxTRES", "Grp")):
+    """The reason as a phrase, with the detail that some reasons (ReqNodeNotAvail) give after a comma."""
+    code = reason.partition(",")[0].strip()
+    if code in _WAITS:
+        detail = reason.partition(",")[2].strip()
+        return f"{_WAITS[code]} ({detail})" if detail else _WAITS[code]
+    if code.startswith(("QOS", "Assoc", "MaxJobs", "MaxCpu", "MaxNode", "MaxTRES", "Grp")):
         return f"a limit of its account or quality of service is reached ({reason})"
     return reason or "waiting"

@@ -1,4 +1,4 @@
-"""What people wish for: the specification of a run, and the share of it one node is told to do."""
+"""The specification of a run, and the assignments that nodes get from it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Strategy = Literal["ddp", "fsdp", "dp", "single"]
 Launcher = Literal["torchrun", "python", "launch"]
 OnHang = Literal["report", "end", "resume"]
-"""What a hang leads to: a sentence on the page, the run's end, or its end and the next attempt."""
+"""The reaction to a hang: report it, end the run, or end the attempt and start the next one."""
 OnLostNode = Literal["wait", "end"]
-"""wait: a run whose other ranks still step is left alone; end: it is ended as soon as the node counts as lost."""
+"""wait: keep a run whose other ranks still step; end: end it as soon as the node counts as lost."""
 LrOnResize = Literal["keep", "scale"]
-"""What becomes of the learning rate when an attempt has another number of ranks than the run was launched with."""
+"""How the learning rate follows when an attempt has another number of ranks than the run was launched with."""
 Pool = Literal["nodes", "slurm"]
-"""Who gives out the devices: our own placement, or a Slurm cluster."""
+"""Where devices come from: our own scheduler, or a Slurm cluster."""
 RUN_ID = re.compile(r"[a-z0-9]{10}")
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
@@ -64,15 +64,15 @@ SLURM_SETS = frozenset(
     "nodes ntasks ntasks-per-node job-name comment parsable wrap array wait test-only signal no-requeue requeue "
     "partition account time export dependency-file batch-script".split()
 )
-"""Options of sbatch that follow from the rest of the spec, or would make another job of it."""
+"""Options of sbatch that Rankzero sets from other fields, or that would change the kind of job."""
 
 
 def _sbatch_option(value: str) -> str:
-    found = SLURM_OPTION.fullmatch(_one_line(value))
-    if found is None:
+    option = SLURM_OPTION.fullmatch(_one_line(value))
+    if option is None:
         raise ValueError(f"{value!r} must be a long option of sbatch as one word, like --constraint=a100")
-    if found[1] in SLURM_SETS:
-        raise ValueError(f"--{found[1]} is set by Rankzero for each job, not by a run")
+    if option[1] in SLURM_SETS:
+        raise ValueError(f"--{option[1]} is set by Rankzero for each job, not by a run")
     return value.strip()
 
 
@@ -87,25 +87,25 @@ SbatchOption = Annotated[Argument, AfterValidator(_sbatch_option)]
 
 
 class SlurmOptions(BaseModel):
-    """What a Slurm job is submitted with, beside its nodes and devices. `None` means: as the cluster has it."""
+    """Options of a Slurm job beside its nodes and devices. `None` means the cluster's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     partition: NodeText | None = None
     account: NodeText | None = None
     time_limit: TimeLimit | None = None
-    """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
+    """A time in sbatch's format: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
     options: Annotated[list[SbatchOption], Field(max_length=100)] = []
     """Further options of sbatch, e.g. `--constraint=a100`."""
 
 
 class RunSpec(BaseModel):
-    """Everything a person decides about a run. `None` means: as the script or recipe has it."""
+    """Everything a person decides about a run. `None` means the script's or recipe's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
-    """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot` only its origin."""
+    """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot`, only its origin."""
     entry: Argument | None = None
     """The script to start, relative to the folder or the snapshot."""
     snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -113,14 +113,14 @@ class RunSpec(BaseModel):
     ref: (
         Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None
     ) = None
-    """Branch, tag or commit of a git URL; the commit it stood for is kept with the snapshot."""
+    """Branch, tag or commit of a git URL; the resolved commit is stored with the snapshot."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = None
     name: Label = ""
     project: Label = "default"
     nodes: Annotated[int, Field(ge=1, le=4096)] = 1
-    """In words also MIN:MAX, which makes it elastic with `min_nodes` MIN."""
+    """Also accepts the string MIN:MAX, which makes the run elastic with `min_nodes` MIN."""
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Processes per node; `None` becomes the free slots of the emptiest node when the run is submitted."""
+    """Processes per node; `None` is replaced at submission by the free slots of the emptiest node."""
     batch_size: Count | None = None
     """Samples per GPU and micro-step."""
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -142,45 +142,45 @@ class RunSpec(BaseModel):
     resume: Annotated[str, Field(max_length=4200)] | None = None
     """RUN or RUN:CHECKPOINT."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """In the queue higher ones come first; of one priority, who came first."""
+    """Higher priorities start first; among equals, the oldest."""
     labels: Annotated[dict[NodeText, NodeText], Field(max_length=32)] = {}
-    """Each must be a label of every node the run gets."""
+    """Labels that every node of the run must have."""
     on_nodes: Annotated[list[NodeText], Field(max_length=4096)] = []
-    """Names of the only nodes it may get; empty: any."""
+    """Names of the nodes it may get; empty: any."""
     wait_for_nodes: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     probe: bool = True
-    """Watch every rank from inside: steps, data waits, stacks."""
+    """Load the probe into every rank: steps, data waits, stacks."""
     hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
-    """Seconds without a step that are a hang; None: 60, or ten median steps where that is longer."""
+    """Seconds without a step that count as a hang; None: 60, or ten median steps if that is longer."""
     on_hang: OnHang = "report"
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Attempts that are opened by themselves, from the last complete checkpoint, after one has failed."""
+    """Automatic restarts from the last complete checkpoint after failures."""
     min_nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """The fewest nodes a later attempt may have, when some are lost; None: as many as the first."""
+    """Minimum nodes for a restart after a node is lost; None: as many as the first attempt."""
     elastic: bool = False
-    """It starts with `min_nodes` to `nodes` nodes, as there are, and follows what comes and goes at a checkpoint."""
+    """Start on `min_nodes` to `nodes` nodes, as available, and grow or shrink at checkpoints."""
     on_lost_node: OnLostNode = "wait"
     lr_on_resize: LrOnResize = "keep"
     torchrun_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """torchrun's own --max-restarts: ranks start again in the same attempt, without us."""
+    """torchrun's own --max-restarts: ranks restart within the attempt."""
     pool: Pool = "nodes"
     slurm: SlurmOptions = SlurmOptions()
 
     @model_validator(mode="before")
     @classmethod
-    def _nodes_may_be_a_range(cls, given: Any) -> Any:
-        nodes = given.get("nodes") if isinstance(given, dict) else None
+    def _nodes_may_be_a_range(cls, fields: Any) -> Any:
+        nodes = fields.get("nodes") if isinstance(fields, dict) else None
         if not isinstance(nodes, str) or ":" not in nodes:
-            return given
+            return fields
         fewest, _, most = (text.strip() for text in nodes.partition(":"))
         if not (_is_count(fewest) and _is_count(most)) or int(fewest) > int(most):
             raise ValueError(
                 f"nodes must be a number, or MIN:MAX for a run that grows and shrinks, got {nodes[:40]!r}"
             )
-        if str(given.get("min_nodes") or fewest) != fewest:
+        if str(fields.get("min_nodes") or fewest) != fewest:
             raise ValueError(f"min_nodes is named twice: nodes {nodes} says {fewest}")
-        return given | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
+        return fields | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
 
     @field_validator("env")
     @classmethod
@@ -234,17 +234,17 @@ class RunSpec(BaseModel):
 
     @property
     def effective_launcher(self) -> Launcher:
-        """torchrun, unless the spec says otherwise or the strategy is a single process."""
+        """The launcher of the spec; by default torchrun, or python where the strategy is a single process."""
         return self.launcher or ("python" if self.strategy in ("dp", "single") else "torchrun")
 
     @property
     def node_range(self) -> str:
-        """What a person writes for `nodes`: 4, or 2:4 for an elastic run."""
+        """The number of nodes as a person writes it: 4, or 2:4 for an elastic run."""
         return f"{self.min_nodes}:{self.nodes}" if self.elastic else str(self.nodes)
 
     @property
     def fewest_nodes(self) -> int:
-        """Nodes that an attempt after a loss may make do with; of an elastic run also the first."""
+        """Minimum nodes of an attempt after a node is lost, and of every attempt of an elastic run."""
         return self.min_nodes or self.nodes
 
     @property
@@ -259,7 +259,7 @@ class RunSpec(BaseModel):
 
     @property
     def scaled_lr(self) -> float | None:
-        """The learning rate each rank trains with, or None when the script's own is used."""
+        """The learning rate each rank trains with; None when the script sets it."""
         return None if self.lr is None else self.lr * lr_factor(self.lr_scaling, self.world_size)
 
     @property
@@ -269,18 +269,18 @@ class RunSpec(BaseModel):
 
 
 def rank_at(node_rank: int, devices: int, position: int, strategy: str | None) -> int:
-    """The rank that computes on a device, by its position among those its node has for the run."""
+    """The rank that computes on a device, from the device's position among the node's devices for the run."""
     return node_rank if strategy in ("dp", "single") else node_rank * devices + position
 
 
 def lr_factor(scaling: LrScaling, world_size: int) -> float:
-    """The factor of the scaling rule: n (Goyal et al. 2017, arXiv:1706.02677), or sqrt(n)
-    (Krizhevsky 2014, arXiv:1404.5997), for n ranks; accumulation never counts."""
+    """The factor of the scaling rule for n ranks: n (Goyal et al. 2017, arXiv:1706.02677), or sqrt(n)
+    (Krizhevsky 2014, arXiv:1404.5997); accumulation does not count."""
     return {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[scaling]
 
 
 class ResumeFrom(BaseModel):
-    """The checkpoint an attempt starts from, and where its node gets it."""
+    """The checkpoint an attempt starts from, and where its node downloads it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -293,14 +293,14 @@ class ResumeFrom(BaseModel):
 
 
 class Assignment(BaseModel):
-    """One node's share of one attempt: what its worker is told to run, or to stop."""
+    """One node's task of one attempt, for its worker to run or to stop."""
 
     model_config = ConfigDict(frozen=True)
 
     run_id: str
     attempt: int
     fence: int
-    """Grows with every attempt of every run; a worker with an older number is answered 409."""
+    """The fencing number: grows with every attempt of every run; a worker with an older one is answered 409."""
     node_rank: int
     action: Literal["run", "stop"]
     spec: RunSpec
@@ -309,26 +309,26 @@ class Assignment(BaseModel):
     master_addr: str | None = None
     master_port: int | None = None
     grace_s: float | None = None
-    """Seconds it has to save when it is to stop; None (from an older server): as the spec says."""
+    """Seconds it has to save when it stops; None (from an older server): the spec's grace period."""
     may_start: bool = True
-    """False while nodes have still to say what they train with: no rank starts before they agree."""
+    """False until the preflight has passed: no rank starts before."""
     is_known: bool = False
-    """The node has spoken of it: whoever has nothing of it on the disk is not who began it."""
+    """Whether the node has reported on it: a worker with no trace of it on disk did not start it."""
     stacks_requested_at: float | None = None
-    """When somebody last asked where every rank stands."""
+    """When somebody last asked for the ranks' stack traces."""
     resume_from: ResumeFrom | None = None
     uid: str = ""
-    """Given to no other attempt, also by a store that was restored and gives fencing numbers a second time."""
+    """Unique even across restored stores, which reuse fencing numbers."""
     store: str = ""
-    """The identity of the store that asks for it."""
+    """The identity of the store that assigned it."""
 
     @property
     def label(self) -> str:
-        """RUN/ATTEMPT/UID: names the attempt in every request about it."""
+        """RUN/ATTEMPT/UID, which identifies the attempt in every request about it."""
         return f"{self.run_id}/{self.attempt}/{self.uid}"
 
     def is_of(self, other: Assignment) -> bool:
-        """Whether both are about one attempt; attempts from before there were uids are told apart by their fences."""
+        """Whether both belong to the same attempt; those without a uid (older versions) are compared by fence."""
         same_uid = not (self.uid and other.uid) or self.uid == other.uid
         return same_uid and (self.run_id, self.attempt, self.fence) == (
             other.run_id,
@@ -338,7 +338,7 @@ class Assignment(BaseModel):
 
 
 class CheckPeer(BaseModel):
-    """A node to find the way to."""
+    """A node that must be reached."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -354,31 +354,31 @@ class CheckPair(BaseModel):
 
     rank: Literal[0, 1]
     address: str
-    """Of rank 0."""
+    """The address of rank 0."""
     port: int
     backend: Literal["gloo", "nccl"]
 
 
 class CheckWish(BaseModel):
-    """What one node is asked to find out in one stage of a preflight."""
+    """The request to one node in one stage of a preflight."""
 
     model_config = ConfigDict(frozen=True)
 
     check_id: int
     node_rank: int
-    """Its place among the nodes that are checked."""
+    """Its rank among the checked nodes."""
     stage: int
-    """0: about itself; 1: the way to the others; each further one an all-reduce."""
+    """0: facts about itself; 1: reaching the peers; each further stage: an all-reduce."""
     python: str | None = None
     """The interpreter to train with; None: the node's default."""
     devices: list[str] = []
-    """To measure with; empty: any GPU of the node."""
+    """Devices for the measurement; empty: any GPU of the node."""
     peers: list[CheckPeer] = []
     pair: CheckPair | None = None
 
 
 class JobWish(BaseModel):
-    """What a gateway is told of one attempt that a Slurm cluster gives its devices: submit its job, or end it."""
+    """The request to a Slurm gateway to submit or end the job of one attempt."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -388,6 +388,6 @@ class JobWish(BaseModel):
     action: Literal["run", "stop"]
     spec: RunSpec
     secret: str
-    """With this its workers may join, for this attempt alone and until it has ended."""
+    """The secret with which the job's workers join, for this attempt only and until it has ended."""
     grace_s: float
-    """How long a job that is to stop may take to end by itself."""
+    """Seconds a stopped job may take to end on its own."""

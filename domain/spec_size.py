@@ -37,5 +37,5 @@ def check_size(spec: RunSpec) -> None:
 
 
 def _bytes(text: str) -> int:
-    """As Linux counts it, with the NUL at the end."""
+    """The size Linux counts for a string: its bytes and the terminating NUL."""
     return len(text.encode(errors="surrogatepass")) + 1

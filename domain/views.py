@@ -1,10 +1,11 @@
-"""What reads return: plain frozen objects that know nothing of the database."""
+"""The results of queries: plain frozen objects, independent of the database."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from domain.liveness import Contact
 from domain.messages import Point, StackFrame, State
 from domain.protocol import PROTOCOL
 from domain.spec import RunSpec
@@ -12,7 +13,7 @@ from domain.spec import RunSpec
 
 @dataclass(frozen=True)
 class Takeover:
-    """Where an attempt goes on from the one before, and what it does differently, in a few words."""
+    """The start of a later attempt, and its differences from the previous one in a few words."""
 
     attempt: int
     text: str
@@ -20,7 +21,7 @@ class Takeover:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as lists and its page show it."""
+    """A run as shown in lists and on its page."""
 
     id: str
     name: str
@@ -32,57 +33,57 @@ class RunView:
     """What to try after a failure, in a sentence."""
     error: dict[str, Any] | None
     world_size: int
-    """These, `lr` and `global_batch_size` are the latest attempt's: on fewer nodes they may be different."""
+    """`world_size`, `nodes`, `lr` and `global_batch_size` are the latest attempt's and may differ on fewer nodes."""
     nodes: int
     attempt: int
     lost_contact: bool
     silent_s: float | None
-    """Seconds since its most silent node was heard, while it is live."""
+    """Seconds since the last heartbeat of its most silent node, while it is live."""
     silent_nodes: list[str]
-    """Those not heard of for longer than is usual."""
+    """Names of its nodes without a heartbeat for `domain.liveness.SILENT_AFTER_S`."""
     step: int | None
     total_steps: int | None
     epoch: float | None
     last_loss: float | None
     loss_not_finite_since: int | None
-    """Where the loss is NaN or infinite: the first step at which it was what it is now."""
+    """Where the loss is NaN or infinite: the first step since which it has that value."""
     throughput: float | None
     """Samples per second over all ranks, as last logged."""
     throughput_mean: float | None
     progress: float | None
-    """0 to 1, when the number of steps is known."""
+    """0 to 1; None when the number of steps is unknown."""
     eta_s: float | None
     created_at: float
     started_at: float | None
     ended_at: float | None
     stop_requested_at: float | None
     kill_at: float | None
-    """While it is ended: when what is left of it is killed."""
+    """While it is ending: when its remaining processes are killed."""
     waiting_for: str | None
-    """What it waits for in the queue, before it starts, or to have ended."""
+    """What it waits for: in the queue, before it starts, or while it ends."""
     expected_start_at: float | None
-    """While it is queued, where that can be foretold."""
+    """The expected start while it is queued; None when it is unknown."""
     finding: str | None
-    """What is wrong with the latest attempt as it trains, in a line; None when nothing is known."""
+    """The most important finding of the latest attempt, in a line; None when there is none."""
     base_lr: float | None
     lr: float | None
-    """The rate it was launched with."""
+    """The learning rate it was launched with."""
     last_lr: float | None
-    """The rate that the script said last."""
+    """The learning rate the script logged last."""
     inferred: list[str]
-    """Which of epoch, last_loss, throughput and last_lr were read from the script's output, and not logged by it."""
+    """Those of epoch, last_loss, throughput and last_lr that were parsed from the output instead of logged."""
     global_batch_size: int | None
     spec: RunSpec
-    """As it was launched."""
+    """The spec it was launched with."""
     takeovers: list[Takeover] = field(default_factory=list)
-    """Of a single run, for its curves."""
+    """The starts of its later attempts, for its curves; only when a single run is read."""
     attention: str | None = None
-    """Why a person should look at it, in a word or two; None when nobody needs to (`domain.attention`)."""
+    """Why it needs a person, in a word or two; None when it does not (`domain.attention`)."""
 
 
 @dataclass(frozen=True)
 class LiveAttempt:
-    """An attempt that nodes are at work on, and when the most silent of them was last heard."""
+    """A live attempt, and the last heartbeat of its most silent node."""
 
     run_id: str
     attempt: int
@@ -92,7 +93,7 @@ class LiveAttempt:
 
 @dataclass(frozen=True)
 class TaskView:
-    """One node's share of an attempt, with the command really started there."""
+    """One node's task of an attempt, with the command actually started there."""
 
     node_rank: int
     node: str
@@ -105,7 +106,7 @@ class TaskView:
     exit_code: int | None
     message: str | None
     interpreter: dict[str, Any] | None
-    """Of the Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
+    """The Python that trains there: its path, and the versions of python, torch, CUDA and NCCL."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +126,15 @@ class AttemptView:
     resumed_from: str | None
     """Name of the checkpoint it started from."""
     world_size: int
-    """Ranks, as far as it has been placed; else as many as the run was launched for."""
+    """Number of ranks; before it is placed, the number the run was launched for."""
     changes: dict[str, Any]
-    """Fields of the run's spec that are different for it: nodes, accumulate, batch_size, lr."""
+    """Fields of the run's spec that differ for this attempt: nodes, accumulate, batch_size, lr."""
     parts: list[TaskView]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The points one attempt contributes to a series."""
+    """The points that one attempt contributes to a series."""
 
     attempt: int
     points: list[Point]
@@ -151,7 +152,7 @@ class SeriesView:
 
     @property
     def points(self) -> list[Point]:
-        """All segments joined."""
+        """The points of all segments."""
         return [point for segment in self.segments for point in segment.points]
 
 
@@ -169,20 +170,20 @@ class CheckpointView:
     complete: bool
     created_at: float
     loss: float | None
-    """Logged at its step: the validation loss where there is one."""
+    """The loss logged at its step: the validation loss where there is one."""
     loss_name: str | None
     latest: bool
     best: bool
-    """The lowest loss, among validation losses where there are any."""
+    """Whether it has the lowest validation loss."""
     prefix: str | None
-    """What every parameter's name begins with without need; can be taken off on download."""
+    """A removable prefix of every parameter's name; the download can remove it."""
     trouble: str | None = None
     """One sentence while it cannot be stored."""
 
 
 @dataclass(frozen=True)
 class FindingView:
-    """Something wrong with an attempt: what was seen, what it means, how to mend it."""
+    """Something wrong with an attempt: the evidence, its meaning, and the fix."""
 
     attempt: int
     node_rank: int
@@ -192,12 +193,12 @@ class FindingView:
     mend: str
     first_at: float
     gone_at: float | None
-    """When it was no longer so; None while it is."""
+    """When it was resolved; None while it persists."""
 
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank of the latest attempt in figures, as the probe saw it last."""
+    """The latest performance figures of one rank of the latest attempt, from the probe."""
 
     rank: int
     node: str
@@ -205,16 +206,16 @@ class RankView:
     """Optimizer steps it has made in this attempt."""
     step_time_s: float | None
     data_wait_s: float | None
-    """Of a step, spent waiting for the data loader."""
+    """Seconds of a step spent waiting for the data loader."""
     peak_memory_bytes: int | None
-    """On a GPU what torch had allocated there, else the process's resident size."""
+    """On a GPU the memory allocated by torch, else the process's resident size."""
     at: float
-    """By its node's clock."""
+    """Seconds since the epoch by its node's clock."""
 
 
 @dataclass(frozen=True)
 class NodeStacks:
-    """Where the ranks of one node stood."""
+    """The stack traces of one node's ranks."""
 
     node_rank: int
     node: str
@@ -226,17 +227,17 @@ class NodeStacks:
 
 @dataclass(frozen=True)
 class StacksView:
-    """Answers to the newest question where every rank stands."""
+    """The answers to the latest request for stack traces."""
 
     requested_at: float | None
     complete: bool
-    """Every node has answered."""
+    """Whether every node has answered."""
     nodes: list[NodeStacks]
 
 
 @dataclass(frozen=True)
 class HistoryView:
-    """One line of what happened when."""
+    """One line of a run's history."""
 
     at: float
     attempt: int | None
@@ -257,7 +258,7 @@ class FileView:
 
 @dataclass(frozen=True)
 class DeviceView:
-    """One slot of a node and the run that has it."""
+    """One slot of a node, and the run that uses it."""
 
     id: str
     kind: str
@@ -266,26 +267,25 @@ class DeviceView:
     run_id: str | None
     attempt: int | None
     foreign: bool
-    """Processes that are not ours occupy it."""
+    """Whether processes that are not ours use it."""
     rank: int | None = None
-    """Which of the run's ranks computes there."""
+    """The run's rank that computes there."""
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node as people see it."""
+    """A node as shown to people."""
 
     id: str
     name: str
-    state: str
-    """alive, no contact, or lost."""
+    state: Contact
     draining: bool
-    """Nothing new starts there, because somebody asked for it."""
+    """Whether somebody asked that nothing new starts there."""
     hostname: str
     address: str
     slots: int
     free: int
-    """Slots that can be given to a run."""
+    """Number of slots that a run can get."""
     devices: list[DeviceView]
     labels: dict[str, str]
     info: dict[str, Any]
@@ -293,46 +293,46 @@ class NodeView:
     last_seen: float
     silent_s: float
     protocol: int = PROTOCOL
-    """The version of the messages that its worker speaks."""
+    """The protocol version of its worker."""
     upgrade: str | None = None
-    """What is to be upgraded, and how, before it gets runs; None where nothing is."""
+    """Which side to upgrade before it gets runs, and how; None when the versions match."""
     unknown: list[dict[str, Any]] = field(default_factory=list)
-    """What it trains or keeps that this store does not know: run_id, attempt, store, devices, folder."""
+    """Attempts on it that this store does not know: run_id, attempt, store, devices, folder."""
     pool: str = ""
     """slurm: a gateway to a Slurm cluster; slurm:…: a node of one of its jobs; empty: a node of ours."""
 
 
 @dataclass(frozen=True)
 class JoinTokenView:
-    """A join token that was made for somebody, without its secret."""
+    """A join token, without its secret."""
 
     id: str
     name: str
-    """What it was made for, in the words of whoever made it."""
+    """The purpose given by the person who made it."""
     hint: str
-    """What the secret begins with, to tell one from another."""
+    """The beginning of the secret, to tell tokens apart."""
     created_at: float
     expires_at: float
     revoked_at: float | None
     last_used_at: float | None
     uses: int
-    """How often a worker joined with it."""
+    """Number of workers that joined with it."""
 
 
 @dataclass(frozen=True)
 class PreflightCell:
-    """One thing looked at on one node, or on the way from it to a peer."""
+    """The result of one check on one node, or of the connection from it to a peer."""
 
     row: str
-    """What was looked at: alive, interpreter, torch, port, reach, disk, clock, …"""
+    """The name of the check: alive, interpreter, torch, port, reach, disk, clock, …"""
     node: str
     peer: str | None
     state: str
     """ok, failed, warning (worth knowing, stops nothing), waiting or skipped."""
     value: str
-    """What was found, in a few words."""
+    """The result in a few words."""
     mend: str
-    """What to do about it; empty where nothing needs doing."""
+    """The fix; empty where none is needed."""
 
 
 @dataclass(frozen=True)
@@ -340,11 +340,11 @@ class CheckView:
     """A preflight: whether some nodes can train together."""
 
     id: int | None
-    """None for what a run found before it started."""
+    """None for the preflight of a run before it starts."""
     asked_at: float
     ended_at: float | None
     run_id: str | None
-    """The run that it was made for."""
+    """The run it belongs to; None for one on demand."""
     nodes: list[str]
     cells: list[PreflightCell]
     bandwidth: list[list[float | None]]
@@ -352,5 +352,5 @@ class CheckView:
 
     @property
     def failed(self) -> list[PreflightCell]:
-        """The red cells."""
+        """The failed cells."""
         return [cell for cell in self.cells if cell.state == "failed"]

@@ -47,7 +47,7 @@ class Preflights:
         checks = preflight_sessions.views(self._store, check_id)
         if not checks:
             raise NoSuchCheck(
-                f"There is no preflight {check_id}; the last {preflight_sessions.KEPT} are kept."
+                f"There is no preflight {check_id}; the last {preflight_sessions.MOST_REMEMBERED} are kept."
             )
         return checks[0]
 

@@ -9,7 +9,7 @@ from dashboard.clock import Clock
 from db.engine import Store
 from db.records.node_tokens import TurnedAway
 from db.reports import nodes
-from db.reports.nodes import Claim, Heard
+from db.reports.nodes import Claim, Heartbeat
 from domain.liveness import LOST_AFTER_S
 from domain.messages import NodeFacts, NodeLoad
 

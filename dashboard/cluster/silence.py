@@ -10,7 +10,7 @@ from db.engine import Store
 from db.queries import run_queries
 from db.records import liveness
 from db.reports import progress
-from domain.liveness import SILENT_AFTER_S
+from domain.liveness import is_silent
 from domain.views import LiveAttempt
 
 log = logging.getLogger("rankzero")
@@ -34,8 +34,8 @@ class Silence:
         silent = set()
         for live in run_queries.live_attempts(self._store):
             key = (live.run_id, live.attempt)
-            is_silent = now - live.last_heard > SILENT_AFTER_S
-            if is_silent:
+            has_fallen_silent = is_silent(now - live.last_heard)
+            if has_fallen_silent:
                 silent.add(key)
             if is_silent != (key in self._silent_attempts):
                 self._record_change(live, now if is_silent else None, noted_at)

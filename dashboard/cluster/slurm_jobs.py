@@ -13,7 +13,6 @@ from dashboard.security.token_files import Credentials
 from db.engine import Store
 from db.records.exceptions import NotOwner
 from db.slurm import slurm_jobs
-from domain.liveness import ALIVE_WITHIN_S
 from domain.messages import JobReport
 
 log = logging.getLogger("rankzero")

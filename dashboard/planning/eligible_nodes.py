@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.scheduling import eligibility
-from domain.scheduling.models import Allocation, Contact, NodeState
+from domain.scheduling.models import Allocation, NodeState
 from domain.scheduling.pools import Pools
 from domain.spec import RunSpec
 from domain.views import NodeView
-
-_CONTACT: dict[str, Contact] = {"alive": "alive", "no contact": "no contact"}
 
 
 def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
@@ -30,11 +28,11 @@ def _node_states(nodes: Sequence[NodeView]) -> list[NodeState]:
             node_id=node.id,
             name=node.name,
             free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign),
-            holds=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
+            allocations=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
             foreign=sum(d.foreign for d in node.devices),
             kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
             labels=node.labels,
-            contact=_CONTACT.get(node.state, "lost"),
+            contact=node.state,
             draining=node.draining,
             pool=node.pool,
             protocol=node.protocol,

@@ -11,9 +11,9 @@ from typing import Any
 from dashboard.script_reader import targets
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
+from domain import not_finite
 from domain.launch.plan import recipe_names
 from domain.messages import Reason, State
-from domain.not_finite import told
 from domain.spec import RunSpec
 from domain.views import CheckpointView, RunView
 

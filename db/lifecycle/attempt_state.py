@@ -1,4 +1,4 @@
-"""An attempt's state as it follows from its parts' states, and what its end leads to."""
+"""Derive an attempt's state from its tasks' states, and apply the restart policy when it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domain.messages import TERMINAL_STATES, Reason, State
 
 
 def combine(session: Session, attempt: Attempt, now: float) -> None:
-    """The attempt's state follows from its parts' states, and from nothing else."""
+    """Set the attempt's state from its tasks' states alone, with history, and apply the restart policy at its end."""
     parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence).order_by(Task.node_rank)))
     before, attempt.state = attempt.state, _state_of(attempt, parts)
     if attempt.state == State.RUNNING and attempt.started_at is None:
@@ -43,7 +43,7 @@ def _state_of(attempt: Attempt, parts: Sequence[Task]) -> State:
 
 
 def _was_ended_by_policy(attempt: Attempt) -> bool:
-    """And not by a person, whose wish counts more."""
+    """Whether the run's policy ended it; a person's stop request takes precedence."""
     return attempt.end_requested_at is not None and attempt.stop_requested_at is None
 
 
@@ -55,21 +55,23 @@ def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
     if attempt.state == State.STOPPED and is_resizing(attempt):
         attempt.message = f"Ended {attempt.resize_message}."
         return
-    told = [part for part in parts if part.state == attempt.state and part.message]
-    if not told:
+    explained = [part for part in parts if part.state == attempt.state and part.message]
+    if not explained:
         return
-    first = min(told, key=_who_speaks_first)
+    first = min(explained, key=_who_speaks_first)
     attempt.reason, attempt.message, attempt.error = first.reason, first.message, first.error
     attempt.next_step = first.next_step
 
 
 def _who_speaks_first(part: Task) -> tuple[bool, bool, float, int]:
-    """Of a stop, who could not be asked. Of failures, who failed first by the time of the failing rank itself;
-    ranks that only noticed another one's end, or wait for it, come last."""
+    """Sort key of the tasks that may explain the end: the first is the cause.
+
+    For a stop, a node that could not be reached comes first. For failures, the earliest failing rank by its own
+    clock; ranks that only noticed another one's end, or wait for it, come last."""
     error = part.error or {}
     is_consequence = bool(error.get("is_consequence")) or part.reason == Reason.HUNG
-    asked_in_vain = part.state == State.STOPPED and part.lost_at is not None
-    return not asked_in_vain, is_consequence, error.get("at") or math.inf, part.node_rank
+    could_not_be_asked = part.state == State.STOPPED and part.lost_at is not None
+    return not could_not_be_asked, is_consequence, error.get("at") or math.inf, part.node_rank
 
 
 def _history_line(attempt: Attempt, nodes: str) -> str:

@@ -1,4 +1,4 @@
-"""The next attempt of a run, opened from a checkpoint or from the beginning."""
+"""Open the next attempt of a run, from a checkpoint or from the beginning."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def open_next_attempt(
     restarts: int = 0,
     pause_s: float = 0.0,
 ) -> int:
-    """From a checkpoint (default: the latest complete one), or from the beginning; returns its number.
+    """Open the next attempt from a checkpoint (default: the latest complete one), or from the beginning.
 
-    What opens it by itself says why, which of the run's restarts it is, and how long it waits before; it keeps its
-    turn in the queue."""
-    found, before = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
-    number = before.number + 1
-    attempt = open_attempt(session, run_id, number, found.id if found else None, now)
-    attempt.restarts, attempt.changes = restarts, before.changes  # until it is placed
+    Automatic restarts pass the reason, the number of restarts and a pause, and keep their place in the queue.
+    Returns the attempt's number. Raises NoSuchRun, InvalidRequest."""
+    origin, previous = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
+    number = previous.number + 1
+    attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
+    attempt.restarts, attempt.changes = restarts, previous.changes  # until it is placed
     if why:
-        attempt.turn_since = before.turn_since or before.created_at
+        attempt.turn_since = previous.turn_since or previous.created_at
     if pause_s:
         attempt.not_before = attempt.expected_start_at = now + pause_s
         attempt.waiting_for = f"waits {pause_s:g} s before it starts again"
-    add_history(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {_origin(found)}")
+    add_history(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {_origin(origin)}")
     return number
 
 
@@ -67,7 +67,9 @@ def _origin(checkpoint: Checkpoint | None) -> str:
 
 
 def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoint | None:
-    """The newest complete checkpoint of that name (or any): by step, and by time where no step is known."""
+    """The newest complete checkpoint with this path, file name or id (or any); by step, then by time.
+
+    None when the run has none at all. Raises InvalidRequest when `name` matches none."""
     complete = (
         select(Checkpoint)
         .join(Attempt, Attempt.fence == Checkpoint.fence)

@@ -1,4 +1,4 @@
-"""What follows from a failure by a run's own policy, so that nobody has to be awake for it."""
+"""Apply a run's restart policy when an attempt ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from db.lifecycle.new_attempt import open_next_attempt
 from db.models import Attempt, Checkpoint, Run, Series
 from db.records.history import add_history
 from domain.messages import State
-from domain.recovery.restart_policy import FailedAttempt, Leave, what_follows
+from domain.recovery.restart_policy import FailedAttempt, Leave, decide_restart
 from domain.spec import RunSpec
 
 
 def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
-    """In the transaction in which an attempt ended: open the next one if the run's spec says so; its number.
+    """Open the next attempt if the run's spec says so; return its number, else None.
 
-    So nobody ever sees a run that goes on as one that has ended."""
+    It belongs to the transaction in which the attempt ended, so that a run that continues is never seen as ended."""
     if attempt.state == State.STOPPED and is_resizing(attempt):
         why = "goes on with the nodes there are"
         return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
@@ -27,31 +27,31 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
     if not (spec.max_restarts or spec.elastic or spec.on_hang == "resume"):
         return None
-    follows = what_follows(spec, _failures(session, attempt.run_id))
-    if isinstance(follows, Leave):
-        if follows.why:
-            add_history(session, attempt.run_id, attempt.number, now, follows.why)
+    decision = decide_restart(spec, _failures(session, attempt.run_id))
+    if isinstance(decision, Leave):
+        if decision.why:
+            add_history(session, attempt.run_id, attempt.number, now, decision.why)
         return None
     return open_next_attempt(
         session, attempt.run_id, now, None,
-        why=follows.why, restarts=follows.restarts, pause_s=follows.pause_s,
+        why=decision.why, restarts=decision.restarts, pause_s=decision.pause_s,
     )  # fmt: skip
 
 
 def is_resizing(attempt: Attempt) -> bool:
-    """It was told to end for the next attempt; by nobody for good."""
+    """Whether its end was requested only to continue on other nodes."""
     return attempt.resize_requested_at is not None and attempt.stop_requested_at is None
 
 
 def _failures(session: Session, run_id: str) -> list[FailedAttempt]:
-    """Of the newest attempts, as many as failed one after the other."""
-    found = []
+    """The latest attempts that failed in a row, newest first; at most 64."""
+    failures = []
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc())
     for attempt in session.scalars(newest.limit(64)):
         if attempt.state != State.FAILED:
             break
-        found.append(_failure(session, attempt))
-    return found
+        failures.append(_failure(session, attempt))
+    return failures
 
 
 def _failure(session: Session, attempt: Attempt) -> FailedAttempt:
@@ -73,7 +73,7 @@ def _key(reason: str | None, error: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _has_stepped(session: Session, attempt: Attempt) -> bool:
-    """By the probe, which counts the attempt's own steps, or by what was logged."""
+    """Whether the attempt made a step, by the probe's series or by its logged ones."""
     of_attempt = select(func.max(Series.last_step)).where(Series.fence == attempt.fence)
     if session.scalar(of_attempt.where(Series.source == "probe")):
         return True

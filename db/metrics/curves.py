@@ -25,7 +25,7 @@ def series_names(store: Store, run_id: str, source: str = "events") -> list[str]
 
 
 def series_sources(store: Store, run_id: str) -> dict[str, str]:
-    """All series of a run by name, with where each comes from: events, printed or probe."""
+    """The source of each of a run's series, by name: events, printed or probe."""
     with store.read() as session:
         return {public_name(row): row.source for row, _ in _rows(session, run_id, "all")}
 
@@ -60,7 +60,7 @@ def public_name(row: Series) -> str:
 
 
 def main_loss(names: Collection[str]) -> str | None:
-    """Of the names of series the one that is the training loss."""
+    """The name that is the training loss; None where there is none."""
     for name in MAIN_LOSS:
         if name in names:
             return name
@@ -90,9 +90,9 @@ def _curve(
     segments: list[Segment] = []
     until = math.inf
     for row, number in reversed(rows):
-        found = points.read(session, row.id, since_step, max_points)
-        kept = found if whole else [p for p in found if p[0] < until]
-        segments.insert(0, Segment(number, kept))
+        read_points = points.read(session, row.id, since_step, max_points)
+        segment_points = read_points if whole else [p for p in read_points if p[0] < until]
+        segments.insert(0, Segment(number, segment_points))
         until = min(until, row.first_step)
     last = rows[-1][0]
     return SeriesView(name, last.source, sum(r.count for r, _ in rows), last.not_finite_since, segments)
@@ -107,9 +107,9 @@ def to_json_number(value: float) -> float | str:
     return value
 
 
-def to_json_points(found: Sequence[Point]) -> list[list[float | str]]:
+def to_json_points(points: Sequence[Point]) -> list[list[float | str]]:
     """[[step, value, wall time], …] as the API and the live channel send them."""
-    return [[step, to_json_number(value), wall] for step, value, wall in found]
+    return [[step, to_json_number(value), wall] for step, value, wall in points]
 
 
 TOTAL_STEPS_TAG = "train/total_steps"

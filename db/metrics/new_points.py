@@ -1,4 +1,4 @@
-"""What has come to a run's series since somebody last looked."""
+"""The points that were added to a run's series since an earlier read."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ class Fresh:
 
 
 def counts(store: Store, run_id: str) -> dict[int, int]:
-    """How many points each of a run's series has."""
+    """The number of points of each of a run's series, by series id."""
     with store.read() as session:
         return {series.id: series.count for series, _ in _series(session, run_id)}
 
 
-def points_since(store: Store, run_id: str, known: Mapping[int, int]) -> tuple[list[Fresh], dict[int, int]]:
-    """The points that are not among those known, and how many there are now."""
+def points_since(
+    store: Store, run_id: str, known_counts: Mapping[int, int]
+) -> tuple[list[Fresh], dict[int, int]]:
+    """The points beyond the known counts, and the new count of every series, by series id."""
     with store.read() as session:
-        found = _series(session, run_id)
+        series_of_run = _series(session, run_id)
         fresh = [
-            Fresh(series, attempt, _points_from(session, series.id, known.get(series.id, 0)))
-            for series, attempt in found
-            if series.count > known.get(series.id, 0)
+            Fresh(series, attempt, _points_from(session, series.id, known_counts.get(series.id, 0)))
+            for series, attempt in series_of_run
+            if series.count > known_counts.get(series.id, 0)
         ]
-        return fresh, {series.id: series.count for series, _ in found}
+        return fresh, {series.id: series.count for series, _ in series_of_run}
 
 
 def _series(session: Session, run_id: str) -> list[tuple[Series, int]]:

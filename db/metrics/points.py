@@ -126,8 +126,8 @@ def _append_at_level(
 
 
 def _extremes(points: Sequence[Point], bucket: int) -> list[Point]:
-    """Of each bucket its smallest and largest value and its first NaN or infinity, in the order they came."""
-    kept: list[Point] = []
+    """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
+    extremes: list[Point] = []
     for start in range(0, len(points), bucket):
         part = points[start : start + bucket]
         finite = [p for p in part if math.isfinite(p[1])]
@@ -135,8 +135,8 @@ def _extremes(points: Sequence[Point], bucket: int) -> list[Point]:
         chosen = {id(next(p for p in part if id(p) in chosen))} if chosen else set()
         if finite:
             chosen |= {id(min(finite, key=_value)), id(max(finite, key=_value))}
-        kept.extend(p for p in part if id(p) in chosen)
-    return kept
+        extremes.extend(p for p in part if id(p) in chosen)
+    return extremes
 
 
 def _value(point: Point) -> float:
@@ -213,7 +213,7 @@ def _blobs(session: Session, where: Sequence[Any], level: int) -> list[bytes]:
 
 
 def _with_numbers(walls: array[float]) -> array[float]:
-    """The last number before takes the place of what is none; at the beginning the first behind."""
+    """Replace non-finite wall times by the previous finite one, at the beginning by the next."""
     last = next(filter(math.isfinite, walls), 0.0)
     mended = array("d")
     for wall in walls:

@@ -1,4 +1,4 @@
-"""What nodes found in a preflight, taken into the store: the check goes on, and with it a run that waits for it."""
+"""Store nodes' preflight answers, advance the check, and with it the run that waits for it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from domain.views import CheckView
 
 
 def check_answered(
-    store: Store, node_id: str, check_id: int, said: CheckAnswer, now: float
+    store: Store, node_id: str, check_id: int, answer: CheckAnswer, now: float
 ) -> tuple[bool, list[str]]:
-    """Take a node's answer: whether the check went on, and the ids of the runs that did."""
+    """Store a node's answer; return whether the check advanced, and the ids of the runs that did."""
     with store.write() as session:
-        check = preflight_sessions.answered(session, node_id, check_id, said, now)
+        check = preflight_sessions.answered(session, node_id, check_id, answer, now)
         return check is not None, _go_on(session, [check] if check else [], now)
 
 
 def checks_overdue(store: Store, now: float) -> tuple[bool, list[str]]:
-    """Go on without nodes that are too late: whether any check did, and the ids of the runs that did."""
+    """Advance checks without the nodes that are too late; return whether any did, and the ids of the runs that did."""
     with store.read() as session:
         if not preflight_sessions.has_open(session):
             return False, []
@@ -37,29 +37,29 @@ def checks_overdue(store: Store, now: float) -> tuple[bool, list[str]]:
 
 
 def preflight_of_run(store: Store, run_id: str) -> CheckView | None:
-    """What the nodes of a run's latest attempt found before they started; None for a run on one node."""
+    """The preflight of a run's latest attempt; None for a run on one node. Raises NoSuchRun."""
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
-        found = start_gate.parts_and_nodes(session, attempt.fence)
-        if len(found) < 2:
+        parts = start_gate.parts_and_nodes(session, attempt.fence)
+        if len(parts) < 2:
             return None
         check = preflight_sessions.of_attempt(session, attempt.fence)
-        cells = judge(start_gate.asked_of(session, attempt, found), for_run=True)
-        if attempt.ended_at is not None:  # nobody will say any more
+        cells = judge(start_gate.node_answers(session, attempt, parts), for_run=True)
+        if attempt.ended_at is not None:  # no more answers will come
             cells = [replace(cell, state="skipped") if cell.state == "waiting" else cell for cell in cells]
         return CheckView(
             id=None,
             asked_at=attempt.placed_at or attempt.created_at,
             ended_at=attempt.preflighted_at or attempt.ended_at,
             run_id=run_id,
-            nodes=[node for _, node in found],
+            nodes=[node for _, node in parts],
             cells=cells + start_gate.measured_cells(session, check),
-            bandwidth=preflight_sessions.bandwidth(len(found), check.measured if check else []),
+            bandwidth=preflight_sessions.bandwidth(len(parts), check.measured if check else []),
         )
 
 
 def _go_on(session: Session, moved: Sequence[Check], now: float) -> list[str]:
-    """The runs whose measurement has ended start, or end."""
+    """Start, or end, the runs whose measurement has ended; return their ids."""
     changed = []
     for check in moved:
         attempt = session.get(Attempt, check.fence) if check.fence is not None else None

@@ -1,4 +1,4 @@
-"""Whether the ranks of an attempt may start: not before its nodes were found fit to train together."""
+"""The gate before an attempt's ranks start: its nodes must pass the preflight first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
 from domain.preflight.judgement import (
     CHECKPOINTS_WITH_ROOM,
     RESERVE_BYTES,
-    Asked,
+    NodeAnswer,
     judge,
     judge_links,
     rate,
@@ -23,63 +23,63 @@ from domain.preflight.judgement import (
     unanswered,
 )
 from domain.preflight.pairs import pairs
-from domain.preflight.version_match import Told, names, remark
+from domain.preflight.version_match import NodeInterpreter, names, remark
 from domain.views import PreflightCell
 
 
 def may_start(session: Session, fence: int) -> bool:
-    """True once all nodes were found fit to start, for good. A node alone need not wait."""
+    """Whether the attempt's nodes have passed the preflight; always True for a single node."""
     query = select(func.count(), func.max(Attempt.preflighted_at)).join(Task, Task.fence == Attempt.fence)
     parts, passed_at = session.execute(query.where(Attempt.fence == fence)).one()
     return bool(parts <= 1 or passed_at is not None)
 
 
 def go_on(session: Session, attempt: Attempt, now: float, *, measure: bool) -> None:
-    """After a node has spoken: say for whom the others wait, or when all are well, let them start.
+    """Advance the gate after a node's report: store whom the others wait for, or let all start once they pass.
 
-    What cannot train together is ended: nothing of it has a process yet. `measure`: the bandwidth between nodes
-    that have not passed as they are now."""
-    wished = (attempt.stop_requested_at, attempt.end_requested_at)
-    if attempt.preflighted_at is not None or any(at is not None for at in wished):
+    An attempt whose nodes cannot train together is ended, since it has no process yet. `measure`: measure the
+    bandwidth between nodes that have not been measured in their present configuration."""
+    end_times = (attempt.stop_requested_at, attempt.end_requested_at)
+    if attempt.preflighted_at is not None or any(at is not None for at in end_times):
         return
-    found, check = (
+    parts, check = (
         parts_and_nodes(session, attempt.fence),
         preflight_sessions.of_attempt(session, attempt.fence),
     )
-    if any(part.state == State.RUNNING for part, _ in found):  # whoever runs has started
+    if any(part.state == State.RUNNING for part, _ in parts):  # a running task has passed the gate
         attempt.preflighted_at, attempt.waiting_for = now, None
         return
-    asked = asked_of(session, attempt, found)
-    cells = judge(asked, for_run=True) + measured_cells(session, check)
+    answers = node_answers(session, attempt, parts)
+    cells = judge(answers, for_run=True) + measured_cells(session, check)
     if red(cells):
-        _end(found, *sentence(asked, cells))
-    elif waiting := unanswered(asked, cells):
+        _end(parts, *sentence(answers, cells))
+    elif waiting := unanswered(answers, cells):
         attempt.waiting_for = f"waits in preflight for {names(waiting)}"
-    elif check is None and measure and _has_new_pairs(session, attempt, found):
+    elif check is None and measure and _has_new_pairs(session, attempt, parts):
         preflight_sessions.open_for_attempt(session, attempt, now)
-        attempt.waiting_for = f"measures the bandwidth between {names([node for _, node in found])}"
+        attempt.waiting_for = f"measures the bandwidth between {names([node for _, node in parts])}"
     elif check is None or check.ended_at is not None:
         attempt.preflighted_at, attempt.waiting_for = now, None
-        _tell(session, attempt, asked, check, now)
+        _tell(session, attempt, answers, check, now)
 
 
-def asked_of(session: Session, attempt: Attempt, found: Sequence[tuple[Task, str]]) -> list[Asked]:
-    """What the nodes of an attempt have said so far, and what is needed of each."""
+def node_answers(session: Session, attempt: Attempt, parts: Sequence[tuple[Task, str]]) -> list[NodeAnswer]:
+    """The preflight answers of an attempt's nodes so far, and the requirements on each."""
     resumed = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
     return [
-        Asked(
+        NodeAnswer(
             node,
             _facts(part, attempt),
             silent_s=_silent_s(part, attempt),
             needs_bytes=_needed_bytes(session, attempt, part, resumed),
             needs_reach=() if part.node_rank == 0 else (0,),
         )
-        for part, node in found
+        for part, node in parts
     ]
 
 
 def measured_cells(session: Session, check: Check | None) -> list[PreflightCell]:
-    """What an attempt's measurement found, and what was red before it came to that."""
+    """The cells of an attempt's bandwidth measurement, and the failed cells that prevented it."""
     if check is None:
         return []
     return preflight_sessions.red_cells(session, check) + judge_links(
@@ -98,22 +98,24 @@ def parts_and_nodes(session: Session, fence: int) -> Sequence[tuple[Task, str]]:
     return [(part, name) for part, name in session.execute(query)]
 
 
-def _end(found: Sequence[tuple[Task, str]], message: str, mend: str) -> None:
-    """Where a node has said already why it cannot start, that is the reason for all."""
-    said = next((part for part, _ in found if part.state == State.FAILED), None)
-    for part, _ in found:
+def _end(parts: Sequence[tuple[Task, str]], message: str, fix: str) -> None:
+    """Fail all tasks; if a node has already reported why it cannot start, that is the reason for all."""
+    failed = next((part for part, _ in parts if part.state == State.FAILED), None)
+    for part, _ in parts:
         if part.state not in TERMINAL_STATES:
-            part.state, part.reason = State.FAILED, said.reason if said else Reason.PREFLIGHT
-            part.message = said.message if said else message
-            part.next_step = said.next_step if said else mend
+            part.state, part.reason = State.FAILED, failed.reason if failed else Reason.PREFLIGHT
+            part.message = failed.message if failed else message
+            part.next_step = failed.next_step if failed else fix
 
 
 def _facts(part: Task, attempt: Attempt) -> NodeCheck | None:
-    """A way to where the nodes do not meet any more says nothing."""
+    """The facts a node has reported, without attempts to reach an outdated master port."""
     if part.preflight is None:
         return None
     facts = NodeCheck.model_validate(part.preflight)
-    facts.reached = [way for way in facts.reached if way.port == attempt.master_port]
+    facts.reached = [
+        attempt_to_reach for attempt_to_reach in facts.reached if attempt_to_reach.port == attempt.master_port
+    ]
     return facts
 
 
@@ -124,12 +126,12 @@ def _silent_s(part: Task, attempt: Attempt) -> float | None:
 
 
 def _needed_bytes(session: Session, attempt: Attempt, part: Task, resumed: Checkpoint | None) -> int:
-    """Room for some checkpoints as large as the largest that this node's ranks have saved before in this run."""
+    """Disk space for several checkpoints as large as the largest that this node rank has saved in this run."""
     earlier = select(Attempt.fence).where(Attempt.run_id == attempt.run_id)
-    known = select(func.max(Checkpoint.size_bytes)).where(
+    largest_known = select(func.max(Checkpoint.size_bytes)).where(
         Checkpoint.fence.in_(earlier), Checkpoint.node_rank == part.node_rank
     )
-    largest = session.scalar(known) or 0
+    largest = session.scalar(largest_known) or 0
     to_fetch = 0
     if resumed is not None:
         largest = max(largest, resumed.size_bytes if part.node_rank == resumed.node_rank else 0)
@@ -137,27 +139,31 @@ def _needed_bytes(session: Session, attempt: Attempt, part: Task, resumed: Check
     return RESERVE_BYTES + CHECKPOINTS_WITH_ROOM * largest + to_fetch
 
 
-def _has_new_pairs(session: Session, attempt: Attempt, found: Sequence[tuple[Task, str]]) -> bool:
-    """Nodes that a Slurm cluster gives join anew for every attempt: each time would be the first."""
+def _has_new_pairs(session: Session, attempt: Attempt, parts: Sequence[tuple[Task, str]]) -> bool:
+    """Whether a pair was never measured; False for Slurm, whose nodes join anew for every attempt."""
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False
-    known = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in found]
+    facts = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in parts]
     return bool(
         preflight_sessions.not_passed(
-            session, known, pairs(len(known), preflight_sessions.PAIRS_BEFORE_A_RUN)
+            session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)
         )
     )
 
 
 def _tell(
-    session: Session, attempt: Attempt, asked: Sequence[Asked], check: Check | None, now: float
+    session: Session, attempt: Attempt, answers: Sequence[NodeAnswer], check: Check | None, now: float
 ) -> None:
-    if text := remark([Told(one.node, one.facts.interpreter) for one in asked if one.facts]):
+    if text := remark(
+        [NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts]
+    ):
         add_history(session, attempt.run_id, attempt.number, now, text)
     links = [] if check is None else preflight_sessions.links(session, check)
-    said = [f"{rate(each.bytes_per_s)} {each.node} – {each.peer}" for each in links if each.bytes_per_s]
-    if said:
-        add_history(session, attempt.run_id, attempt.number, now, f"bandwidth measured: {', '.join(said)}")
+    measured = [f"{rate(link.bytes_per_s)} {link.node} – {link.peer}" for link in links if link.bytes_per_s]
+    if measured:
+        add_history(
+            session, attempt.run_id, attempt.number, now, f"bandwidth measured: {', '.join(measured)}"
+        )
     slow = [
         f"{cell.node} – {cell.peer}: {cell.value}" for cell in judge_links(links) if cell.state == "warning"
     ]

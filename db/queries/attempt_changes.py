@@ -1,4 +1,4 @@
-"""Where a later attempt of a run takes over from the one before, and what it does differently, for its curves."""
+"""The starts of a run's later attempts and their differences from the previous one, for its curves."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from domain.views import Takeover
 
 
 def takeovers(session: Session, run_id: str, spec: RunSpec) -> list[Takeover]:
-    """Of every attempt but the first, oldest first."""
+    """The starts of all attempts but the first, oldest first."""
     query = select(Attempt.number, Attempt.changes).where(Attempt.run_id == run_id).order_by(Attempt.number)
     return marks(spec, [(number, changes) for number, changes in session.execute(query)])
 
 
 def marks(spec: RunSpec, attempts: Sequence[tuple[int, Mapping[str, Any] | None]]) -> list[Takeover]:
     """attempt 2: 1 node, accumulation 2"""
-    found = []
+    takeovers = []
     for (_, before), (number, after) in pairwise(attempts):
         words = _differences(effective(spec, before), effective(spec, after))
-        found.append(Takeover(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
-    return found
+        takeovers.append(Takeover(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
+    return takeovers
 
 
 def _differences(before: RunSpec, after: RunSpec) -> list[str]:
-    said = {
+    texts = {
         f"{after.nodes} node{'s' if after.nodes > 1 else ''}": before.nodes != after.nodes,
         f"accumulation {after.accumulate}": before.accumulate != after.accumulate,
         f"batch {after.batch_size}": before.batch_size != after.batch_size,
         f"lr {after.scaled_lr or 0:.4g}": before.scaled_lr != after.scaled_lr,
     }
-    return [words for words, is_different in said.items() if is_different]
+    return [words for words, is_different in texts.items() if is_different]

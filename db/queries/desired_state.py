@@ -17,9 +17,9 @@ from domain.spec import Assignment, ResumeFrom
 
 
 def assignments(store: Store, node_id: str) -> list[Assignment]:
-    """All that a node should be running or stopping: the complete list, every time.
+    """All tasks that a node should be running or stopping; always the complete list.
 
-    What was written off while it was lost stays in it until the node has proven its end."""
+    A task that ended while its node was lost stays in the list until the node has confirmed its end."""
     query = (
         select(Task, Attempt)
         .join(Attempt, Attempt.fence == Task.fence)
@@ -32,7 +32,7 @@ def assignments(store: Store, node_id: str) -> list[Assignment]:
 
 
 def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
-    """Stop when a person or the run's policy asked for it, or when another part has ended without being asked to."""
+    """The assignment of a task: stop when its end was requested, or another task has failed or stopped; else run."""
     others = session.scalars(select(Task.state).where(Task.fence == part.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
     spec = resizing.effective(attempt_spec(session, attempt), attempt.changes)
@@ -43,7 +43,7 @@ def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
         node_rank=part.node_rank,
         uid=attempt.uid or "",
         store=identity.current(session).identity,
-        action="stop" if attempt.end_wished_at is not None or broken else "run",
+        action="stop" if attempt.ending_since is not None or broken else "run",
         spec=spec,
         devices=list(part.devices),
         device_kind="cuda" if part.device_kind == "cuda" else "cpu",

@@ -1,4 +1,4 @@
-"""The runs that have devices just now, as a picture of the cluster needs them."""
+"""The runs that have devices now, for the picture of the cluster."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from db.scheduling.node_state import has_devices
 
 @dataclass(frozen=True)
 class Occupant:
-    """A run that nodes hold devices for."""
+    """A run that has devices allocated."""
 
     id: str
     name: str
     state: str
     ordinal: int
-    """Its place among all runs ever launched: runs side by side have numbers side by side."""
+    """Its position in the order of all runs ever launched."""
 
 
 def occupants(store: Store) -> list[Occupant]:
-    """Oldest first."""
+    """The runs that have devices allocated, oldest first."""
     first = (
         select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
     )

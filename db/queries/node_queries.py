@@ -9,22 +9,22 @@ from sqlalchemy import select
 
 from db.engine import Store
 from db.models import Attempt, Node, Run, Task
-from db.records.liveness import last_heard
+from db.records.liveness import last_heartbeat
 from db.scheduling.node_state import has_devices, unknown_devices
 from domain import protocol
-from domain.liveness import SILENT_AFTER_S
+from domain.liveness import contact_state
 from domain.messages import HeldAttempt
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView
 
 OWN_VERSION = version("rankzero")
 SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
-"""They come with the load, because they may change while a worker runs."""
+"""Facts that are sent with the load, because they may change while a worker runs."""
 
 
 def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView]:
-    """Every node ever seen, by name, with what runs on each device."""
-    taken = (
+    """All registered nodes by name, with the run on each device."""
+    occupied = (
         select(Task, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
         .join(Attempt, Attempt.fence == Task.fence)
         .join(Run, Run.id == Attempt.run_id)
@@ -32,16 +32,16 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0) -> list[NodeView
     )
     with store.read() as session:
         users = {
-            (part.node_id, device): (run_id, number, rank_at(part.node_rank, len(part.devices), at, strategy))
-            for part, run_id, number, strategy in session.execute(taken)
-            for at, device in enumerate(part.devices)
+            (task.node_id, device): (run_id, number, rank_at(task.node_rank, len(task.devices), at, strategy))
+            for task, run_id, number, strategy in session.execute(occupied)
+            for at, device in enumerate(task.devices)
         }
-        of_a_job = Node.pool.startswith("slurm:")  # shown while it is there; the parts keep its name
+        of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
         shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s))
-        known = session.scalars(select(Node).where(shown).order_by(Node.name))
+        registered = session.scalars(select(Node).where(shown).order_by(Node.name))
         return [
-            _node_view(node, users, last_heard(session, node.id, node.last_seen), now, lost_after_s)
-            for node in known
+            _node_view(node, users, last_heartbeat(session, node.id, node.last_seen), now, lost_after_s)
+            for node in registered
         ]
 
 
@@ -60,11 +60,11 @@ def _node_view(
         devices.append(DeviceView(**device, run_id=run_id, attempt=attempt, foreign=foreign, rank=rank))
     draining = node.drain_requested_at is not None
     upgrade = protocol.advice(node.protocol, node.info.get("rankzero_version"), OWN_VERSION)
-    state = "alive" if silent_s < SILENT_AFTER_S else "no contact" if silent_s < lost_after_s else "lost"
+
     return NodeView(
         id=node.id,
         name=node.name,
-        state=state,
+        state=contact_state(silent_s, lost_after_s),
         draining=draining,
         hostname=node.hostname,
         address=load.get("address") or node.address,
@@ -80,25 +80,25 @@ def _node_view(
         silent_s=silent_s,
         protocol=node.protocol or protocol.FIRST,
         upgrade=upgrade,
-        unknown=[_unknown_attempt(node, one) for one in node.unknown_attempts or ()],
+        unknown=[_unknown_attempt(node, held) for held in node.unknown_attempts or ()],
         pool=node.pool,
     )
 
 
 def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:
-    """A held attempt with a sentence on it, and whether somebody asked for its end."""
+    """An unknown attempt with a sentence about it, and whether somebody asked for its end."""
     is_ending = HeldAttempt.model_validate(held).label in (node.unknown_ends or ())
     return held | {"message": _unknown_words(node.name, held), "ending": is_ending}
 
 
-def _unknown_words(node: str, held: dict[str, Any]) -> str:
-    """The sentence on an attempt that this store does not know, and what somebody may do about it."""
-    devices = ", ".join(held.get("devices") or [])
+def _unknown_words(node: str, attempt: dict[str, Any]) -> str:
+    """A sentence about an attempt on a node that this store does not know, and the ways to deal with it."""
+    devices = ", ".join(attempt.get("devices") or [])
     does = f"trains here on {devices}" if devices else "has ended here and is not reported"
-    by = f"store {held['store']}" if held.get("store") else "an earlier store"
+    by = f"store {attempt['store']}" if attempt.get("store") else "an earlier store"
     return (
-        f"Run {held['run_id']}, attempt {held['attempt']}, {does}. It was begun by {by}; this dashboard's store does "
-        "not know it: an older copy was restored. It is left alone, its data is kept in "
-        f"{held['folder']}. Restore a newer copy to have it back, or end it: "
-        f"rankzero nodes end-unknown {node} {held['run_id']}"
+        f"Run {attempt['run_id']}, attempt {attempt['attempt']}, {does}. It was begun by {by}; this dashboard's store "
+        "does not know it: an older copy was restored. It is left alone, its data is kept in "
+        f"{attempt['folder']}. Restore a newer copy to have it back, or end it: "
+        f"rankzero nodes end-unknown {node} {attempt['run_id']}"
     )

@@ -1,4 +1,4 @@
-"""Reads: plain frozen objects for pages, the API and workers."""
+"""Queries that return plain frozen objects for pages, the API and workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from db.queries.attempt_changes import takeovers
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
 from db.queries.urgency import urgency
-from db.records.liveness import awaited, last_heard
+from db.records.liveness import awaited, last_heartbeat
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
 from domain.attention import with_attention
@@ -41,7 +41,7 @@ def runs(
     limit: int = 200,
     urgent_first: bool = False,
 ) -> list[RunView]:
-    """Runs, newest first or in the order of `urgency`; `text` is looked for in id, name, project and target."""
+    """Runs, newest first or by `urgency`; `text` is searched in id, name, project and target."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
     query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
     if states is not None:
@@ -49,8 +49,8 @@ def runs(
     if project:
         query = query.where(Run.project == project)
     if text:
-        wanted = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
-        query = query.where(or_(*(column.icontains(text, autoescape=True) for column in wanted)))
+        searched = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
+        query = query.where(or_(*(column.icontains(text, autoescape=True) for column in searched)))
     with store.read() as session:
         order = [urgency(now)] if urgent_first else []
         query = query.order_by(*order, Run.created_at.desc(), Run.id).limit(limit)
@@ -58,30 +58,30 @@ def runs(
 
 
 def run(store: Store, run_id: str, now: float) -> RunView | None:
-    """One run, or None."""
+    """One run; None when it does not exist."""
     newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
     with store.read() as session:
-        found, attempt = session.get(Run, run_id), session.scalars(newest).first()
-        if found is None or attempt is None:
+        row, attempt = session.get(Run, run_id), session.scalars(newest).first()
+        if row is None or attempt is None:
             return None
-        (view,) = _views(session, [(found, attempt)], now)
+        (view,) = _views(session, [(row, attempt)], now)
         return replace(view, takeovers=takeovers(session, run_id, view.spec)) if view.attempt > 1 else view
 
 
 def live_attempts(store: Store) -> list[LiveAttempt]:
-    """Attempts that nodes are at work on; asked every second, so no more is read than is needed."""
+    """Live attempts with the last heartbeat of their most silent node; a small query, because it runs every second."""
     query = (
         select(Attempt.run_id, Attempt.number, Attempt.fence, Node.id, Node.last_seen)
         .join(Task, Task.fence == Attempt.fence)
         .join(Node, Node.id == Task.node_id)
         .where(Attempt.state.in_(LIVE_STATES), Task.state.not_in(TERMINAL_STATES))
     )
-    heard: dict[tuple[str, int, int], float] = {}
+    heartbeats: dict[tuple[str, int, int], float] = {}
     with store.read() as session:
-        for run_id, number, fence, node_id, written in session.execute(query):
-            key, at = (run_id, number, fence), last_heard(session, node_id, written)
-            heard[key] = min(at, heard.get(key, at))
-    return [LiveAttempt(*key, at) for key, at in heard.items()]
+        for run_id, number, fence, node_id, last_seen in session.execute(query):
+            key, at = (run_id, number, fence), last_heartbeat(session, node_id, last_seen)
+            heartbeats[key] = min(at, heartbeats.get(key, at))
+    return [LiveAttempt(*key, at) for key, at in heartbeats.items()]
 
 
 def attempts(store: Store, run_id: str) -> list[AttemptView]:
@@ -92,7 +92,7 @@ def attempts(store: Store, run_id: str) -> list[AttemptView]:
 
 
 def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
-    """A run's checkpoints, newest first, also those still on their way."""
+    """A run's checkpoints, newest first, including those still being uploaded."""
     query = (
         select(Checkpoint, Attempt.number)
         .join(Attempt, Attempt.fence == Checkpoint.fence)
@@ -114,7 +114,7 @@ def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] 
 
 
 def history(store: Store, run_id: str) -> list[HistoryView]:
-    """What happened when, oldest first."""
+    """The lines of a run's history, oldest first."""
     query = select(HistoryEntry).where(HistoryEntry.run_id == run_id).order_by(HistoryEntry.id)
     with store.read() as session:
         return [HistoryView(row.at, row.attempt, row.text) for row in session.scalars(query)]
@@ -144,16 +144,16 @@ def run_of_attempt(store: Store, fence: int) -> str | None:
 
 
 def last_word(store: Store) -> float | None:
-    """When any node was last heard of."""
+    """The time of the latest heartbeat of any node; None when there was none."""
     with store.read() as session:
         return session.scalar(select(func.max(Node.last_seen)))
 
 
-def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
-    fences = [attempt.fence for _, attempt in found]
+def _views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
+    fences = [attempt.fence for _, attempt in rows]
     summaries = _summaries(session, fences)
     nodes = awaited(session, fences, now)
-    wrong, probed = first_findings(session, fences), _probed(session, fences)
+    findings, probed = first_findings(session, fences), _probed(session, fences)
     views = (
         run_view(
             run,
@@ -161,35 +161,35 @@ def _views(session: Session, found: Sequence[tuple[Run, Attempt]], now: float) -
             summaries.get(attempt.fence, []),
             probed.get(attempt.fence, []),
             nodes.get(attempt.fence, []),
-            wrong.get(attempt.fence),
+            findings.get(attempt.fence),
         )
-        for run, attempt in found
+        for run, attempt in rows
     )
     return [with_attention(view, now) for view in views]
 
 
 def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
-    """Rank 0's series of each attempt: those that its script logs, and those read from its output."""
+    """Node rank 0's series of each attempt, by fence: logged ones and those parsed from the output."""
     query = (
         select(Series)
         .where(Series.fence.in_(fences), Series.source.in_(("events", "printed")), Series.node_rank == 0)
         .order_by(Series.fence, Series.id)
     )
-    found: dict[int, list[Series]] = {}
+    rows_by_fence: dict[int, list[Series]] = {}
     for row in session.scalars(query):
-        found.setdefault(row.fence, []).append(row)
-    return found
+        rows_by_fence.setdefault(row.fence, []).append(row)
+    return rows_by_fence
 
 
 def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
-    """What the probe knows of a whole run, for scripts that do not say it themselves."""
+    """The probe's series of each whole attempt, by fence, for scripts that do not log their own."""
     query = select(Series).where(
         Series.fence.in_(fences), Series.source == "probe", Series.tag.in_(PROBED_TAGS), Series.node_rank == 0
     )
-    found: dict[int, list[Series]] = {}
+    rows_by_fence: dict[int, list[Series]] = {}
     for row in session.scalars(query):
-        found.setdefault(row.fence, []).append(row)
-    return found
+        rows_by_fence.setdefault(row.fence, []).append(row)
+    return rows_by_fence
 
 
 def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
@@ -269,10 +269,10 @@ def _loss_at(session: Session, fence: int, step: int | None) -> tuple[str | None
 
 
 def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
-    """Mark the latest, and the best by its validation loss: a training loss is that of one batch, and says nothing."""
+    """Mark the latest, and the best by validation loss; a training loss covers one batch and says too little."""
     complete = [view for view in views if view.complete]
     latest = max(complete, key=lambda v: (v.attempt, v.step or -1, v.created_at), default=None)
-    known = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
-    validated = [view for view in known if view.loss_name in VALIDATION_LOSS]
+    measured = [view for view in complete if view.loss is not None and math.isfinite(view.loss)]
+    validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]

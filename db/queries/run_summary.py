@@ -1,4 +1,4 @@
-"""A run in figures: step, loss, throughput and the time left, from what its series last said."""
+"""The figures of a run: step, loss, throughput and remaining time, from the latest values of its series."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Run, Series
 from db.records.liveness import Awaited, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
-from domain.liveness import SILENT_AFTER_S
+from domain.liveness import is_silent
 from domain.masking import masked_spec
 from domain.messages import LIVE_STATES, State
 from domain.scheduling import resizing
-from domain.scheduling.throughput import pace, said_total
+from domain.scheduling.throughput import logged_total, pace
 from domain.spec import RunSpec
 from domain.views import RunView
 
@@ -40,8 +40,8 @@ def run_view(
 
     What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose parts
     have not ended."""
-    wished = RunSpec.model_validate(run.spec)
-    spec = resizing.effective(wished, attempt.changes)
+    launched = RunSpec.model_validate(run.spec)
+    spec = resizing.effective(launched, attempt.changes)
     leading = [row for row in rows if row.source == "events"] or rows
     by_tag = {row.tag: row for row in leading}
     loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
@@ -61,7 +61,7 @@ def run_view(
         world_size=spec.world_size,
         nodes=spec.nodes,
         attempt=attempt.number,
-        lost_contact=silent_s is not None and silent_s > SILENT_AFTER_S,
+        lost_contact=silent_s is not None and is_silent(silent_s),
         silent_s=silent_s,
         silent_nodes=[node.node for node in silent_nodes(nodes)],
         step=step,
@@ -77,16 +77,16 @@ def run_view(
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
-        kill_at=_kill_at(attempt, wished) if nodes else None,
+        kill_at=_kill_at(attempt, launched) if nodes else None,
         waiting_for=_waiting_for(attempt, state, nodes),
         expected_start_at=attempt.expected_start_at,
         finding=finding,
-        base_lr=wished.lr,
+        base_lr=launched.lr,
         lr=spec.scaled_lr,
         last_lr=rate.last_value if rate else None,
         inferred=_printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
         global_batch_size=spec.global_batch_size,
-        spec=masked_spec(wished),
+        spec=masked_spec(launched),
     )
 
 
@@ -100,8 +100,8 @@ def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | 
     """The first of the tags that the script logs, else the first that it prints.
 
     Steps are not filled in so: those of a logged and of a printed series need not be the same."""
-    found = [row for row in rows if row.tag in tags]
-    return min(found, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
+    candidates = [row for row in rows if row.tag in tags]
+    return min(candidates, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
 
 
 def _printed(figures: Mapping[str, Series | None]) -> list[str]:
@@ -110,7 +110,7 @@ def _printed(figures: Mapping[str, Series | None]) -> list[str]:
 
 
 def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> str | None:
-    if state not in LIVE_STATES or (attempt.end_wished_at is None and state != State.STOPPING):
+    if state not in LIVE_STATES or (attempt.ending_since is None and state != State.STOPPING):
         return attempt.waiting_for
     waits = end_waits_for(nodes)
     if attempt.resize_requested_at is None or attempt.stop_requested_at is not None:
@@ -119,13 +119,13 @@ def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> st
 
 
 def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
-    asked_at = attempt.end_wished_at
+    asked_at = attempt.ending_since
     return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 
 def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:
-    said = by_tag.get(TOTAL_STEPS_TAG)
-    return (said_total(said.last_value) if said else None) or spec.max_steps
+    series = by_tag.get(TOTAL_STEPS_TAG)
+    return (logged_total(series.last_value) if series else None) or spec.max_steps
 
 
 def _progress(state: State, step: int | None, total_steps: int | None) -> float | None:
@@ -138,5 +138,5 @@ def _progress(state: State, step: int | None, total_steps: int | None) -> float 
 
 def _eta_s(state: State, loss: Series | None, total_steps: int | None) -> float | None:
     """Steps left at the attempt's mean step time so far."""
-    found = pace(loss, total_steps) if state == State.RUNNING else None
-    return found.left_s(found.last_step) if found else None
+    estimate = pace(loss, total_steps) if state == State.RUNNING else None
+    return estimate.left_s(estimate.last_step) if estimate else None

@@ -1,4 +1,4 @@
-"""Objects that nobody wants any more, remembered until their bucket has let go of them."""
+"""Objects to delete from the bucket, remembered until they are deleted."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from db.models import Attempt, Checkpoint, Discarded
 
 
 def discard(session: Session, checkpoints: Sequence[Checkpoint], now: float) -> None:
-    """Their objects are to be deleted, with whatever transaction this is part of."""
+    """Mark the checkpoints' objects for deletion, as part of the caller's transaction."""
     for checkpoint in checkpoints:
         if checkpoint.location is not None:
             session.merge(Discarded(location=checkpoint.location, discarded_at=now))
 
 
 def discarded(store: Store, at_most: int) -> list[str]:
-    """Objects that are still to be deleted, those that wait longest first."""
+    """Locations of objects to delete, the oldest first."""
     oldest = select(Discarded.location).order_by(Discarded.discarded_at).limit(at_most)
     with store.read() as session:
         return list(session.scalars(oldest))
 
 
 def deleted(store: Store, location: str) -> None:
-    """An object is gone from its bucket."""
+    """Forget an object that was deleted from its bucket."""
     with store.write() as session:
         session.execute(delete(Discarded).where(Discarded.location == location))
 
 
 def give_up_uploads(store: Store, before: float, now: float) -> None:
-    """Discard what came of checkpoints that never arrived whole: begun and their attempts ended before that time."""
+    """Discard incomplete checkpoints whose upload began, and whose attempt ended, before `before`."""
     with store.read() as session:
         if session.scalars(_abandoned(before).limit(1)).first() is None:
             return

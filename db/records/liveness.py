@@ -1,4 +1,4 @@
-"""The nodes of live attempts as they can be heard: who is silent, and whom an end waits for, in words."""
+"""Liveness of the nodes of live attempts: the silent ones, and those that the end of an attempt waits for."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Node, Task
-from domain.liveness import SILENT_AFTER_S
+from domain.liveness import is_silent
 from domain.messages import TERMINAL_STATES
 from domain.preflight.version_match import names
 
 
 class Awaited(NamedTuple):
-    """A node whose part of an attempt has not ended."""
+    """A node whose task of an attempt has not ended."""
 
     node: str
     silent_s: float
 
 
 def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Awaited]]:
-    """By attempt, in the order of their ranks."""
+    """Nodes with a task that has not ended, by fence, in the order of their node ranks."""
     query = (
         select(Task.fence, Node.id, Node.name, Node.last_seen)
         .join(Node, Node.id == Task.node_id)
         .where(Task.fence.in_(fences), Task.state.not_in(TERMINAL_STATES))
         .order_by(Task.fence, Task.node_rank)
     )
-    found: dict[int, list[Awaited]] = {}
-    for fence, node_id, name, written in session.execute(query):
-        silent_s = now - last_heard(session, node_id, written)
-        found.setdefault(fence, []).append(Awaited(name, max(0.0, silent_s)))
-    return found
+    nodes: dict[int, list[Awaited]] = {}
+    for fence, node_id, name, last_seen in session.execute(query):
+        silent_s = now - last_heartbeat(session, node_id, last_seen)
+        nodes.setdefault(fence, []).append(Awaited(name, max(0.0, silent_s)))
+    return nodes
 
 
-def last_heard(session: Session, node_id: str, written: float) -> float:
-    """When a node spoke last: as `written` down, or later, where the store takes nothing now."""
-    heard_of: Callable[[str], float] | None = session.info.get("heard_of")
-    return max(written, heard_of(node_id)) if heard_of else written
+def last_heartbeat(session: Session, node_id: str, last_seen: float) -> float:
+    """The time of a node's last heartbeat: the stored `last_seen`, or a later one not stored yet."""
+    unstored: Callable[[str], float] | None = session.info.get("heard_of")
+    return max(last_seen, unstored(node_id)) if unstored else last_seen
 
 
-def who_is_silent(store: Store, fence: int, now: float) -> str:
-    """The names of an attempt's nodes without a word."""
+def names_of_silent_nodes(store: Store, fence: int, now: float) -> str:
+    """The names of an attempt's silent nodes, as a list in a sentence."""
     with store.read() as session:
-        return names([each.node for each in silent_nodes(awaited(session, [fence], now).get(fence, []))])
+        return names([node.node for node in silent_nodes(awaited(session, [fence], now).get(fence, []))])
 
 
 def silent_nodes(nodes: Sequence[Awaited]) -> list[Awaited]:
-    """Those without a word for longer than is usual."""
-    return [node for node in nodes if node.silent_s > SILENT_AFTER_S]
+    """The nodes without contact."""
+    return [node for node in nodes if is_silent(node.silent_s)]
 
 
 def end_waits_for(nodes: Sequence[Awaited]) -> str | None:
     """waits for gpu-1, and for gpu-2, which has not been heard of for 14 s"""
     silent = silent_nodes(nodes)
-    heard = [node.node for node in nodes if node not in silent]
-    words = [f"for {names(heard)}"] if heard else []
+    alive = [node.node for node in nodes if node not in silent]
+    clauses = [f"for {names(alive)}"] if alive else []
     if silent:
         verb, silent_s = "has" if len(silent) == 1 else "have", max(node.silent_s for node in silent)
-        who = names([node.node for node in silent])
-        words.append(f"for {who}, which {verb} not been heard of for {silent_s:.0f} s")
-    return f"waits {', and '.join(words)}" if words else None
+        silent_names = names([node.node for node in silent])
+        clauses.append(f"for {silent_names}, which {verb} not been heard of for {silent_s:.0f} s")
+    return f"waits {', and '.join(clauses)}" if clauses else None

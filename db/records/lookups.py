@@ -1,4 +1,4 @@
-"""Rows by what people and workers call them."""
+"""Look up rows by the names that people and workers use."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def latest_attempt(session: Session, run_id: str) -> Attempt:
 def node_named(session: Session, node: str) -> Node:
     """A node by its name or id. Raises NoSuchNode."""
     named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None))
-    found = session.scalars(named.order_by(Node.id != node)).first()
-    if found is None:
+    match = session.scalars(named.order_by(Node.id != node)).first()
+    if match is None:
         raise NoSuchNode(f"There is no node {node!r}.")
-    return found
+    return match
 
 
 def attempt_scope(fence: int) -> str:
-    """The name of what a transaction is of that touches nothing but one attempt."""
+    """The scope of a transaction that touches only one attempt."""
     return f"attempt {fence}"
 
 

@@ -1,4 +1,4 @@
-"""Tokens of nodes, as the store keeps them."""
+"""Tokens of nodes, stored as hashes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TurnedAway:
-    """A credential was good once; the sentence says since when it is not, and what to do."""
+    """A credential that is no longer valid; the message says since when and what to do."""
 
     message: str
     is_node: bool = True
 
 
 def hash_token(token: str) -> str:
-    """What the store keeps of a token: a stolen copy of the store opens no door."""
+    """The hash that is stored of a token, so that a stolen copy of the store grants no access."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Facts about checkpoints: offered, on their way, whole, and no longer wanted."""
+"""Reports about checkpoints: offered, uploading, complete, and discarded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from db.records.lookups import attempt_scope, part_of_node
 from domain.messages import CheckpointOffer
 
 Locate = Callable[[str], str | None]
-"""Where a new checkpoint of a run is to lie; None is the directory of files."""
+"""The location for a new checkpoint of a run; None is the directory of files."""
 
 
 def offered(
@@ -28,15 +28,17 @@ def offered(
     now: float,
     locate: Locate = lambda run_id: None,
 ) -> Checkpoint:
-    """Make a checkpoint known, or find the one already offered with this path and SHA-256."""
+    """Register a checkpoint, or return the one already offered with this path and SHA-256.
+
+    Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         same = select(Checkpoint).filter_by(
             fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256
         )
-        found = session.scalars(same).first()
-        if found is None:
-            found = Checkpoint(
+        checkpoint = session.scalars(same).first()
+        if checkpoint is None:
+            checkpoint = Checkpoint(
                 fence=fence,
                 node_rank=node_rank,
                 received_bytes=0,
@@ -45,9 +47,9 @@ def offered(
                 location=locate(attempt.run_id),
                 **offer.model_dump(),
             )
-            session.add(found)
+            session.add(checkpoint)
             session.flush()
-        return found
+        return checkpoint
 
 
 def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, str]:
@@ -66,7 +68,7 @@ def received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
 
 
 def upload_began(store: Store, checkpoint_id: int, upload_id: str, now: float) -> None:
-    """From now on the checkpoint's parts belong to this multipart upload."""
+    """Record the multipart upload to which the checkpoint's parts belong from now on."""
     with store.write() as session:
         checkpoint = session.get_one(Checkpoint, checkpoint_id)
         checkpoint.upload_id, checkpoint.upload_began_at, checkpoint.received_bytes = upload_id, now, 0
@@ -74,12 +76,12 @@ def upload_began(store: Store, checkpoint_id: int, upload_id: str, now: float) -
 
 
 def upload_lost(store: Store, checkpoint_id: int) -> None:
-    """The bucket has nothing of the checkpoint any more: it starts again."""
+    """Reset the upload of a checkpoint that the bucket no longer has."""
     _change(store, checkpoint_id, received_bytes=0, upload_id=None)
 
 
 def troubled(store: Store, checkpoint_id: int, sentence: str, now: float) -> bool:
-    """Why a checkpoint cannot be stored now; True, and a line in the history, when that is new."""
+    """Record why a checkpoint cannot be stored now; True, with a history line, when that is new."""
     with store.write() as session:
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None or checkpoint.complete or checkpoint.trouble == sentence:
@@ -93,9 +95,9 @@ def troubled(store: Store, checkpoint_id: int, sentence: str, now: float) -> boo
 
 
 def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
-    """The checkpoint is whole and its SHA-256 agrees: from now on it is listed, once.
+    """Mark a checkpoint as complete once its SHA-256 agrees; from then on it is listed.
 
-    Returns the ids of older versions of the same file that are forgotten with it: the script overwrote them."""
+    Returns the ids of older versions of the file, which the script has overwritten and which are deleted here."""
     with store.write() as session:
         checkpoint = session.get_one(Checkpoint, checkpoint_id)
         if checkpoint.complete:
@@ -119,9 +121,9 @@ def _change(store: Store, checkpoint_id: int, **values: object) -> None:
 
 
 def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
-    """Earlier versions of a checkpoint, but for those an attempt has started from.
+    """Earlier versions of a checkpoint, except those an attempt has started from.
 
-    What came of one that never arrived whole costs nothing in the directory of files, but it does in a bucket."""
+    Incomplete ones count only in a bucket: in the directory of files they cost nothing."""
     in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
     same_file = select(Checkpoint).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
     older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))

@@ -1,4 +1,4 @@
-"""What is wrong with attempts that train: facts of their nodes, each told once in the history."""
+"""Findings about live attempts, as reported by their nodes; each gets one history line."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from domain.views import FindingView
 def findings_reported(
     store: Store, node_id: str, fence: int, node_rank: int, findings: list[Finding], now: float
 ) -> str | None:
-    """Take a node's complete list; returns the run's id when it differs from before.
+    """Store a node's complete list of findings; return the run's id when it differs from the stored one.
 
-    Raises NotYours, Superseded."""
+    Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
-        known = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
-        changed = [_keep(session, attempt, node_rank, each, known.get(each.kind), now) for each in findings]
-        gone = [known[kind] for kind in known.keys() - {each.kind for each in findings}]
-        for row in (row for row in gone if row.gone_at is None):
+        stored = {row.kind: row for row in session.scalars(_of_part(fence, node_rank))}
+        changed = [
+            _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now)
+            for finding in findings
+        ]
+        resolved = [stored[kind] for kind in stored.keys() - {finding.kind for finding in findings}]
+        for row in (row for row in resolved if row.gone_at is None):
             row.gone_at = now
             add_history(session, attempt.run_id, attempt.number, now, f"no longer so: {row.kind}")
             changed.append(True)
@@ -34,7 +37,7 @@ def findings_reported(
 
 
 def findings(store: Store, run_id: str, attempt: int | None = None) -> list[FindingView]:
-    """What was found in a run's attempts (or in one), oldest first, also what is no longer so."""
+    """The findings of a run's attempts (or of one), oldest first, including resolved ones."""
     query = (
         select(FindingRow, Attempt.number)
         .join(Attempt, Attempt.fence == FindingRow.fence)
@@ -48,43 +51,43 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
 
 
 def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
-    """Attempt -> what is wrong with it now, in a line: a hang before anything else, then the oldest."""
+    """The most important open finding of each attempt, by fence, in a line: a hang, else the oldest."""
     query = (
         select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
         .where(FindingRow.fence.in_(fences), FindingRow.gone_at.is_(None))
         .order_by(FindingRow.kind != "hung", FindingRow.id)
     )
-    found: dict[int, str] = {}
+    first_by_fence: dict[int, str] = {}
     for fence, kind, evidence in session.execute(query):
-        found.setdefault(fence, f"{kind}: {evidence}")
-    return found
+        first_by_fence.setdefault(fence, f"{kind}: {evidence}")
+    return first_by_fence
 
 
 def _of_part(fence: int, node_rank: int) -> Select[FindingRow]:
     return select(FindingRow).filter_by(fence=fence, node_rank=node_rank)
 
 
-def _keep(
+def _store_finding(
     session: Session, attempt: Attempt, node_rank: int, finding: Finding, row: FindingRow | None, now: float
 ) -> bool:
-    """True when there is something new to see."""
-    said = finding.model_dump()
+    """Store one finding; True when it is new or has changed."""
+    values = finding.model_dump()
     if row is None:
-        row = FindingRow(fence=attempt.fence, node_rank=node_rank, first_at=now, **said)
+        row = FindingRow(fence=attempt.fence, node_rank=node_rank, first_at=now, **values)
         session.add(row)
     elif row.gone_at is None:
-        is_news = any(getattr(row, name) != value for name, value in said.items())
-        _copy(row, said)
+        is_news = any(getattr(row, name) != value for name, value in values.items())
+        _set_columns(row, values)
         return is_news
     else:
         row.first_at, row.gone_at = now, None
-        _copy(row, said)
+        _set_columns(row, values)
     add_history(session, attempt.run_id, attempt.number, now, f"{finding.kind}: {finding.evidence}")
     return True
 
 
-def _copy(row: FindingRow, said: dict[str, str]) -> None:
-    for name, value in said.items():
+def _set_columns(row: FindingRow, values: dict[str, str]) -> None:
+    for name, value in values.items():
         setattr(row, name, value)
 
 

@@ -1,4 +1,4 @@
-"""Facts about nodes: who they are, when they were last heard of, what load they carry."""
+"""Reports about nodes: registration, heartbeats and load."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from domain.liveness import LOST_AFTER_S
 from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
 
 NAME_HELD_S = 10.0
-"""For so long after its last word a node's name belongs to it alone."""
+"""For so long after its last heartbeat no other worker may take a node's name."""
 
 
 class NameTaken(Exception):
-    """Another worker that is alive has this name or this identity."""
+    """Another live worker has this name or this identity."""
 
 
 class IdentityEnded(Exception):
-    """The node that this worker was is gone for good: removed, or another worker goes on as it."""
+    """The worker's node identity has ended: the node was removed, or another worker continues as it."""
 
     field = "node"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Which node a worker says it is."""
+    """The node identity that a worker claims."""
 
     node_id: str | None = None
     proven: bool = False
-    """It has shown that node's own token."""
+    """Whether it has shown that node's own token."""
     again: bool = False
-    """This very process was that node before."""
+    """Whether this very process was that node before."""
 
 
-class Heard(NamedTuple):
-    """When a node spoke, and the load it told then or before."""
+class Heartbeat(NamedTuple):
+    """The time of a node's last heartbeat, and its latest load report."""
 
     at: float
     load: NodeLoad | None = None
@@ -53,7 +53,7 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisteredNode:
-    """A node's identity: what it must show from now on."""
+    """A node's identity and the token it must show from now on."""
 
     node_id: str
     token: str
@@ -66,9 +66,9 @@ def register_node(
     now: float,
     lost_after_s: float = LOST_AFTER_S,
 ) -> RegisteredNode:
-    """Take a worker in, or take it back; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
+    """Register a worker anew or again; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
 
-    `facts.held`: only what the store does not know of it."""
+    `facts.held`: only the attempts that the store does not know."""
     token = secrets.token_urlsafe(32)
     claim = claim if isinstance(claim, Claim) else Claim(claim)
     with store.write() as session:
@@ -80,106 +80,101 @@ def register_node(
         node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
         node.devices = [device.model_dump() for device in facts.devices]
         node.info, node.protocol = facts.info, facts.protocol
-        node.unknown_attempts = [one.model_dump() for one in facts.held] or None
+        node.unknown_attempts = [attempt.model_dump() for attempt in facts.held] or None
         node.token_hash, node.last_seen = hash_token(token), now
         session.flush()
         return RegisteredNode(node.id, token)
 
 
 def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
-    """The node a token belongs to; of a node that was removed, what became of it."""
+    """The id of the node a token belongs to, or `TurnedAway` when that node was removed; None for an unknown token."""
     named = select(Node.id, Node.name, Node.removed_at).where(Node.token_hash == hash_token(token))
     with store.read() as session:
-        found = session.execute(named).first()
-    if found is None:
+        row = session.execute(named).first()
+    if row is None:
         return None
-    return TurnedAway(_was_removed(found.name, found.removed_at)) if found.removed_at else str(found.id)
+    return TurnedAway(_was_removed(row.name, row.removed_at)) if row.removed_at else str(row.id)
 
 
-def remove_node(store: Store, node: str, now: float) -> tuple[str, str]:
-    """Wish that a node (its name or id) is no part of the cluster any more; returns its id and name.
+def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
+    """Remove a node from the cluster; return its id and name.
 
-    What ran there stays in the history; its worker's token ends. Raises NoSuchNode, WrongState."""
+    Its runs stay in the history; its worker's token ends. Raises NoSuchNode, WrongState."""
     with store.write() as session:
-        found = node_named(session, node)
+        row = node_named(session, name_or_id)
         live = select(Attempt.run_id).join(Task, Task.fence == Attempt.fence)
-        live = live.where(Task.node_id == found.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
+        live = live.where(Task.node_id == row.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
         if runs := list(dict.fromkeys(session.scalars(live))):
             raise WrongState(
-                f"Node {found.name} still has {' '.join(runs)}; stop {'it' if len(runs) == 1 else 'them'} first, "
+                f"Node {row.name} still has {' '.join(runs)}; stop {'it' if len(runs) == 1 else 'them'} first, "
                 "or drain the node and wait for the end."
             )
-        found.removed_at = now
-        return found.id, found.name
+        row.removed_at = now
+        return row.id, row.name
 
 
-def end_unknown(session: Session, node: str, run_id: str) -> tuple[str, str]:
-    """Wish that what a node trains of a run that this store does not know ends; returns the node's id and name.
+def end_unknown(session: Session, name_or_id: str, run_id: str) -> tuple[str, str]:
+    """Request the end of a node's attempts of a run that this store does not know; return the node's id and name.
 
     Raises NoSuchNode, NoSuchRun."""
-    found = node_named(session, node)
-    held = [HeldAttempt.model_validate(one) for one in found.unknown_attempts or ()]
-    wanted = [one.label for one in held if one.run_id == run_id]
-    if not wanted:
-        raise NoSuchRun(
-            f"Node {found.name} has nothing of a run {run_id!r} that this dashboard does not know."
-        )
-    still = [one.label for one in held if one.label in (found.unknown_ends or ())]
-    found.unknown_ends = sorted({*still, *wanted})
-    return found.id, found.name
+    row = node_named(session, name_or_id)
+    held = [HeldAttempt.model_validate(attempt) for attempt in row.unknown_attempts or ()]
+    ending = [attempt.label for attempt in held if attempt.run_id == run_id]
+    if not ending:
+        raise NoSuchRun(f"Node {row.name} has nothing of a run {run_id!r} that this dashboard does not know.")
+    still_ending = [attempt.label for attempt in held if attempt.label in (row.unknown_ends or ())]
+    row.unknown_ends = sorted({*still_ending, *ending})
+    return row.id, row.name
 
 
-def ends_wished(session: Session, node_id: str) -> list[str]:
+def labels_to_end(session: Session, node_id: str) -> list[str]:
     """Labels of the unknown attempts that the node is to end."""
-    wished = session.scalar(select(Node.unknown_ends).where(Node.id == node_id))
-    return list(wished or ())
+    labels = session.scalar(select(Node.unknown_ends).where(Node.id == node_id))
+    return list(labels or ())
 
 
 def nodes_of_runs(store: Store, run_ids: Iterable[str]) -> set[str]:
-    """Every node that had a part of one of these runs, and gateways that submitted a job for one."""
-    wanted = list(run_ids)
+    """Ids of all nodes that had a task of one of these runs, and of gateways that submitted a job for one."""
+    ids = list(run_ids)
     parts = select(Task.node_id).join(Attempt, Attempt.fence == Task.fence)
     gateways = select(Job.gateway_id).join(Attempt, Attempt.fence == Job.fence)
     with store.read() as session:
         return {
             node_id
             for query in (parts, gateways)
-            for node_id in session.scalars(query.where(Attempt.run_id.in_(wanted)).distinct())
+            for node_id in session.scalars(query.where(Attempt.run_id.in_(ids)).distinct())
         }
 
 
-def node_seen(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:
-    """The node spoke; with its load when it sent one."""
-    nodes_seen(store, {node_id: Heard(now, load)})
-
-
-def nodes_seen(store: Store, heard: Mapping[str, Heard]) -> None:
-    """What nodes said last, by their ids, all in one transaction."""
-    spoke = [{"node": node, "at": said.at} for node, said in heard.items() if said.load is None]
-    told = [
+def heartbeats_received(store: Store, heartbeats: Mapping[str, Heartbeat]) -> None:
+    """Store the nodes' latest heartbeats, by node id, in one transaction."""
+    without_load = [
+        {"node": node, "at": heartbeat.at} for node, heartbeat in heartbeats.items() if heartbeat.load is None
+    ]
+    loads = [
         {
             "node": node,
-            "at": said.at,
-            "sample": {name: value for name, value in said.load if name != "held"},
-            "others": _foreign(said.load),
-            "unknown": [one.model_dump() for one in said.load.held] or None,
+            "at": heartbeat.at,
+            "sample": {name: value for name, value in heartbeat.load if name != "held"},
+            "others": _foreign(heartbeat.load),
+            "unknown": [attempt.model_dump() for attempt in heartbeat.load.held] or None,
         }
-        for node, said in heard.items()
-        if said.load is not None
+        for node, heartbeat in heartbeats.items()
+        if heartbeat.load is not None
     ]
-    if not spoke and not told:
+    if not without_load and not loads:
         return
     with store.write("nodes that spoke") as session:
         connection = session.connection()
-        if spoke:
-            connection.execute(_SPOKE, spoke)
-        if told:
-            connection.execute(_TOLD, told)
+        if without_load:
+            connection.execute(_HEARTBEAT, without_load)
+        if loads:
+            connection.execute(_LOAD, loads)
 
 
 _NODES = cast(Table, Node.__table__)
-_SPOKE = update(_NODES).where(_NODES.c.id == bindparam("node")).values(last_seen=bindparam("at"))
-_TOLD = _SPOKE.values(
+_HEARTBEAT = update(_NODES).where(_NODES.c.id == bindparam("node")).values(last_seen=bindparam("at"))
+_LOAD = _HEARTBEAT.values(
     load=bindparam("sample"), foreign_devices=bindparam("others"), unknown_attempts=bindparam("unknown")
 )
 
@@ -193,7 +188,7 @@ def _known_node(
 ) -> Node | None:
     node = session.get(Node, claim.node_id) if claim.node_id is not None else None
     if node is not None and node.pool != facts.pool:
-        node = None  # the secret of a job is good for nodes of that job alone
+        node = None  # the secret of a job is valid only for nodes of that job
     if node is not None and node.removed_at is not None:
         raise IdentityEnded(_was_removed(node.name, node.removed_at))
     same_name = session.scalars(
@@ -211,10 +206,10 @@ def _known_node(
 
 
 def _check_identity(node: Node, facts: NodeFacts, claim: Claim, now: float) -> None:
-    """Somebody new says to be this node: its own worker started again, or one with a copy of its identity.
+    """Check a new process that claims this node's identity: its restarted worker, or one with a copied identity.
 
-    A copy made before the node last registered has a token that ended; a later one is in another place: on another
-    machine, or in another directory."""
+    A copy made before the node last registered has an ended token; a later one is on another machine or in another
+    directory. Raises IdentityEnded, NameTaken."""
     if now - node.last_seen >= NAME_HELD_S:
         return
     before, here = node.info.get("place"), facts.info.get("place")
@@ -230,7 +225,7 @@ def _check_identity(node: Node, facts: NodeFacts, claim: Claim, now: float) -> N
 
 
 def _may_replace(session: Session, node: Node, now: float, lost_after_s: float) -> Node:
-    """A worker without an identity takes over a name that nobody uses any more."""
+    """The node that a worker without an identity replaces by name. Raises NameTaken while the node is in use."""
     silent_s = now - node.last_seen
     if silent_s < NAME_HELD_S:
         raise NameTaken(_name_taken(node))

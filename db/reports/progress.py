@@ -1,4 +1,4 @@
-"""Facts: what workers report of attempts; whatever is repeated, late or out of order counts once."""
+"""Store workers' reports about attempts; repeated, late or out-of-order reports count once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from domain import not_finite
 from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
 
 MAX_SERIES = 10_000
-"""Names of series one attempt may have; more are dropped with a line in the history."""
+"""Maximum number of series of one attempt; further ones are dropped with a history line."""
 
 
-TOLD_APART = {"state", "master_addr", "master_port", "fetching"}
-"""What of a report is no column of its part."""
+NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching"}
+"""Fields of a report that are not columns of its task."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What the store has after points were offered, and what is new for those who watch."""
+    """The stored offset after points were offered, and the new points for live pages."""
 
     offset: int
     stored: bool
@@ -51,9 +51,9 @@ def part_reported(
     *,
     measure: bool = False,
 ) -> State:
-    """Take a node's report of its part; returns the attempt's state. Raises NotOwner, Superseded.
+    """Store a node's report about its task; return the attempt's state. Raises NotOwner, Superseded.
 
-    `measure`: the bandwidth between nodes that have not passed as they are, before they start."""
+    `measure`: measure the bandwidth of new pairs of nodes before the start."""
     with store.write(attempt_scope(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         if part.lost_at is not None and report.state in TERMINAL_STATES:
@@ -66,20 +66,20 @@ def part_reported(
         if part.state not in TERMINAL_STATES:
             might_start = start_gate.may_start(session, fence)
             _copy_report(part, report, now)
-            _keep_endpoint(session, attempt, part, report, now)
+            _store_endpoint(session, attempt, part, report, now)
             if not might_start:
                 session.flush()
                 start_gate.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
-                checkpoint_fetches.told(session, attempt, part, report.fetching, now)
+                checkpoint_fetches.record_progress(session, attempt, part, report.fetching, now)
         combine(session, attempt, now)
         return State(attempt.state)
 
 
 def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
-    """Store the points of one byte range together with the new offset, once, whatever is repeated.
+    """Store the points of one byte range together with the new offset, exactly once. Raises NotOwner, Superseded.
 
-    When the range does not begin where the store stands, nothing is stored; the offset says where it does."""
+    When the range does not begin at the stored offset, nothing is stored; the returned offset says where to go on."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, batch.path, batch.generation)
@@ -93,7 +93,7 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
 def file_offsets(
     store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
 ) -> tuple[int, int]:
-    """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for one not yet seen."""
+    """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
     with store.read() as session:
         part_of_node(session, node_id, fence, node_rank)
         file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
@@ -103,7 +103,7 @@ def file_offsets(
 def file_for_append(
     store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
 ) -> tuple[int, int]:
-    """(file id, durable bytes) of a mirrored file, made known if it is new."""
+    """(file id, durable bytes) of a mirrored file, registered if it is new. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, path, generation)
@@ -112,7 +112,7 @@ def file_for_append(
 
 
 def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
-    """Bytes up to `end` are durable, if the file stood at `start`; returns where it stands now."""
+    """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes."""
     with store.write(f"file {file_id}") as session:
         session.execute(
             update(File).where(File.id == file_id, File.size_bytes == start).values(size_bytes=end)
@@ -121,13 +121,13 @@ def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
 
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
-    """Write into the run's history that a node fell silent or was heard again."""
+    """Add a history line about a node that fell silent or has contact again."""
     with store.write(f"run {run_id}") as session:
         add_history(session, run_id, attempt, now, text)
 
 
 def _end_of_lost_part(session: Session, part: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
-    """A node that had been given up is back and has proven its part's end; how the attempt ends is decided."""
+    """Record that a lost node is back and its task has ended; the attempt's end is already decided."""
     part.lost_at, part.exit_code, part.reported_at = None, report.exit_code, now
     node = session.get_one(Node, part.node_id).name
     text = f"{node} is back: no process of this attempt is left there, its devices are free again"
@@ -136,12 +136,12 @@ def _end_of_lost_part(session: Session, part: Task, attempt: Attempt, report: Ta
 
 def _copy_report(part: Task, report: TaskReport, now: float) -> None:
     part.state, part.reported_at = report.state, now
-    said = report.model_dump(exclude_none=True, mode="json", exclude=TOLD_APART)
-    for name, value in said.items():
+    columns = report.model_dump(exclude_none=True, mode="json", exclude=NOT_COLUMNS)
+    for name, value in columns.items():
         setattr(part, name, value)
 
 
-def _keep_endpoint(session: Session, attempt: Attempt, part: Task, report: TaskReport, now: float) -> None:
+def _store_endpoint(session: Session, attempt: Attempt, part: Task, report: TaskReport, now: float) -> None:
     if part.node_rank != 0 or not (report.master_addr and report.master_port):
         return
     if attempt.master_port not in (None, report.master_port):
@@ -168,13 +168,17 @@ def _file(session: Session, fence: int, node_rank: int, path: str, generation: i
 def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: PointBatch) -> None:
     arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in batch.series.items() if pts}
     same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
-    known = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
-    fresh = [tag for tag in arrived if tag not in known]
+    series_by_tag = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
+    fresh = [tag for tag in arrived if tag not in series_by_tag]
     if fresh:
-        known |= _new_series(session, attempt, node_rank, batch.source, arrived, fresh)
-    new_points = {known[tag].id: (known[tag].count, pts) for tag, pts in arrived.items() if tag in known}
+        series_by_tag |= _new_series(session, attempt, node_rank, batch.source, arrived, fresh)
+    new_points = {
+        series_by_tag[tag].id: (series_by_tag[tag].count, pts)
+        for tag, pts in arrived.items()
+        if tag in series_by_tag
+    }
     points.append(session, new_points)
-    changed = [_summed_up(known[tag], pts) for tag, pts in arrived.items() if tag in known]
+    changed = [_summary(series_by_tag[tag], pts) for tag, pts in arrived.items() if tag in series_by_tag]
     if changed:
         session.execute(update(Series), changed)
 
@@ -187,12 +191,12 @@ def _new_series(
     arrived: dict[str, list[Point]],
     tags: list[str],
 ) -> dict[str, Series]:
-    have = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
-    room = max(0, MAX_SERIES - have)
-    if len(tags) > room > 0:
+    existing = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
+    available = max(0, MAX_SERIES - existing)
+    if len(tags) > available > 0:
         text = f"more than {MAX_SERIES} series: further names are not stored"
         add_history(session, attempt.run_id, attempt.number, arrived[tags[0]][0][2], text)
-    rows = [_empty_series(attempt.fence, node_rank, source, tag, arrived[tag][0]) for tag in tags[:room]]
+    rows = [_empty_series(attempt.fence, node_rank, source, tag, arrived[tag][0]) for tag in tags[:available]]
     if not rows:
         return {}
     session.execute(insert(Series), rows)
@@ -219,7 +223,7 @@ def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Poin
     }
 
 
-def _summed_up(series: Series, pts: Sequence[Point]) -> dict[str, object]:
+def _summary(series: Series, pts: Sequence[Point]) -> dict[str, object]:
     finite = [p[1] for p in pts if math.isfinite(p[1])]
     before, since = series.last_value, series.not_finite_since
     for step, value, _ in pts:

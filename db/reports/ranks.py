@@ -1,4 +1,4 @@
-"""Every rank in figures as the probe saw it last, and where it stands: a wish that nodes answer once."""
+"""Per-rank performance from the probe, and the stack traces that nodes collect on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAG = re.compile(r"rank(\d+)/(step_time_s|data_wait_s|peak_memory_bytes)")
 
 
 def ranks(store: Store, run_id: str) -> list[RankView]:
-    """The ranks of a run's latest attempt, as far as the probe has seen them step. Raises NoSuchRun."""
+    """The ranks of a run's latest attempt that the probe has reported steps of. Raises NoSuchRun."""
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
         rows = session.execute(
@@ -26,17 +26,17 @@ def ranks(store: Store, run_id: str) -> list[RankView]:
             .join(Node, Node.id == Task.node_id)
             .where(Series.fence == attempt.fence, Series.source == "probe")
         )
-        found: dict[int, dict[str, Series]] = {}
+        series_by_rank: dict[int, dict[str, Series]] = {}
         nodes: dict[int, str] = {}
         for series, node in rows:
             if match := _TAG.fullmatch(series.tag):
-                found.setdefault(int(match[1]), {})[match[2]] = series
+                series_by_rank.setdefault(int(match[1]), {})[match[2]] = series
                 nodes[int(match[1])] = node
-        return [_rank_view(rank, nodes[rank], found[rank]) for rank in sorted(found)]
+        return [_rank_view(rank, nodes[rank], series_by_rank[rank]) for rank in sorted(series_by_rank)]
 
 
 def request_stacks(store: Store, run_id: str, now: float) -> None:
-    """Wish to know where each rank of a live run stands. Raises NoSuchRun, WrongState."""
+    """Request the stack traces of a live run's ranks. Raises NoSuchRun, WrongState."""
     with store.write() as session:
         attempt = latest_attempt(session, run_id)
         if attempt.state not in LIVE_STATES:
@@ -47,7 +47,7 @@ def request_stacks(store: Store, run_id: str, now: float) -> None:
 
 
 def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stacks: Stacks) -> str:
-    """Take a node's answer; returns the run's id. Raises NotYours, Superseded."""
+    """Store a node's stack traces; return the run's id. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         part, attempt = part_of_node(session, node_id, fence, node_rank)
         part.stacks = stacks.model_dump(mode="json")
@@ -55,7 +55,7 @@ def stacks_reported(store: Store, node_id: str, fence: int, node_rank: int, stac
 
 
 def stacks(store: Store, run_id: str) -> StacksView:
-    """The newest wish and its answers so far. Raises NoSuchRun."""
+    """The latest request for stack traces and its answers so far. Raises NoSuchRun."""
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
         rows = session.execute(
@@ -65,8 +65,8 @@ def stacks(store: Store, run_id: str) -> StacksView:
             .order_by(Task.node_rank)
         ).all()
         answers = [_answer(part, node) for part, node in rows if _is_of_newest(part, attempt)]
-        asked = attempt.stacks_requested_at
-        return StacksView(asked, len(answers) == len(rows) and asked is not None, answers)
+        requested_at = attempt.stacks_requested_at
+        return StacksView(requested_at, len(answers) == len(rows) and requested_at is not None, answers)
 
 
 def _is_of_newest(part: Task, attempt: Attempt) -> bool:
@@ -74,8 +74,8 @@ def _is_of_newest(part: Task, attempt: Attempt) -> bool:
 
 
 def _answer(part: Task, node: str) -> NodeStacks:
-    said = Stacks.model_validate(part.stacks)
-    return NodeStacks(part.node_rank, node, said.at, said.ranks)
+    stacks = Stacks.model_validate(part.stacks)
+    return NodeStacks(part.node_rank, node, stacks.at, stacks.ranks)
 
 
 def _rank_view(rank: int, node: str, series: dict[str, Series]) -> RankView:

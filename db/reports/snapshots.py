@@ -1,4 +1,4 @@
-"""Which code is kept for which runs."""
+"""The stored snapshots of code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SnapshotView:
 def keep(
     store: Store, sha256: str, size_bytes: int, files: int, origin: dict[str, Any] | None, now: float
 ) -> None:
-    """Enter a snapshot whose bytes are there; the same content again only tells its newest origin."""
+    """Register a snapshot whose bytes are stored; for known content only the origin is updated."""
     with store.write() as session:
         row = session.get(Snapshot, sha256)
         if row is None:
@@ -38,7 +38,7 @@ def keep(
 
 
 def find(store: Store, sha256: str) -> SnapshotView | None:
-    """A snapshot that is kept, or None."""
+    """The snapshot with this digest; None when it is not stored."""
     with store.read() as session:
         row = session.get(Snapshot, sha256)
         if row is None:
@@ -47,7 +47,7 @@ def find(store: Store, sha256: str) -> SnapshotView | None:
 
 
 def forget_unused(store: Store, besides: Collection[str], made_before: float = math.inf) -> list[str]:
-    """Forget what no run names any more, except what is about to be or is younger; returns what was forgotten."""
+    """Delete snapshots that no run uses, except `besides` and younger ones; return the deleted digests."""
     with store.write() as session:
         named = Run.spec["snapshot"].as_string()
         used = set(session.scalars(select(named).where(named.is_not(None)).distinct()))

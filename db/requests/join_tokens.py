@@ -1,4 +1,4 @@
-"""Join tokens that people make for new nodes: they expire, can be revoked, and are stored as hashes only."""
+"""Join tokens for new nodes: they expire, can be revoked, and are stored as hashes only."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class NoSuchToken(LookupError):
 
 @dataclass(frozen=True)
 class Admitted:
-    """A worker that shows this token may register."""
+    """The valid join token with which a worker may register."""
 
     id: str
 
 
 def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[JoinTokenView, str]:
-    """A new token, good for so many seconds (default: a day), and its secret, which nobody can read again.
+    """Create a token valid for `ttl_s` seconds (default: a day); return it and its secret, which is not stored.
 
     Raises InvalidRequest."""
     ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
@@ -63,14 +63,14 @@ def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[Join
 
 
 def every(store: Store) -> list[JoinTokenView]:
-    """All that were made, the newest first; also those that are good no more."""
+    """All tokens, newest first, including expired and revoked ones."""
     newest_first = select(JoinToken).order_by(JoinToken.created_at.desc(), JoinToken.id)
     with store.read() as session:
         return [_view(row) for row in session.scalars(newest_first)]
 
 
 def revoke(store: Store, token_id: str, now: float) -> JoinTokenView:
-    """Let nobody join with it any more; nodes that have joined stay. Raises NoSuchToken."""
+    """Revoke a token; nodes that have joined stay. Raises NoSuchToken."""
     with store.write() as session:
         row = session.get(JoinToken, token_id)
         if row is None:
@@ -80,14 +80,14 @@ def revoke(store: Store, token_id: str, now: float) -> JoinTokenView:
 
 
 def used(store: Store, token_id: str, now: float) -> None:
-    """A worker has joined with it."""
+    """Record that a worker has joined with a token."""
     this = update(JoinToken).where(JoinToken.id == token_id)
     with store.write() as session:
         session.execute(this.values(uses=JoinToken.uses + 1, last_used_at=now))
 
 
 def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | None:
-    """Whether a worker may join with this; None for what was never a token."""
+    """Admit or turn away a worker with this secret; None when it was never a token."""
     try:
         text = secret.decode("ascii")
     except UnicodeDecodeError:

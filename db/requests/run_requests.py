@@ -1,4 +1,4 @@
-"""Wishes: what people ask for. Nothing here says what is; that is for workers to report."""
+"""Requests of people: the desired state of runs and nodes. Workers report the observed state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from db.records.discarded_objects import discard
 from db.records.exceptions import NoSuchRun, WrongState
 from db.records.history import add_history
 from db.records.lookups import latest_attempt, node_named
-from db.scheduling.node_state import known_hosts
+from db.scheduling.node_state import registered_nodes
 from domain.errors import InvalidRequest
 from domain.masking import masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.scheduling import eligibility
 from domain.spec import RUN_ID, RunSpec
+from domain.text.formats import plural
 
 
 def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
@@ -49,7 +50,7 @@ def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -
 
 
 def request_stop(store: Store, run_id: str, now: float) -> None:
-    """Wish that a run ends. Asking again, or for a run that has ended, changes nothing."""
+    """Request the end of a run. A repeated request, or one for an ended run, changes nothing. Raises NoSuchRun."""
     with store.write() as session:
         attempt = latest_attempt(session, run_id)
         if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
@@ -57,7 +58,7 @@ def request_stop(store: Store, run_id: str, now: float) -> None:
         attempt.stop_requested_at = now
         add_history(session, run_id, attempt.number, now, "stop requested")
         if attempt.state == State.QUEUED:
-            # No worker knows of it, so there is nobody else to report the end.
+            # No worker knows of it, so nobody else would report the end.
             attempt.state, attempt.ended_at = State.STOPPED, now
             attempt.waiting_for = attempt.expected_start_at = None
             attempt.message = "stopped while it was queued"
@@ -66,7 +67,8 @@ def request_stop(store: Store, run_id: str, now: float) -> None:
 def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None) -> int:
     """Open the next attempt of an ended run from a checkpoint (default: the latest complete one).
 
-    Without any complete checkpoint it starts from the beginning. Returns the attempt's number."""
+    Without any complete checkpoint it starts from the beginning. Returns the attempt's number.
+    Raises NoSuchRun, WrongState, InvalidRequest."""
     with store.write() as session:
         last = latest_attempt(session, run_id)
         if last.state not in TERMINAL_STATES:
@@ -76,17 +78,19 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
 
 
 def drain(store: Store, node: str, now: float) -> str:
-    """Wish that nothing new starts on a node (its name or id); what runs there goes on. Returns its id."""
+    """Drain a node (name or id): nothing new starts there, its runs continue. Returns its id. Raises NoSuchNode."""
     return _set_drain(store, node, now)
 
 
 def undrain(store: Store, node: str) -> str:
-    """Wish that a node gets new runs again. Returns its id."""
+    """Let a node get new runs again. Returns its id. Raises NoSuchNode."""
     return _set_drain(store, node, None)
 
 
 def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]:
-    """Forget an ended run and all it wrote; returns the ids of its files and of its checkpoints on disk."""
+    """Delete an ended run and all its rows; return the ids of its files and of its checkpoints on disk.
+
+    Raises NoSuchRun, WrongState."""
     with store.write() as session:
         if latest_attempt(session, run_id).state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} has not ended; stop it first, then delete it.")
@@ -101,12 +105,12 @@ def delete(store: Store, run_id: str, now: float) -> tuple[list[int], list[int]]
 
 
 def default_name(spec: RunSpec) -> str:
-    """What a run is called when nobody named it: its recipe, module or script."""
+    """The default name of a run: its recipe, module or script."""
     return spec.module or PurePosixPath(spec.entry or spec.target).stem or "run"
 
 
 def specification(store: Store, run_id: str) -> RunSpec | None:
-    """What a run was asked for with its secrets, which people are not shown; None where there is no such run."""
+    """A run's spec including its secrets, which must not be shown; None where there is no such run."""
     with store.read() as session:
         run = session.get(Run, run_id) if RUN_ID.fullmatch(run_id) else None
         return None if run is None else RunSpec.model_validate(run.spec)
@@ -114,10 +118,10 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
 
 def _set_drain(store: Store, node: str, at: float | None) -> str:
     with store.write() as session:
-        found = node_named(session, node)
-        if at is None or found.drain_requested_at is None:
-            found.drain_requested_at = at
-        return found.id
+        row = node_named(session, node)
+        if at is None or row.drain_requested_at is None:
+            row.drain_requested_at = at
+        return row.id
 
 
 def _run(session: Session, run_id: str) -> Run:
@@ -128,23 +132,23 @@ def _run(session: Session, run_id: str) -> Run:
 
 
 def _known_to_fit(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> RunSpec:
-    """The spec with its devices counted. Raises InvalidRequest when the known nodes can never hold it."""
-    known = known_hosts(session, now)
-    spec = spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, known)})
-    if refused := eligibility.refusal(spec, known, attempt):
+    """The spec with `gpus_per_node` set. Raises InvalidRequest when it can never run on the registered nodes."""
+    nodes = registered_nodes(session, now)
+    spec = spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, nodes)})
+    if refused := eligibility.refusal(spec, nodes, attempt):
         raise InvalidRequest(*refused)
     return spec
 
 
 def _checkpoint_to_resume(session: Session, resume: str) -> int:
     run_id, _, name = resume.partition(":")
-    known = RUN_ID.fullmatch(run_id) and session.get(Run, run_id)
-    if not known:
+    exists = RUN_ID.fullmatch(run_id) and session.get(Run, run_id)
+    if not exists:
         raise InvalidRequest("resume", f"resume: there is no run {run_id!r}; write RUN or RUN:CHECKPOINT.")
-    found = find_checkpoint(session, run_id, name or None)
-    if found is None:
+    checkpoint = find_checkpoint(session, run_id, name or None)
+    if checkpoint is None:
         raise InvalidRequest("resume", f"resume: run {run_id} has no complete checkpoint yet.")
-    return found.id
+    return checkpoint.id
 
 
 def _new_run_id() -> str:
@@ -152,11 +156,7 @@ def _new_run_id() -> str:
 
 
 def _summary(spec: RunSpec) -> str:
-    nodes, ranks = _count(spec.nodes, "node", "nodes"), _count(spec.world_size, "rank", "ranks")
+    nodes, ranks = plural(spec.nodes, "node"), plural(spec.world_size, "rank")
     if spec.elastic and spec.fewest_nodes < spec.nodes:
         nodes, ranks = f"{spec.fewest_nodes} to {nodes}", f"at most {ranks}"
     return f"{masked_text(spec.target)} on {nodes}, {ranks}"
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -1,4 +1,4 @@
-"""Elastic runs: at a checkpoint an attempt ends, for the next to have nodes that came or to leave one that drains."""
+"""Elastic runs: at a checkpoint an attempt ends, so that the next one uses new nodes or leaves a draining one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from db.models import Attempt, Checkpoint, Node, Run, Series, Task
 from db.records.history import add_history
 from db.scheduling import queue_placement
 from db.scheduling.completion_estimate import expected_ends
-from db.scheduling.node_state import hosts
-from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
+from db.scheduling.node_state import node_states
+from domain.liveness import LOST_AFTER_S
 from domain.messages import State
-from domain.scheduling.eligibility import want_of
+from domain.scheduling.eligibility import resource_request
 from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
-from domain.text.lists import counted, listed
+from domain.text.formats import MOST_NAMED, as_list, plural
 
 GROWS_AFTER_S = 60.0
 GROWS_AFTER_STARTS = 10
-"""An attempt that took long to start trains so many times as long before it ends for more nodes: a start costs a tenth
-of the time at most, whatever comes and goes."""
+"""An attempt trains at least this many times its startup time before it ends for more nodes, so that starting takes at
+most a tenth of the time."""
 
 
 def resize_at_checkpoint(
@@ -36,99 +36,107 @@ def resize_at_checkpoint(
     grows_after_s: float = GROWS_AFTER_S,
     lost_after_s: float = LOST_AFTER_S,
 ) -> str | None:
-    """Decide at a checkpoint that is complete whether an elastic run goes on with other nodes: the wish that its
-    attempt ends. Returns the run's id when it does.
+    """Decide at a complete checkpoint whether an elastic run continues on other nodes, and if so request the end of
+    its attempt. Returns the run's id when the attempt is to end, else None.
 
-    Decided on a look that holds up nobody who writes, and written if the attempt still runs as it did."""
+    The decision is made in a read transaction, which blocks no writer; it is stored if the attempt still runs."""
     with store.read() as session:
-        found = _elastic_attempt(session, checkpoint_id)
-        if found is None:
+        elastic = _elastic_attempt(session, checkpoint_id)
+        if elastic is None:
             return None
-        attempt, spec, checkpoint = found
-        here = _nodes(session, attempt.fence)
+        attempt, spec, checkpoint = elastic
+        current_nodes = _nodes(session, attempt.fence)
         has_waited = now - (attempt.started_at or now) >= _pause_s(session, attempt, grows_after_s)
-        may_grow = len(here) < spec.nodes and has_waited
-        if not (may_grow or any(here.values())):
+        may_grow = len(current_nodes) < spec.nodes and has_waited
+        if not (may_grow or any(current_nodes.values())):
             return None
-        known = hosts(session, now, expected_ends(session, now), ALIVE_WITHIN_S, lost_after_s)
+        all_nodes = node_states(session, now, expected_ends(session, now), lost_after_s=lost_after_s)
         turn = attempt.turn_since or attempt.created_at
-        want = want_of(spec, attempt.fence, attempt.run_id, turn, None, attempt.number + 1)
-        nodes = other_nodes(want, here, known, queue_placement.queue(session, now), now, may_grow=may_grow)
+        request = resource_request(spec, attempt.fence, attempt.run_id, turn, None, attempt.number + 1)
+        nodes = other_nodes(
+            request, current_nodes, all_nodes, queue_placement.queue(session, now), now, may_grow=may_grow
+        )
         if nodes is None:
             return None
-        why = _words(nodes, here, known)
+        why = _words(nodes, current_nodes, all_nodes)
     with store.write() as session:
-        if (found := _elastic_attempt(session, checkpoint_id)) is None:
+        if (elastic := _elastic_attempt(session, checkpoint_id)) is None:
             return None
-        attempt = found[0]
+        attempt = elastic[0]
         attempt.resize_requested_at, attempt.resize_message = now, f"at checkpoint {checkpoint} {why}"
         add_history(session, attempt.run_id, attempt.number, now, f"ends {attempt.resize_message}")
         return attempt.run_id
 
 
 def other_nodes(
-    want: ResourceRequest,
-    here: Collection[str],
-    known: Sequence[NodeState],
+    request: ResourceRequest,
+    current_nodes: Collection[str],
+    all_nodes: Sequence[NodeState],
     queue: Sequence[ResourceRequest],
     now: float,
     *,
     may_grow: bool,
 ) -> list[str] | None:
-    """Pure: the ids of the nodes an attempt would get if it ended now, where that is worth it; else None.
+    """The ids of the nodes an attempt would get if it ended now, where a restart is worth it; else None. Pure.
 
-    More nodes than it has, unless a run that waits with its priority or a higher one needs them; or as many as there
-    are when one of its own drains. While one of its own is silent nothing is decided: it could not be ended."""
-    own = [host for host in known if host.node_id in here]
-    if any(host.contact != "alive" for host in own):
+    These are more nodes than it has, unless a waiting run of equal or higher priority needs them, or the available
+    ones when a node of its own drains. While one of its nodes is silent nothing is decided: it could not be ended."""
+    own = [node for node in all_nodes if node.node_id in current_nodes]
+    if any(node.contact != "alive" for node in own):
         return None
-    is_leaving = any(host.draining for host in own)
-    extra = _extra(want, here, known, queue, now) if may_grow else set()
+    is_leaving = any(node.draining for node in own)
+    extra = _extra(request, current_nodes, all_nodes, queue, now) if may_grow else set()
     if not (is_leaving or extra):
         return None
-    given_back = [_without(host, want.run_id) for host in known]
-    placed = place([*queue, want], given_back, now).placed.get(want.fence, [])
+    without_run = [_without(node, request.run_id) for node in all_nodes]
+    placed = place([*queue, request], without_run, now).placed.get(request.fence, [])
     nodes = [placement.node_id for placement in placed]
     if is_leaving:
         return nodes or None
-    return nodes if len(nodes) > len(here) and extra.issuperset(set(nodes) - set(here)) else None
+    return (
+        nodes
+        if len(nodes) > len(current_nodes) and extra.issuperset(set(nodes) - set(current_nodes))
+        else None
+    )
 
 
 def _extra(
-    want: ResourceRequest,
-    here: Collection[str],
-    known: Sequence[NodeState],
+    request: ResourceRequest,
+    current_nodes: Collection[str],
+    all_nodes: Sequence[NodeState],
     queue: Sequence[ResourceRequest],
     now: float,
 ) -> set[str]:
-    """Nodes beside its own that are free and nobody who waits needs: asked as the last of its priority. While
-    somebody else could start, who does so next, there are none."""
-    last = replace(want, fewest_nodes=1, created_at=math.inf)
-    placed = place([*queue, last], known, now).placed
+    """Ids of further nodes that are free and not needed by a waiting run: the request is placed last of its priority.
+    Empty while another run could start, which does so first."""
+    last = replace(request, fewest_nodes=1, created_at=math.inf)
+    placed = place([*queue, last], all_nodes, now).placed
     if set(placed) != {last.fence}:
         return set()
-    return {placement.node_id for placement in placed[last.fence]} - set(here)
+    return {placement.node_id for placement in placed[last.fence]} - set(current_nodes)
 
 
-def _without(host: NodeState, run_id: str) -> NodeState:
-    """As it will be when the run has given its devices back."""
-    mine = [hold for hold in host.holds if hold.run_id == run_id]
-    devices = tuple(device for hold in mine for device in hold.devices)
-    rest = tuple(hold for hold in host.holds if hold.run_id != run_id)
-    return replace(host, free=(*devices, *host.free), holds=rest) if mine else host
+def _without(node: NodeState, run_id: str) -> NodeState:
+    """The state of the node after the run has released its devices."""
+    own = [allocation for allocation in node.allocations if allocation.run_id == run_id]
+    devices = tuple(device for allocation in own for device in allocation.devices)
+    others = tuple(allocation for allocation in node.allocations if allocation.run_id != run_id)
+    return replace(node, free=(*devices, *node.free), allocations=others) if own else node
 
 
-def _words(nodes: Sequence[str], here: Collection[str], known: Sequence[NodeState]) -> str:
+def _words(nodes: Sequence[str], current_nodes: Collection[str], all_nodes: Sequence[NodeState]) -> str:
     """to go on with 3 nodes: gpu-3 is free; to go on with 2 nodes: gpu-1 drains"""
-    new = sorted(host.name for host in known if host.node_id in nodes and host.node_id not in here)
-    left = sorted(host.name for host in known if host.node_id in here and host.draining)
-    said = [f"{listed(left)} {'drains' if len(left) == 1 else 'drain'}"] if left else []
-    said += [f"{listed(new)} {'is' if len(new) == 1 else 'are'} free"] if new else []
-    return f"to go on with {counted(len(nodes), 'node')}: {', '.join(said)}"
+    new = sorted(
+        node.name for node in all_nodes if node.node_id in nodes and node.node_id not in current_nodes
+    )
+    left = sorted(node.name for node in all_nodes if node.node_id in current_nodes and node.draining)
+    clauses = [f"{as_list(left, MOST_NAMED)} {'drains' if len(left) == 1 else 'drain'}"] if left else []
+    clauses += [f"{as_list(new, MOST_NAMED)} {'is' if len(new) == 1 else 'are'} free"] if new else []
+    return f"to go on with {plural(len(nodes), 'node')}: {', '.join(clauses)}"
 
 
 def _elastic_attempt(session: Session, checkpoint_id: int) -> tuple[Attempt, RunSpec, str] | None:
-    """The attempt that wrote a checkpoint, its run's spec and the checkpoint's name; None if nothing may end it now."""
+    """The attempt that wrote a checkpoint, its run's spec and the checkpoint's path; None if it must not end now."""
     query = (
         select(Attempt, Run.spec, Checkpoint.path)
         .join(Run, Run.id == Attempt.run_id)
@@ -151,12 +159,12 @@ def _nodes(session: Session, fence: int) -> dict[str, bool]:
 
 
 def _pause_s(session: Session, attempt: Attempt, grows_after_s: float) -> float:
-    """For how long it trains at least before it ends for more nodes; 0: it may at any checkpoint."""
+    """Seconds an attempt trains at least before it ends for more nodes; 0 allows any checkpoint."""
     return max(grows_after_s, GROWS_AFTER_STARTS * _startup_s(session, attempt)) if grows_after_s else 0.0
 
 
 def _startup_s(session: Session, attempt: Attempt) -> float:
-    """From its devices to its first point, or to its ranks where nothing is logged yet."""
-    first = session.scalar(select(func.min(Series.first_wall)).where(Series.fence == attempt.fence))
-    began = attempt.placed_at or attempt.created_at
-    return max(attempt.started_at or began, first or began) - began
+    """Seconds from its placement to its first point, or to its running ranks where nothing is logged yet."""
+    first_point = session.scalar(select(func.min(Series.first_wall)).where(Series.fence == attempt.fence))
+    placed_at = attempt.placed_at or attempt.created_at
+    return max(attempt.started_at or placed_at, first_point or placed_at) - placed_at

@@ -1,4 +1,4 @@
-"""The nodes as placement sees them: what is free on each, who has the rest, and until when."""
+"""The states of the nodes for placement: free devices, allocations and their expected ends."""
 
 from __future__ import annotations
 
@@ -10,76 +10,79 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Task
-from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
+from db.records.liveness import last_heartbeat
+from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_silent
 from domain.messages import LIVE_STATES
 from domain.protocol import FIRST
-from domain.scheduling.models import Allocation, Contact, NodeState
+from domain.scheduling.models import Allocation, NodeState
 
 
-def hosts(
+def node_states(
     session: Session,
     now: float,
     ends: Mapping[int, float],
-    alive_within_s: float = ALIVE_WITHIN_S,
+    silent_after_s: float = SILENT_AFTER_S,
     lost_after_s: float = LOST_AFTER_S,
 ) -> list[NodeState]:
-    """All known nodes; `ends`: when attempts are expected to end, by fence."""
-    taken = (
+    """All registered nodes; `ends`: the expected ends of attempts, by fence. Nodes of Slurm jobs only while alive."""
+    occupied = (
         select(Task.node_id, Task.devices, Task.fence, Attempt.run_id)
         .join(Attempt, Attempt.fence == Task.fence)
         .where(has_devices())
         .order_by(Task.fence, Task.node_rank)
     )
-    holds: dict[str, list[Allocation]] = {}
-    for node_id, devices, fence, run_id in session.execute(taken):
-        holds.setdefault(node_id, []).append(Allocation(run_id, tuple(devices), ends.get(fence)))
-    known = select(
+    allocations: dict[str, list[Allocation]] = {}
+    for node_id, devices, fence, run_id in session.execute(occupied):
+        allocations.setdefault(node_id, []).append(Allocation(run_id, tuple(devices), ends.get(fence)))
+    registered = select(
         Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
         Node.foreign_devices, Node.pool, Node.protocol,
         Node.unknown_attempts,
     ).where(Node.removed_at.is_(None))  # fmt: skip
-    known = known.where(~Node.pool.startswith("slurm:") | (Node.last_seen >= now - alive_within_s))
-    found = []
-    for row in session.execute(known):
+    states = []
+    for row in session.execute(registered):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
-        silent_s = now - last_seen
-        contact: Contact = "alive" if silent_s <= alive_within_s else "no contact"
-        on_it = tuple(holds.get(node_id, ()))
-        used = {device for hold in on_it for device in hold.devices}
+        silent_s = now - last_heartbeat(session, node_id, last_seen)
+        if pool.startswith("slurm:") and is_silent(silent_s, silent_after_s):
+            continue
+        node_allocations = tuple(allocations.get(node_id, ()))
+        used = {device for allocation in node_allocations for device in allocation.devices}
         others = ({*(foreign or ())} | unknown_devices(unknown)) - used
         ids = [device["id"] for device in devices if device["id"] not in used]
-        found.append(
+        states.append(
             NodeState(
                 node_id=node_id,
                 name=name,
                 free=tuple(device for device in ids if device not in others),
-                holds=on_it,
+                allocations=node_allocations,
                 foreign=sum(device in others for device in ids),
                 kind="cuda" if devices and devices[0]["kind"] == "cuda" else "cpu",
                 labels=labels,
-                contact="lost" if silent_s >= lost_after_s else contact,
+                contact=contact_state(silent_s, lost_after_s, silent_after_s),
                 draining=drain_requested_at is not None,
                 pool=pool,
                 protocol=protocol or FIRST,
             )
         )
-    return found
+    return states
 
 
 def unknown_devices(unknown: list[Any] | None) -> set[str]:
-    """Devices of a node that trainings use which this store does not know."""
-    return {device for one in unknown or () for device in one.get("devices", ())}
+    """Devices of a node that are used by attempts unknown to this store."""
+    return {device for attempt in unknown or () for device in attempt.get("devices", ())}
 
 
 def has_devices() -> ColumnElement[bool]:
-    """Of a part: its devices are not free. A lost node's are, once it has said that no process
-    is left; those of an attempt that ends for the next one, when all of it has ended: nobody comes between."""
+    """A condition on tasks: their devices are not free.
+
+    The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
+    being resized, once all of its tasks have ended, so that no other run comes between."""
     ending = select(Attempt.fence).where(
         Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
     )
     return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
 
 
-def known_hosts(session: Session, now: float) -> list[NodeState]:
-    """All nodes, and what of them is in use; not until when."""
-    return hosts(session, now, {}, ALIVE_WITHIN_S, math.inf)
+def registered_nodes(session: Session, now: float) -> list[NodeState]:
+    """All nodes and their allocations, without expected ends."""
+    return node_states(session, now, {}, lost_after_s=math.inf)

@@ -1,4 +1,4 @@
-"""Placing the queue: reads who waits and what is free, asks the pure scheduler, writes what it decided."""
+"""Place the queue: read the waiting attempts and the nodes, ask the pure scheduler, store its decision."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from db.engine import Store
 from db.models import Attempt, Node, Run, Task
 from db.records.history import add_history
 from db.scheduling.completion_estimate import expected_durations, expected_ends
-from db.scheduling.node_state import has_devices, hosts
+from db.scheduling.node_state import has_devices, node_states
 from db.slurm import slurm_jobs
-from domain.liveness import ALIVE_WITHIN_S, LOST_AFTER_S
+from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import State
 from domain.preflight.version_match import names as named
 from domain.scheduling import resizing
-from domain.scheduling.eligibility import want_of
+from domain.scheduling.eligibility import resource_request
 from domain.scheduling.models import Decision, Placement, ResourceRequest, Waits
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
 
 NEWS_AFTER_S = 60.0
-"""An expected start that moved by less is told when there is something else to tell."""
+"""An expected start that moved by less is not stored on its own."""
 
 
 def place_queue(
-    store: Store, now: float, alive_within_s: float = ALIVE_WITHIN_S, lost_after_s: float = LOST_AFTER_S
+    store: Store, now: float, silent_after_s: float = SILENT_AFTER_S, lost_after_s: float = LOST_AFTER_S
 ) -> list[str]:
-    """Give free devices to queued attempts; returns the ids of the runs that changed.
+    """Give free devices to queued attempts; return the ids of the runs that changed.
 
-    Decided on a look that holds up nobody who writes; of the decision what still holds is written."""
+    The decision is made in a read transaction, which blocks no writer; the parts of it that still apply are stored."""
     with store.read() as session:
         waiting = queue(session, now)
         if not waiting:
             return []
-        known = hosts(session, now, expected_ends(session, now), alive_within_s, lost_after_s)
-        decision = place(waiting, known, now)
-        for fence, waits in slurm_jobs.waits(session, waiting, now, alive_within_s).items():
+        nodes = node_states(session, now, expected_ends(session, now), silent_after_s, lost_after_s)
+        decision = place(waiting, nodes, now)
+        for fence, waits in slurm_jobs.waits(session, waiting, now, silent_after_s).items():
             if fence not in decision.placed:
                 decision.waiting[fence] = waits
         news = _news(session, decision)
@@ -47,11 +47,11 @@ def place_queue(
     with store.write() as session:
         attempts = select(Attempt).where(Attempt.fence.in_([*decision.placed, *news]))
         still = [attempt for attempt in session.scalars(attempts) if attempt.state == State.QUEUED]
-        return [attempt.run_id for attempt in still if _decided(session, attempt, decision, now)]
+        return [attempt.run_id for attempt in still if _apply(session, attempt, decision, now)]
 
 
 def queue(session: Session, now: float) -> list[ResourceRequest]:
-    """Who waits now, and for what."""
+    """The resource requests of all queued attempts that may start now."""
     since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
         select(Attempt.fence, Attempt.number, Attempt.run_id, since, Run.spec)
@@ -63,19 +63,19 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
     return [
-        want_of(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
+        resource_request(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
         for fence, number, run_id, turn, spec in rows
     ]
 
 
 def _news(session: Session, decision: Decision) -> list[int]:
-    """Those that wait for something else than was said of them before."""
-    said = select(Attempt.fence, Attempt.waiting_for, Attempt.expected_start_at)
-    said = said.where(Attempt.state == State.QUEUED)
+    """The fences of waiting attempts whose reason or expected start has changed."""
+    stored = select(Attempt.fence, Attempt.waiting_for, Attempt.expected_start_at)
+    stored = stored.where(Attempt.state == State.QUEUED)
     return [
         fence
-        for fence, reason, starts_at in session.execute(said)
-        if (now_said := decision.waiting.get(fence)) and _differs(now_said, reason, starts_at)
+        for fence, reason, starts_at in session.execute(stored)
+        if (waits := decision.waiting.get(fence)) and _differs(waits, reason, starts_at)
     ]
 
 
@@ -85,8 +85,8 @@ def _differs(waits: Waits, reason: str | None, starts_at: float | None) -> bool:
     return abs((waits.starts_at or 0.0) - (starts_at or 0.0)) >= NEWS_AFTER_S
 
 
-def _decided(session: Session, attempt: Attempt, decision: Decision, now: float) -> bool:
-    """Write what was decided of an attempt; false when somebody else has taken its devices meanwhile."""
+def _apply(session: Session, attempt: Attempt, decision: Decision, now: float) -> bool:
+    """Store the decision about an attempt; False when its devices have been taken meanwhile."""
     if (waits := decision.waiting.get(attempt.fence)) is not None:
         attempt.waiting_for, attempt.expected_start_at = waits.reason, waits.starts_at
         return True
@@ -98,9 +98,9 @@ def _decided(session: Session, attempt: Attempt, decision: Decision, now: float)
 
 
 def _are_free(session: Session, placements: Sequence[Placement]) -> bool:
-    wanted = {placement.node_id: placement.devices for placement in placements}
-    taken = select(Task.node_id, Task.devices).where(Task.node_id.in_(wanted), has_devices())
-    return all(set(devices).isdisjoint(wanted[node_id]) for node_id, devices in session.execute(taken))
+    placed = {placement.node_id: placement.devices for placement in placements}
+    occupied = select(Task.node_id, Task.devices).where(Task.node_id.in_(placed), has_devices())
+    return all(set(devices).isdisjoint(placed[node_id]) for node_id, devices in session.execute(occupied))
 
 
 def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], now: float) -> None:
@@ -129,7 +129,7 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
 
 
 def _resize(session: Session, attempt: Attempt, nodes: int, now: float) -> None:
-    """Keep what is different on so many nodes, and tell where that is news."""
+    """Store the fields of the spec that differ on this number of nodes, with a history line when they are new."""
     spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
     before = select(Attempt.changes).filter_by(run_id=attempt.run_id, number=attempt.number - 1)
     attempt.changes = resizing.changes(spec, nodes) or None

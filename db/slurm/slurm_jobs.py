@@ -1,4 +1,4 @@
-"""Attempts whose devices a Slurm cluster gives out: which gateway submits their jobs, and what became of those."""
+"""Attempts in Slurm pools: the gateways that submit their jobs, and the reports about these."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from db.models import Attempt, Job, Node, Run, Task
 from db.records.exceptions import Superseded
 from db.records.history import add_history
 from domain import slurm
+from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import TERMINAL_STATES, JobReport, State
 from domain.protocol import is_spoken
 from domain.scheduling.models import ResourceRequest, Waits
 from domain.scheduling.pools import matches
 from domain.spec import JobWish, RunSpec
-from domain.text.lists import listed
+from domain.text.formats import MOST_NAMED, as_list
 
 GATEWAY = "slurm"
-"""The pool of gateways, of which no run gets any device."""
+"""The pool of gateways, whose devices no run gets."""
 DELIVERY_S = 60.0
-"""For so long after its grace a stopped run may take to hand over what it saved."""
+"""Seconds after its grace period in which a stopped run may upload what it saved."""
 
 
 def pool_of(fence: int) -> str:
@@ -32,8 +33,8 @@ def pool_of(fence: int) -> str:
     return f"{GATEWAY}:{fence}"
 
 
-def give_out(store: Store, now: float, alive_within_s: float) -> bool:
-    """Give queued attempts that have none yet to a gateway that is there; true when there were any."""
+def assign_gateways(store: Store, now: float) -> bool:
+    """Assign a connected gateway to queued attempts that have none yet; True when there were any."""
     with store.read() as session:
         if not _without_gateway(session, now):
             return False
@@ -43,23 +44,23 @@ def give_out(store: Store, now: float, alive_within_s: float) -> bool:
             .where(Node.pool == GATEWAY, Node.removed_at.is_(None))
             .order_by(Node.last_seen.desc())
         )
-        there = [
+        usable = [
             node
             for node in gateways
-            if now - node.last_seen <= alive_within_s and not node.drain_requested_at
+            if not is_silent(now - node.last_seen) and not node.drain_requested_at
             if is_spoken(node.protocol)
         ]
-        found = False
+        has_assigned = False
         for fence, spec in _without_gateway(session, now).items():
-            able = [node for node in there if matches(node.name, node.labels, (), spec.labels)]
-            if able:
-                session.add(Job(fence=fence, gateway_id=able[0].id))
-                found = True
-        return found
+            matching = [node for node in usable if matches(node.name, node.labels, (), spec.labels)]
+            if matching:
+                session.add(Job(fence=fence, gateway_id=matching[0].id))
+                has_assigned = True
+        return has_assigned
 
 
-def wishes(store: Store, gateway_id: str, secret_of: Callable[[int], str]) -> list[JobWish]:
-    """All jobs that a gateway should have submitted or should end: the complete list, every time."""
+def job_requests(store: Store, gateway_id: str, secret_of: Callable[[int], str]) -> list[JobWish]:
+    """All jobs that a gateway should have submitted or should end; always the complete list."""
     query = (
         select(Attempt, Run.spec)
         .join(Job, Job.fence == Attempt.fence)
@@ -68,65 +69,67 @@ def wishes(store: Store, gateway_id: str, secret_of: Callable[[int], str]) -> li
         .order_by(Attempt.fence)
     )
     with store.read() as session:
-        return [_wish(attempt, spec, secret_of) for attempt, spec in session.execute(query)]
+        return [_job_request(attempt, spec, secret_of) for attempt, spec in session.execute(query)]
 
 
-def reported(store: Store, gateway_id: str, fence: int, said: JobReport, now: float) -> str | None:
-    """Take what a gateway says of a job; the run's id when that is news. Raises Superseded."""
+def reported(store: Store, gateway_id: str, fence: int, report: JobReport, now: float) -> str | None:
+    """Store a gateway's report about a job; return the run's id when it is new. Raises Superseded."""
     with store.write() as session:
         job, attempt = session.get(Job, fence), session.get(Attempt, fence)
         if job is None or attempt is None or job.gateway_id != gateway_id:
             raise Superseded(f"There is no attempt {fence} for this gateway.")
-        before, job.said = _said(job), said.model_dump(mode="json")
-        if said == before:
+        previous, job.said = _last_report(job), report.model_dump(mode="json")
+        if report == previous:
             return None
-        if (line := _history_line(before, said)) is not None:
+        if (line := _history_line(previous, report)) is not None:
             add_history(session, attempt.run_id, attempt.number, now, line)
-        if said.has_ended and job.ended_at is None:
+        if report.has_ended and job.ended_at is None:
             job.ended_at = now
             session.execute(update(Task).where(Task.fence == fence).values(lost_at=None))  # proven by Slurm
-            _end(session, attempt, said, now)
+            _end(session, attempt, report, now)
         return attempt.run_id
 
 
 def is_live(store: Store, fence: int) -> bool:
-    """May nodes still join for this attempt?"""
+    """Whether nodes may still join for this attempt."""
     with store.read() as session:
         state = session.scalar(select(Attempt.state).where(Attempt.fence == fence))
         return state is not None and state not in TERMINAL_STATES
 
 
 def pool_of_node(store: Store, node_id: str) -> str:
-    """Empty for a node of ours."""
+    """The pool of a node; empty for a node of ours."""
     with store.read() as session:
         return session.scalar(select(Node.pool).where(Node.id == node_id)) or ""
 
 
 def waits(
-    session: Session, queue: list[ResourceRequest], now: float, alive_within_s: float
+    session: Session, queue: list[ResourceRequest], now: float, silent_after_s: float = SILENT_AFTER_S
 ) -> Mapping[int, Waits]:
-    """Why attempts wait whose devices Slurm gives out, in its own words."""
-    fences = [want.fence for want in queue if want.pool]
+    """Why the queued attempts of Slurm pools wait, by fence, from the last report of each job."""
+    fences = [request.fence for request in queue if request.pool]
     query = select(Job, Node).join(Node, Node.id == Job.gateway_id).where(Job.fence.in_(fences))
-    found = {job.fence: (job, gateway) for job, gateway in session.execute(query)} if fences else {}
-    said = {}
+    jobs = {job.fence: (job, gateway) for job, gateway in session.execute(query)} if fences else {}
+    waits_by_fence = {}
     for fence in fences:
-        if fence not in found:
-            said[fence] = Waits(_no_gateway(session))
+        if fence not in jobs:
+            waits_by_fence[fence] = Waits(_no_gateway(session))
             continue
-        job, gateway = found[fence]
-        is_away = now - gateway.last_seen > alive_within_s
-        away = f"no contact with the gateway {gateway.name}; when it was last heard, " if is_away else ""
-        told = _said(job)
-        said[fence] = Waits(away + slurm.waits(told), told.starts_at if told else None)
-    return said
+        job, gateway = jobs[fence]
+        has_no_contact = is_silent(now - gateway.last_seen, silent_after_s)
+        prefix = (
+            f"no contact with the gateway {gateway.name}; when it was last heard, " if has_no_contact else ""
+        )
+        report = _last_report(job)
+        waits_by_fence[fence] = Waits(prefix + slurm.waits(report), report.starts_at if report else None)
+    return waits_by_fence
 
 
 def _no_gateway(session: Session) -> str:
-    mute = select(Node.name, Node.protocol).where(Node.pool == GATEWAY, Node.removed_at.is_(None))
-    names = [name for name, protocol in session.execute(mute) if not is_spoken(protocol)]
+    gateways = select(Node.name, Node.protocol).where(Node.pool == GATEWAY, Node.removed_at.is_(None))
+    names = [name for name, protocol in session.execute(gateways) if not is_spoken(protocol)]
     if names:
-        return f"Slurm: the gateway {listed(names)} must be upgraded first; `rankzero nodes` says how"
+        return f"Slurm: the gateway {as_list(names, MOST_NAMED)} must be upgraded first; `rankzero nodes` says how"
     return "Slurm: no gateway to the cluster is at work; start `rankzero gateway` there"
 
 
@@ -142,7 +145,7 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
     return {fence: RunSpec.model_validate(spec) for fence, spec in session.execute(query)}
 
 
-def _wish(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> JobWish:
+def _job_request(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> JobWish:
     parsed = RunSpec.model_validate(spec)
     is_over = attempt.state in TERMINAL_STATES
     return JobWish(
@@ -156,40 +159,46 @@ def _wish(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], 
     )
 
 
-def _said(job: Job) -> JobReport | None:
+def _last_report(job: Job) -> JobReport | None:
     return JobReport.model_validate(job.said) if job.said is not None else None
 
 
-def _history_line(before: JobReport | None, said: JobReport) -> str | None:
-    if before is not None and before.state == said.state:
+def _history_line(previous: JobReport | None, report: JobReport) -> str | None:
+    if previous is not None and previous.state == report.state:
         return None
-    if said.state == "PENDING":
-        return f"submitted to Slurm as job {said.job_id}"
-    if said.state == "RUNNING":
-        return f"Slurm job {said.job_id} runs on {said.nodes}"
-    return f"Slurm job {said.job_id} has ended: {said.state}" if said.has_ended and said.job_id else None
+    if report.state == "PENDING":
+        return f"submitted to Slurm as job {report.job_id}"
+    if report.state == "RUNNING":
+        return f"Slurm job {report.job_id} runs on {report.nodes}"
+    return (
+        f"Slurm job {report.job_id} has ended: {report.state}" if report.has_ended and report.job_id else None
+    )
 
 
-def _end(session: Session, attempt: Attempt, said: JobReport, now: float) -> None:
-    """A job that is over has no process left: what its workers have not told, Slurm has."""
+def _end(session: Session, attempt: Attempt, report: JobReport, now: float) -> None:
+    """End an attempt whose job is over, and so has no process left: Slurm tells what its workers have not."""
     if attempt.state in TERMINAL_STATES:
         return
-    why, stopped = slurm.end(said), attempt.stop_requested_at is not None
-    ended = State.STOPPED if stopped else State.FAILED
-    reason, message, step = (None, None, None) if stopped else why
+    explanation, is_stop = slurm.end(report), attempt.stop_requested_at is not None
+    end_state = State.STOPPED if is_stop else State.FAILED
+    reason, message, step = (None, None, None) if is_stop else explanation
     parts = list(session.scalars(select(Task).where(Task.fence == attempt.fence)))
     for part in parts:
         if part.state not in TERMINAL_STATES:
-            part.state, part.reported_at = ended, now
+            part.state, part.reported_at = end_state, now
             part.reason, part.message, part.next_step = reason, message, step
     session.flush()
     if parts:
         combine(session, attempt, now)
         return
-    attempt.state, attempt.ended_at = ended, now
+    attempt.state, attempt.ended_at = end_state, now
     attempt.waiting_for = attempt.expected_start_at = None
     attempt.reason, attempt.message, attempt.next_step = reason, message, step
     add_history(
-        session, attempt.run_id, attempt.number, now, f"{ended.value}: {message}" if message else ended.value
+        session,
+        attempt.run_id,
+        attempt.number,
+        now,
+        f"{end_state.value}: {message}" if message else end_state.value,
     )
     carry_on(session, attempt, now)

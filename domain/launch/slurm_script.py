@@ -1,4 +1,4 @@
-"""From an attempt to what sbatch is given: its options, and the script that starts one worker a node; pure."""
+"""Build the sbatch options and script of an attempt; the script starts one worker per node. Pure."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from domain.spec import RunSpec
 
 DELIVERY_S = 60.0
-"""Beside the grace of a run, to hand over what it saved before the time limit."""
+"""Seconds beyond a run's grace period to upload what it saved before the time limit."""
 SHORTEST_WARNED_S = 120.0
-"""Slurm warns up to a minute early: of a shorter job nothing would be left."""
+"""Slurm warns up to a minute early, which would leave nothing of a shorter job."""
 GPU_OPTION = re.compile(r"--(gres|gpus|gpus-per-.*|tres-per-.*)(=.*)?")
 CPU_OPTION = re.compile(r"--cpus-per-.*")
 
 
 @dataclass(frozen=True)
 class GatewayPaths:
-    """Where the nodes of a job find the server, the worker and their disk."""
+    """The paths and addresses that the workers of a job use."""
 
     server: str
     data: str
-    """Where the workers keep their data: in a folder for each job; may be on the nodes' own disks."""
+    """The workers' data folder, with a subfolder per job; it may be on the nodes' own disks."""
     output: str
-    """Where the gateway reads what jobs print; of each job in a folder too."""
+    """The folder from which the gateway reads the jobs' output, with a subfolder per job."""
     python: str
-    """The interpreter of the workers."""
+    """The workers' interpreter."""
     training_python: str
-    """What trains where a run names nothing else."""
+    """The interpreter for training, where a run does not name another."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Submission:
 
 
 def job_name(run_id: str, attempt: int) -> str:
-    """By this a job is found again; no two attempts have the same."""
+    """The unique name by which an attempt's job is found again."""
     return f"rankzero-{run_id}-{attempt}"
 
 
 def submission(
-    spec: RunSpec, run_id: str, attempt: int, fence: int, place: GatewayPaths, has_gpus: bool
+    spec: RunSpec, run_id: str, attempt: int, fence: int, paths: GatewayPaths, has_gpus: bool
 ) -> Submission:
-    """The job of one attempt. What a run adds comes first: where both say something, ours holds."""
+    """The job of one attempt. The run's own options come first, so that ours override them."""
     name = job_name(run_id, attempt)
     chosen = {
         "partition": spec.slurm.partition,
@@ -56,17 +56,17 @@ def submission(
         "time": spec.slurm.time_limit,
         "signal": _warning(spec),
     }
-    argv = ["sbatch", "--parsable", f"--output={place.output}/{name}/job-%j.log", *spec.slurm.options]
+    argv = ["sbatch", "--parsable", f"--output={paths.output}/{name}/job-%j.log", *spec.slurm.options]
     argv += [f"--{option}={value}" for option, value in chosen.items() if value]
     argv += [f"--job-name={name}", f"--nodes={spec.nodes}", "--ntasks-per-node=1"]
     argv += [*_devices(spec, has_gpus), "--no-requeue", "--export=ALL"]
-    return Submission(argv, _script(spec, name, fence, place))
+    return Submission(argv, _script(spec, name, fence, paths))
 
 
 def seconds_of(time_limit: str) -> float:
-    """Of a time as sbatch takes it: minutes, m:s, h:m:s, days-hours, days-h:m, days-h:m:s."""
-    days, dash, rest = time_limit.rpartition("-")
-    numbers = [int(number) for number in rest.split(":")]
+    """Seconds of an sbatch time: minutes, m:s, h:m:s, days-hours, days-h:m or days-h:m:s."""
+    days, dash, time = time_limit.rpartition("-")
+    numbers = [int(number) for number in time.split(":")]
     if dash:
         hours, minutes, seconds = (*numbers, 0, 0)[:3]
         return float(int(days) * 86_400 + hours * 3600 + minutes * 60 + seconds)
@@ -76,7 +76,7 @@ def seconds_of(time_limit: str) -> float:
 
 
 def _warning(spec: RunSpec) -> str | None:
-    """SIGURG goes to every process of the job, and is ignored by all that do not ask for it, as a rank."""
+    """The value of --signal. SIGURG goes to every process of the job; ranks ignore it by default."""
     before_s = math.ceil(spec.stop_grace_s + DELIVERY_S)
     if spec.slurm.time_limit is None:
         return f"URG@{before_s}"
@@ -85,25 +85,25 @@ def _warning(spec: RunSpec) -> str | None:
 
 
 def _devices(spec: RunSpec, has_gpus: bool) -> list[str]:
-    """GPUs where the partition has some, else a core for each rank; unless the run's own options say it."""
+    """GPU options where the partition has GPUs, else a core per rank, unless the run's own options set them."""
     count = spec.gpus_per_node or 1
     if any(GPU_OPTION.fullmatch(option) for option in spec.slurm.options):
         return []
     if has_gpus:
         return [f"--gpus-per-node={count}"]
-    own = any(CPU_OPTION.fullmatch(option) for option in spec.slurm.options)
-    return [] if own else [f"--cpus-per-task={count}"]
+    has_cpu_option = any(CPU_OPTION.fullmatch(option) for option in spec.slurm.options)
+    return [] if has_cpu_option else [f"--cpus-per-task={count}"]
 
 
-def _script(spec: RunSpec, name: str, fence: int, place: GatewayPaths) -> str:
-    worker = [place.python, "-P", "-m", "worker", "--only-attempt", str(fence), "--server", place.server]
+def _script(spec: RunSpec, name: str, fence: int, paths: GatewayPaths) -> str:
+    worker = [paths.python, "-P", "-m", "worker", "--only-attempt", str(fence), "--server", paths.server]
     worker += [
         "--data",
-        f"{place.data}/{name}",
+        f"{paths.data}/{name}",
         "--slots",
         str(spec.gpus_per_node or 1),
         "--python",
-        place.training_python,
+        paths.training_python,
     ]
     step = ["srun", f"--nodes={spec.nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return (

@@ -1,4 +1,4 @@
-"""The systemd unit of a worker: pure, from what it would be started with."""
+"""The systemd unit of a worker, from its command line. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ StartLimitIntervalSec=0
 Type=exec
 User={user}
 EnvironmentFile={ENV_FILE}
-ExecStart={" ".join(_quoted(word) for word in command)}
+ExecStart={" ".join(_quoted(argument) for argument in command)}
 # Trainings are not the worker's to end: they go on through its restart or upgrade, and it finds them again.
 KillMode=process
 # A rank that the kernel kills for memory is its run's failure, not the worker's.
@@ -41,7 +41,7 @@ WantedBy=multi-user.target
 """
 
 
-def _quoted(word: str) -> str:
-    """As systemd reads a command line: % and $ mean something there (systemd.service(5), systemd.syntax(7))."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return escaped if word and set(word) <= _PLAIN else f'"{escaped}"'
+def _quoted(argument: str) -> str:
+    """Quote an argument for ExecStart, where % and $ are special (systemd.service(5), systemd.syntax(7))."""
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if argument and set(argument) <= _PLAIN else f'"{escaped}"'

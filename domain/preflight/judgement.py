@@ -1,4 +1,4 @@
-"""Whether nodes can train together: what they found about themselves, judged; pure."""
+"""Judge the preflight: whether nodes can train together, from the facts they report about themselves. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from functools import cached_property
 from ipaddress import ip_address
 
 from domain.messages import NodeCheck, Reached
-from domain.preflight.version_match import Told, disagreement, versions
-from domain.text.sizes import in_words
+from domain.preflight.version_match import NodeInterpreter, disagreement, versions
+from domain.text.formats import size
 from domain.views import PreflightCell
 
 CLOCK_LIMIT_S = 1.0
-"""Clocks further apart than this confuse curves, logs and whoever compares them."""
+"""Clocks further apart than this make curves and logs of different nodes hard to compare."""
 RESERVE_BYTES = 256 * 1024**2
-"""Room for logs and event files, and all there is to go by where no checkpoint is known yet."""
+"""Disk space for logs and event files; the only requirement where no checkpoint is known yet."""
 CHECKPOINTS_WITH_ROOM = 3
-"""The one there is, the one being written, and the copy on its way to the server."""
+"""The last checkpoint, the one being written, and the copy being uploaded to the server."""
 SLOW = 0.5
-"""A link this much below the median of the others is worth a remark."""
+"""A link slower than this fraction of the median gets a warning."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One node, and what it said so far."""
+class NodeAnswer:
+    """A node and its preflight answers so far."""
 
     node: str
     facts: NodeCheck | None
     silent_s: float | None = None
-    """Set when it was given up: seconds since it was last heard."""
+    """Seconds since its last heartbeat, set once the preflight no longer waits for it."""
     needs_bytes: int = RESERVE_BYTES
     needs_reach: tuple[int, ...] = ()
-    """Node ranks that it has to find the way to."""
+    """Ranks of the nodes it must reach."""
 
     @cached_property
     def versions(self) -> dict[str, str | None]:
-        """Of what trains there, read once: with hundreds of nodes each is compared with each."""
+        """Component versions of its interpreter, cached: hundreds of nodes are compared pairwise."""
         if self.facts is None or not self.facts.interpreter or self.facts.interpreter.get("problem"):
             return {}
         return versions(self.facts.interpreter)
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Link:
-    """What was measured between two nodes."""
+    """The bandwidth measured between two nodes."""
 
     node: str
     peer: str
@@ -53,112 +53,132 @@ class Link:
     problem: str | None = None
 
 
-Found = tuple[str, str, str]
-"""state, value, mend"""
+Outcome = tuple[str, str, str]
+"""(state, value, fix) of a cell."""
 
 
-def judge(asked: Sequence[Asked], *, for_run: bool) -> list[PreflightCell]:
-    """Every check on every node, row by row; rows that mean nothing here are left out."""
+def judge(answers: Sequence[NodeAnswer], *, for_run: bool) -> list[PreflightCell]:
+    """The cells of every check on every node, row by row; rows that do not apply are left out."""
     rows = _OF_ALL | (_OF_RUNS if for_run else {})
     cells: list[PreflightCell] = []
-    for row, look in rows.items():
-        found = [PreflightCell(row, one.node, None, *_seen(one, asked, look)) for one in asked]
-        if row == "alive" or any(cell.state not in ("skipped", "waiting") for cell in found):
-            cells += found
-    return cells + [cell for one in asked for cell in _reach(one, asked)]
+    for row, check in rows.items():
+        row_cells = [
+            PreflightCell(row, answer.node, None, *_outcome(answer, answers, check)) for answer in answers
+        ]
+        if row == "alive" or any(cell.state not in ("skipped", "waiting") for cell in row_cells):
+            cells += row_cells
+    return cells + [cell for answer in answers for cell in _reach(answer, answers)]
 
 
 def red(cells: Sequence[PreflightCell]) -> list[PreflightCell]:
-    """Those that stop a run."""
+    """The failed cells: any of them stops a run."""
     return [cell for cell in cells if cell.state == "failed"]
 
 
-def unanswered(asked: Sequence[Asked], cells: Sequence[PreflightCell]) -> list[str]:
-    """Nodes that have still something to say."""
+def unanswered(answers: Sequence[NodeAnswer], cells: Sequence[PreflightCell]) -> list[str]:
+    """Names of the nodes with answers outstanding."""
     waiting = {cell.node for cell in cells if cell.state == "waiting"}
-    unprepared = {one.node for one in asked if one.facts is None or not one.facts.is_prepared}
-    return [one.node for one in asked if one.node in waiting | unprepared]
+    unprepared = {answer.node for answer in answers if answer.facts is None or not answer.facts.is_prepared}
+    return [answer.node for answer in answers if answer.node in waiting | unprepared]
 
 
-def sentence(asked: Sequence[Asked], cells: Sequence[PreflightCell]) -> tuple[str, str]:
-    """What the red cells say, and how to mend it: both for people."""
-    found = red(cells)
-    first = found[0]
-    told = [Told(one.node, one.facts.interpreter) for one in asked if one.facts]
-    if first.row in versions({}) and (text := disagreement(told)):
+def sentence(answers: Sequence[NodeAnswer], cells: Sequence[PreflightCell]) -> tuple[str, str]:
+    """The message of the failed cells and the fix, both as sentences."""
+    failures = red(cells)
+    first = failures[0]
+    interpreters = [
+        NodeInterpreter(answer.node, answer.facts.interpreter) for answer in answers if answer.facts
+    ]
+    if first.row in versions({}) and (text := disagreement(interpreters)):
         return text, first.mend
-    place = first.node + (f" → {first.peer}" if first.peer else "")
-    more = {1: "", 2: " One more cell is red."}.get(len(found), f" {len(found) - 1} more cells are red.")
-    return f"Preflight: {first.row}, {place}: {first.value}.{more}", first.mend
+    location = first.node + (f" → {first.peer}" if first.peer else "")
+    remainder = {1: "", 2: " One more cell is red."}.get(
+        len(failures), f" {len(failures) - 1} more cells are red."
+    )
+    return f"Preflight: {first.row}, {location}: {first.value}.{remainder}", first.mend
 
 
 def judge_links(links: Sequence[Link]) -> list[PreflightCell]:
-    """A cell for each pair: red where no all-reduce went through, a warning where it is slow for these nodes."""
+    """A cell for each pair: failed where the all-reduce failed, a warning where it is slow for these nodes."""
     speeds = sorted(link.bytes_per_s for link in links if link.bytes_per_s is not None)
     median = speeds[len(speeds) // 2] if len(speeds) > 2 else 0.0
     return [PreflightCell("bandwidth", link.node, link.peer, *_speed(link, median)) for link in links]
 
 
 def rate(bytes_per_s: float) -> str:
-    """1.2 GB/s, as networks are sold."""
-    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6)):
-        if bytes_per_s >= size:
-            return f"{bytes_per_s / size:.3g} {unit}"
+    """1.2 GB/s: decimal units, as network cards are specified."""
+    for unit, scale in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_s >= scale:
+            return f"{bytes_per_s / scale:.3g} {unit}"
     return f"{bytes_per_s / 1e3:.3g} kB/s"
 
 
-def _seen(one: Asked, asked: Sequence[Asked], look: Callable[[Asked, Sequence[Asked]], Found]) -> Found:
-    if one.facts is None and look is not _alive:
-        return ("waiting" if one.silent_s is None else "skipped", "", "")
-    return look(one, asked)
+def _outcome(
+    answer: NodeAnswer,
+    answers: Sequence[NodeAnswer],
+    check: Callable[[NodeAnswer, Sequence[NodeAnswer]], Outcome],
+) -> Outcome:
+    if answer.facts is None and check is not _alive:
+        return ("waiting" if answer.silent_s is None else "skipped", "", "")
+    return check(answer, answers)
 
 
-def _alive(one: Asked, asked: Sequence[Asked]) -> Found:
-    if one.facts is not None:
+def _alive(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    if answer.facts is not None:
         return "ok", "answers", ""
-    if one.silent_s is None:
+    if answer.silent_s is None:
         return "waiting", "", ""
-    mend = "Look whether its worker runs, and whether the node reaches the server; then try again."
-    return "failed", f"no word for {one.silent_s:.0f} s", mend
+    fix = "Look whether its worker runs, and whether the node reaches the server; then try again."
+    return "failed", f"no word for {answer.silent_s:.0f} s", fix
 
 
-def _interpreter(one: Asked, asked: Sequence[Asked]) -> Found:
-    found = _facts(one).interpreter
-    if problem := found.get("problem"):
+def _interpreter(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    interpreter = _facts(answer).interpreter
+    if problem := interpreter.get("problem"):
         return "failed", str(problem).rstrip("."), "Then try again."
-    if not found:
+    if not interpreter:
         return "skipped", "", ""
-    return "ok", f"{found.get('python')} ({found.get('path')})", ""
+    return "ok", f"{interpreter.get('python')} ({interpreter.get('path')})", ""
 
 
-def _version(what: str) -> Callable[[Asked, Sequence[Asked]], Found]:
-    """Those that have another version than most are red; with as many on both sides, those after the first."""
+def _version(component: str) -> Callable[[NodeAnswer, Sequence[NodeAnswer]], Outcome]:
+    """The check of one component: any version but the most common fails; in a tie the first node's version wins."""
 
-    def look(one: Asked, asked: Sequence[Asked]) -> Found:
-        all_found = [found for each in asked if (found := _has(each, what)) is not None]
-        own = _has(one, what)
-        if own is None or set(all_found) <= {"none"}:
-            return "skipped", own or "", ""
-        usual = Counter(all_found).most_common(1)[0][0]
-        if own == usual:
-            return "ok", own, ""
-        mend = f"Install the same {what} everywhere, or choose one interpreter for all nodes with --python."
-        return "failed", f"{own}, others have {usual}", mend
+    def check(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+        versions = [
+            other_version
+            for other in answers
+            if (other_version := _component_version(other, component)) is not None
+        ]
+        version = _component_version(answer, component)
+        if version is None or set(versions) <= {"none"}:
+            return "skipped", version or "", ""
+        most_common = Counter(versions).most_common(1)[0][0]
+        if version == most_common:
+            return "ok", version, ""
+        fix = (
+            f"Install the same {component} everywhere, or choose one interpreter for all nodes with --python."
+        )
+        return "failed", f"{version}, others have {most_common}", fix
 
-    return look
+    return check
 
 
-def _has(one: Asked, what: str) -> str | None:
-    return one.versions.get(what)
+def _component_version(answer: NodeAnswer, component: str) -> str | None:
+    return answer.versions.get(component)
 
 
-def _interface(one: Asked, asked: Sequence[Asked]) -> Found:
-    facts = _facts(one)
+def _interface(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    facts = _facts(answer)
     if facts.interface is None and not _is_address(facts.address):
-        return "ok", facts.address, ""  # a name: whether it leads here is found out by the others
+        return (
+            "ok",
+            facts.address,
+            "",
+        )  # a host name: the other nodes find out whether it resolves to this node
     if facts.interface is None:
-        mend = "Restart its worker with --address and one of its addresses, as `ip address` lists them."
-        return "failed", f"no network card has the address {facts.address}", mend
+        fix = "Restart its worker with --address and one of its addresses, as `ip address` lists them."
+        return "failed", f"no network card has the address {facts.address}", fix
     if not facts.interface_is_up:
         return (
             "failed",
@@ -168,16 +188,16 @@ def _interface(one: Asked, asked: Sequence[Asked]) -> Found:
     return "ok", f"{facts.interface}, {facts.address}", ""
 
 
-def _port(one: Asked, asked: Sequence[Asked]) -> Found:
-    facts = _facts(one)
+def _port(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    facts = _facts(answer)
     if facts.port_problem:
-        mend = f"Restart its worker with --address and an address it has, or free ports on {facts.address}."
-        return "failed", facts.port_problem, mend
+        fix = f"Restart its worker with --address and an address it has, or free ports on {facts.address}."
+        return "failed", facts.port_problem, fix
     return ("ok", f"{facts.port} is free", "") if facts.port else ("skipped", "", "")
 
 
-def _devices(one: Asked, asked: Sequence[Asked]) -> Found:
-    facts = _facts(one)
+def _devices(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    facts = _facts(answer)
     if facts.foreign_devices:
         count = len(facts.foreign_devices)
         value = f"{', '.join(facts.foreign_devices[:2])}{' and more' * (count > 2)} in use by another program"
@@ -187,113 +207,128 @@ def _devices(one: Asked, asked: Sequence[Asked]) -> Found:
     )
 
 
-def _disk(one: Asked, asked: Sequence[Asked]) -> Found:
-    facts = _facts(one)
+def _disk(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    facts = _facts(answer)
     if facts.disk_free_bytes is None:
         return "skipped", "", ""
-    value = f"{in_words(facts.disk_free_bytes)} free"
-    if facts.disk_free_bytes >= one.needs_bytes:
+    value = f"{size(facts.disk_free_bytes, is_coarse=True)} free"
+    if facts.disk_free_bytes >= answer.needs_bytes:
         return "ok", value, ""
-    mend = f"Make room on the disk of {facts.disk_path}, or start the worker with --data on a larger one."
-    return "failed", f"{value}, {in_words(one.needs_bytes)} needed", mend
+    fix = f"Make room on the disk of {facts.disk_path}, or start the worker with --data on a larger one."
+    return "failed", f"{value}, {size(answer.needs_bytes, is_coarse=True)} needed", fix
 
 
-def _clock(one: Asked, asked: Sequence[Asked]) -> Found:
-    """Against the server's clock; where nodes differ by less than the limit, it is the server that is off."""
-    facts = _facts(one)
+def _clock(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    """Compare with the server's clock; where all nodes agree, the server's clock is the wrong one."""
+    facts = _facts(answer)
     if facts.clock_offset_s is None:
         return "skipped", "", ""
     offset = facts.clock_offset_s
     value = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} the server"
-    if abs(offset) - facts.clock_error_s <= CLOCK_LIMIT_S or not _differ(asked):
+    if abs(offset) - facts.clock_error_s <= CLOCK_LIMIT_S or not _differ(answers):
         return "ok", value if abs(offset) > CLOCK_LIMIT_S else "right", ""
     return "failed", value, "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
 
 
-def _differ(asked: Sequence[Asked]) -> bool:
-    known = [one.facts for one in asked if one.facts and one.facts.clock_offset_s is not None]
-    offsets = [facts.clock_offset_s or 0.0 for facts in known]
-    error_s = max((facts.clock_error_s for facts in known), default=0.0)
-    return len(known) < 2 or max(offsets) - min(offsets) > CLOCK_LIMIT_S + error_s
+def _differ(answers: Sequence[NodeAnswer]) -> bool:
+    timed = [answer.facts for answer in answers if answer.facts and answer.facts.clock_offset_s is not None]
+    offsets = [facts.clock_offset_s or 0.0 for facts in timed]
+    error_s = max((facts.clock_error_s for facts in timed), default=0.0)
+    return len(timed) < 2 or max(offsets) - min(offsets) > CLOCK_LIMIT_S + error_s
 
 
-def _script(one: Asked, asked: Sequence[Asked]) -> Found:
-    facts = _facts(one)
+def _script(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    facts = _facts(answer)
     if facts.problem:
         return "failed", facts.problem.rstrip("."), "Put it there, or launch the run with its code."
     return ("ok", "there", "") if facts.is_prepared else ("waiting", "", "")
 
 
-def _code(one: Asked, asked: Sequence[Asked]) -> Found:
-    own = _facts(one).code
-    hashes = [each.facts.code for each in asked if each.facts and each.facts.code]
-    if own is None:
+def _code(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
+    digest = _facts(answer).code
+    digests = [other.facts.code for other in answers if other.facts and other.facts.code]
+    if digest is None:
         return "skipped", "", ""
-    usual = Counter(hashes).most_common(1)[0][0]
-    if own == usual:
-        return "ok", own[:12], ""
-    mend = "Bring the same code to all nodes, or launch without --workdir: then every node gets the same."
-    return "failed", f"{own[:12]}, others have {usual[:12]}", mend
+    most_common = Counter(digests).most_common(1)[0][0]
+    if digest == most_common:
+        return "ok", digest[:12], ""
+    fix = "Bring the same code to all nodes, or launch without --workdir: then every node gets the same."
+    return "failed", f"{digest[:12]}, others have {most_common[:12]}", fix
 
 
-def _reach(one: Asked, asked: Sequence[Asked]) -> Iterator[PreflightCell]:
-    """Each way that does not work by itself; those that do, in one cell."""
-    if not one.needs_reach:
+def _reach(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Iterator[PreflightCell]:
+    """One cell for each peer that cannot be reached, and one for all that can."""
+    if not answer.needs_reach:
         return
-    tried = {found.node_rank: found for found in one.facts.reached} if one.facts else {}
-    missing = [peer for peer in one.needs_reach if peer not in tried]
-    good = [tried[peer] for peer in one.needs_reach if peer in tried and tried[peer].problem is None]
-    for peer in one.needs_reach:
-        if (found := tried.get(peer)) is not None and found.problem is not None:
-            value = f"{found.problem} at {_endpoint(found)}"
+    attempts = {attempt.node_rank: attempt for attempt in answer.facts.reached} if answer.facts else {}
+    missing = [peer for peer in answer.needs_reach if peer not in attempts]
+    reached = [
+        attempts[peer] for peer in answer.needs_reach if peer in attempts and attempts[peer].problem is None
+    ]
+    for peer in answer.needs_reach:
+        if (attempt := attempts.get(peer)) is not None and attempt.problem is not None:
+            value = f"{attempt.problem} at {_endpoint(attempt)}"
             yield PreflightCell(
-                "reach", one.node, asked[peer].node, "failed", value, _way(found, one, asked[peer])
+                "reach",
+                answer.node,
+                answers[peer].node,
+                "failed",
+                value,
+                _reach_fix(attempt, answer, answers[peer]),
             )
-    only = asked[one.needs_reach[0]].node if len(one.needs_reach) == 1 else None
+    single_peer = answers[answer.needs_reach[0]].node if len(answer.needs_reach) == 1 else None
     if missing:
-        state = "waiting" if one.silent_s is None else "skipped"
-        yield PreflightCell("reach", one.node, only, state, "", "")
-    elif good:
-        slowest_s = max(found.took_s or 0.0 for found in good)
-        whom = _endpoint(good[0]) if only else f"{len(good)} of {len(one.needs_reach)} nodes"
-        yield PreflightCell("reach", one.node, only, "ok", f"{whom}, {slowest_s * 1000:.1f} ms", "")
+        state = "waiting" if answer.silent_s is None else "skipped"
+        yield PreflightCell("reach", answer.node, single_peer, state, "", "")
+    elif reached:
+        slowest_s = max(attempt.took_s or 0.0 for attempt in reached)
+        target = (
+            _endpoint(reached[0]) if single_peer else f"{len(reached)} of {len(answer.needs_reach)} nodes"
+        )
+        yield PreflightCell(
+            "reach", answer.node, single_peer, "ok", f"{target}, {slowest_s * 1000:.1f} ms", ""
+        )
 
 
-def _way(found: Reached, one: Asked, peer: Asked) -> str:
-    if _is_loopback(found.address):
-        return f"Nobody else reaches {found.address}: restart the worker of {peer.node} with --address."
-    if found.trouble == "foreign":
+def _reach_fix(attempt: Reached, answer: NodeAnswer, peer: NodeAnswer) -> str:
+    if _is_loopback(attempt.address):
+        return f"Nobody else reaches {attempt.address}: restart the worker of {peer.node} with --address."
+    if attempt.trouble == "foreign":
         return f"Another program answers there: end it, or give {peer.node}'s worker the right --address."
-    if found.trouble == "refused":
+    if attempt.trouble == "refused":
         return (
-            f"{found.address} may lead to another machine, or a firewall refuses: check the --address of "
-            f"{peer.node}, and open its TCP ports to {one.node}."
+            f"{attempt.address} may lead to another machine, or a firewall refuses: check the --address of "
+            f"{peer.node}, and open its TCP ports to {answer.node}."
         )
     return (
-        f"A firewall or a missing route is between them: open the TCP ports of {peer.node} to {one.node}, "
-        f"or restart its worker with an --address that {one.node} reaches."
+        f"A firewall or a missing route is between them: open the TCP ports of {peer.node} to {answer.node}, "
+        f"or restart its worker with an --address that {answer.node} reaches."
     )
 
 
-def _speed(link: Link, median: float) -> Found:
+def _speed(link: Link, median: float) -> Outcome:
     if link.problem is not None:
-        mend = "An all-reduce needs all TCP ports between the nodes: open them, and check their --address."
-        return "failed", link.problem, mend
+        fix = "An all-reduce needs all TCP ports between the nodes: open them, and check their --address."
+        return "failed", link.problem, fix
     if link.bytes_per_s is None:
         return "skipped", "", ""
     if link.bytes_per_s < SLOW * median:
-        mend = "Look at its cable, its network card's speed, and what else uses it."
-        return "warning", f"{rate(link.bytes_per_s)}, the median is {rate(median)}", mend
+        fix = "Look at its cable, its network card's speed, and what else uses it."
+        return "warning", f"{rate(link.bytes_per_s)}, the median is {rate(median)}", fix
     return "ok", rate(link.bytes_per_s), ""
 
 
-def _facts(one: Asked) -> NodeCheck:
-    assert one.facts is not None  # rows are asked of nodes that have answered
-    return one.facts
+def _facts(answer: NodeAnswer) -> NodeCheck:
+    assert answer.facts is not None  # rows are judged for nodes that have answered
+    return answer.facts
 
 
-def _endpoint(found: Reached) -> str:
-    return f"[{found.address}]:{found.port}" if ":" in found.address else f"{found.address}:{found.port}"
+def _endpoint(attempt: Reached) -> str:
+    return (
+        f"[{attempt.address}]:{attempt.port}"
+        if ":" in attempt.address
+        else f"{attempt.address}:{attempt.port}"
+    )
 
 
 def _is_address(text: str) -> bool:
@@ -308,14 +343,17 @@ def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address.partition("%")[0]).is_loopback
 
 
-_OF_ALL: dict[str, Callable[[Asked, Sequence[Asked]], Found]] = {
+_OF_ALL: dict[str, Callable[[NodeAnswer, Sequence[NodeAnswer]], Outcome]] = {
     "alive": _alive,
     "interpreter": _interpreter,
-    **{what: _version(what) for what in versions({})},
+    **{component: _version(component) for component in versions({})},
     "interface": _interface,
     "port": _port,
     "devices": _devices,
     "disk": _disk,
     "clock": _clock,
 }
-_OF_RUNS: dict[str, Callable[[Asked, Sequence[Asked]], Found]] = {"script": _script, "code": _code}
+_OF_RUNS: dict[str, Callable[[NodeAnswer, Sequence[NodeAnswer]], Outcome]] = {
+    "script": _script,
+    "code": _code,
+}

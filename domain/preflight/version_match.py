@@ -1,4 +1,4 @@
-"""Whether nodes can train together: what their interpreters have, compared; pure."""
+"""Compare the libraries of the nodes' interpreters: nodes with different versions cannot train together. Pure."""
 
 from __future__ import annotations
 
@@ -7,58 +7,64 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from domain.text.formats import as_list
+
 MOST_NAMED = 8
-"""Nodes named one by one in a sentence; of more it says how many."""
+"""Nodes a sentence names one by one; it counts the others."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one node said of the Python that trains there."""
+class NodeInterpreter:
+    """A node and the facts about the Python that trains there."""
 
     node: str
     interpreter: Mapping[str, Any]
 
 
-def disagreement(told: Sequence[Told]) -> str | None:
-    """The sentence that names the nodes which differ in torch, CUDA, ROCm or NCCL; None when they agree."""
-    differing = [what for what, version in _MUST_AGREE.items() if len(_known(told, version)) > 1]
+def disagreement(interpreters: Sequence[NodeInterpreter]) -> str | None:
+    """A sentence naming the nodes that differ in torch, CUDA, ROCm or NCCL; None when they agree."""
+    differing = [
+        component for component, version in _MUST_AGREE.items() if len(_numbers_of(interpreters, version)) > 1
+    ]
     if not differing:
         return None
     groups: dict[str, list[str]] = {}
-    for one in told:
-        groups.setdefault(_description(one.interpreter, differing), []).append(one.node)
-    said = ", ".join(
-        f"{_names(nodes)} {'has' if len(nodes) == 1 else 'have'} {text}" for text, nodes in groups.items()
+    for reported in interpreters:
+        groups.setdefault(_description(reported.interpreter, differing), []).append(reported.node)
+    groups_text = ", ".join(
+        f"{names(nodes)} {'has' if len(nodes) == 1 else 'have'} {text}" for text, nodes in groups.items()
     )
     return (
-        f"The nodes disagree on {_joined(differing)}: {said}. "
+        f"The nodes disagree on {as_list(differing)}: {groups_text}. "
         "Install the same everywhere, or choose one interpreter for all nodes with --python."
     )
 
 
-def remark(told: Sequence[Told]) -> str | None:
-    """What is worth a line in the history though it stops nothing: Pythons that differ."""
+def remark(interpreters: Sequence[NodeInterpreter]) -> str | None:
+    """A history line when the nodes' Python versions differ, which stops nothing; None when they agree."""
     groups: dict[str, list[str]] = {}
-    for one in told:
-        groups.setdefault(_numbers(one.interpreter.get("python"), 2) or "unknown", []).append(one.node)
+    for reported in interpreters:
+        groups.setdefault(_numbers(reported.interpreter.get("python"), 2) or "unknown", []).append(
+            reported.node
+        )
     if len(groups) < 2:
         return None
-    said = ", ".join(f"{version} on {_names(nodes)}" for version, nodes in groups.items())
-    return f"the nodes train with different Pythons: {said}"
+    groups_text = ", ".join(f"{version} on {names(nodes)}" for version, nodes in groups.items())
+    return f"the nodes train with different Pythons: {groups_text}"
 
 
 def versions(interpreter: Mapping[str, Any]) -> dict[str, str | None]:
-    """What has to be the same on all nodes, as far as it matters; None where it is not known."""
-    return {what: version(interpreter) for what, version in _MUST_AGREE.items()}
+    """The version of each component that must be the same on all nodes; None where it is unknown."""
+    return {component: version(interpreter) for component, version in _MUST_AGREE.items()}
 
 
 def names(nodes: Sequence[str]) -> str:
-    """Nodes in a sentence; a crowd is counted."""
-    return _names(nodes)
+    """The nodes as a list in a sentence: a, b and c, or with many nodes: a, b and 5 more."""
+    return as_list(nodes, MOST_NAMED)
 
 
 def _torch(interpreter: Mapping[str, Any]) -> str:
-    """2.13.0 of 2.13.0+cu126: what it was built for is told by CUDA and ROCm."""
+    """2.13.0 for 2.13.0+cu126: CUDA and ROCm are compared separately."""
     return str(interpreter.get("torch")).partition("+")[0]
 
 
@@ -71,7 +77,7 @@ def _rocm(interpreter: Mapping[str, Any]) -> str:
 
 
 def _nccl(interpreter: Mapping[str, Any]) -> str | None:
-    """None where it is not known: it may be built into torch."""
+    """The NCCL version; None where it is unknown, because it may be built into torch."""
     return _numbers(interpreter.get("nccl"), 3)
 
 
@@ -83,32 +89,24 @@ _MUST_AGREE: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
 }
 
 
-def _known(told: Sequence[Told], version: Callable[[Mapping[str, Any]], str | None]) -> set[str]:
-    return {found for one in told if (found := version(one.interpreter)) is not None}
+def _numbers_of(
+    interpreters: Sequence[NodeInterpreter], version: Callable[[Mapping[str, Any]], str | None]
+) -> set[str]:
+    return {number for reported in interpreters if (number := version(reported.interpreter)) is not None}
 
 
 def _numbers(version: object, count: int) -> str | None:
-    """The first numbers of a version, as far as it has them."""
-    found = re.findall(r"\d+", str(version or ""))[:count]
-    return ".".join(found) or None
+    """The first `count` numbers of a version, or as many as it has."""
+    numbers = re.findall(r"\d+", str(version or ""))[:count]
+    return ".".join(numbers) or None
 
 
 def _description(interpreter: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """torch 2.13.0+cu126, NCCL 2.21.5 (/usr/bin/python): torch always, the rest where it differs."""
-    said = [f"torch {interpreter.get('torch')}"]
-    said += [
-        f"{what} {interpreter.get(what.lower()) or ('unknown' if what == 'NCCL' else 'none')}"
-        for what in differing
-        if what != "torch"
+    """torch 2.13.0+cu126, NCCL 2.21.5 (/usr/bin/python): torch always, other components where they differ."""
+    descriptions = [f"torch {interpreter.get('torch')}"]
+    descriptions += [
+        f"{component} {interpreter.get(component.lower()) or ('unknown' if component == 'NCCL' else 'none')}"
+        for component in differing
+        if component != "torch"
     ]
-    return f"{', '.join(said)} ({interpreter.get('path')})"
-
-
-def _names(nodes: Sequence[str]) -> str:
-    if len(nodes) > MOST_NAMED:
-        return _joined([*nodes[:MOST_NAMED], f"{len(nodes) - MOST_NAMED} more"])
-    return _joined(nodes)
-
-
-def _joined(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+    return f"{', '.join(descriptions)} ({interpreter.get('path')})"

@@ -1,1 +1,1 @@
-"""What follows a failure: another attempt, or none."""
+"""Decide what follows a failure: another attempt, or none."""

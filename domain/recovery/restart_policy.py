@@ -1,4 +1,4 @@
-"""Whether a failed run goes on by its own policy, so that nobody has to be awake for it."""
+"""The restart policy: whether a failed run gets another attempt without anybody asking for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from domain.messages import Reason
 from domain.spec import RunSpec
 
 HANGS_IN_A_ROW = 3
-"""A run that hangs so often in a row would do so for ever."""
+"""A run that hangs this often in a row is not resumed again."""
 
 
 WOULD_REPEAT = frozenset({Reason.SCRIPT_MISSING, Reason.LAUNCH_FAILED, Reason.RESUME_FAILED})
-"""Failures that another attempt certainly meets again."""
+"""Reasons for which another attempt would certainly fail again."""
 
 
 FIRST_PAUSE_S = 5.0
@@ -24,12 +24,12 @@ LONGEST_PAUSE_S = 300.0
 
 @dataclass(frozen=True)
 class FailedAttempt:
-    """A failed attempt, as far as it matters for whether another one may do better."""
+    """The facts about a failed attempt that decide whether another one is worth starting."""
 
     reason: str | None
     sentence: str
     key: tuple[object, ...] = ()
-    """What is the same when the same failure comes again."""
+    """Equal for two attempts that failed in the same way."""
     has_stepped: bool = True
     """It made a step beyond the checkpoint it started from."""
     restarts: int = 0
@@ -37,7 +37,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True)
 class Restart:
-    """The next attempt is opened."""
+    """The decision to open the next attempt."""
 
     why: str
     restarts: int
@@ -46,13 +46,13 @@ class Restart:
 
 @dataclass(frozen=True)
 class Leave:
-    """The run stays failed; None where nobody expects anything else."""
+    """The decision to leave the run failed; `why` is None where no restart was to be expected."""
 
     why: str | None = None
 
 
-def what_follows(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart | Leave:
-    """Pure. `failures`: the newest first, back to what did not fail."""
+def decide_restart(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart | Leave:
+    """Decide whether a failed run is restarted. `failures`: its latest attempts that failed in a row, newest first."""
     newest = failures[0]
     if newest.reason == Reason.HUNG and spec.on_hang == "resume":
         return _after_hang(failures)
@@ -73,13 +73,13 @@ def what_follows(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart | 
 
 def _after_hang(failures: Sequence[FailedAttempt]) -> Restart | Leave:
     in_a_row = failures[:HANGS_IN_A_ROW]
-    if len(in_a_row) == HANGS_IN_A_ROW and all(each.reason == Reason.HUNG for each in in_a_row):
+    if len(in_a_row) == HANGS_IN_A_ROW and all(failure.reason == Reason.HUNG for failure in in_a_row):
         return Leave(f"not resumed: it hung {HANGS_IN_A_ROW} times in a row")
     return Restart("resumed after a hang", failures[0].restarts)
 
 
 def _is_the_same_again(failures: Sequence[FailedAttempt]) -> bool:
-    """A node that is lost is no fault of the run: it may happen again and again."""
+    """Whether the run failed as before without progress; a lost node is not the run's fault and never counts."""
     newest, *before = failures
     if newest.reason == Reason.NODE_LOST or newest.has_stepped or not before:
         return False
@@ -87,10 +87,10 @@ def _is_the_same_again(failures: Sequence[FailedAttempt]) -> bool:
 
 
 def _pause_s(failures: Sequence[FailedAttempt]) -> float:
-    """Nothing after an attempt that got somewhere or lost a node, else longer each time."""
+    """Seconds to wait before the restart: 0 after progress or a lost node, otherwise doubled each time."""
     futile = 0
-    for each in failures:
-        if each.has_stepped or each.reason == Reason.NODE_LOST:
+    for failure in failures:
+        if failure.has_stepped or failure.reason == Reason.NODE_LOST:
             break
         futile += 1
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (futile - 1)) if futile else 0.0

@@ -1,4 +1,4 @@
-"""Whether the known nodes could ever do what a run asks for, and how many devices it gets by default; pure."""
+"""Whether the registered nodes could ever run a spec, and how many devices it gets by default. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement_words import where
 from domain.scheduling.pools import Pools, matches
 from domain.spec import RunSpec
-from domain.text.lists import counted, listed
+from domain.text.formats import MOST_NAMED, as_list, plural
 
 
-def want_of(
+def resource_request(
     spec: RunSpec,
     fence: int = 0,
     run_id: str = "",
@@ -19,7 +19,7 @@ def want_of(
     duration_s: float | None = None,
     attempt: int = 1,
 ) -> ResourceRequest:
-    """What a run's so-manieth attempt asks of placement: later ones, and elastic runs, may make do with fewer nodes."""
+    """Resource request of attempt `attempt`. Elastic runs and later attempts may start on fewer nodes."""
     is_slurm = spec.pool == "slurm"  # labels choose its gateway there, and a job has all its nodes
     return ResourceRequest(
         fence=fence,
@@ -37,41 +37,43 @@ def want_of(
     )
 
 
-def devices_per_node(spec: RunSpec, hosts: Sequence[NodeState]) -> int:
-    """Where it is not said: what so many nodes have free now, the emptiest first, or have at all; at least 1."""
+def devices_per_node(spec: RunSpec, nodes: Sequence[NodeState]) -> int:
+    """Devices per node of the spec, or its default: as many as enough nodes have free now, else in all; at least 1."""
     if spec.gpus_per_node is not None:
         return spec.gpus_per_node
     if spec.strategy == "single" or spec.pool == "slurm":
         return 1
-    pools, want = Pools(hosts), want_of(spec)
-    pool = pools.of(want)
-    free = sorted((len(pools.hosts[index].free) for index in pool.usable), reverse=True)
+    pools, request = Pools(nodes), resource_request(spec)
+    pool = pools.of(request)
+    free = sorted((len(pools.nodes[index].free) for index in pool.usable), reverse=True)
     for counts in (free, pool.sizes):
-        if len(counts) >= want.fewest and counts[want.fewest - 1]:
-            return counts[want.fewest - 1]
+        if len(counts) >= request.fewest and counts[request.fewest - 1]:
+            return counts[request.fewest - 1]
     return 1
 
 
-def refusal(spec: RunSpec, hosts: Sequence[NodeState], attempt: int = 1) -> tuple[str, str] | None:
-    """The field and the sentence why an attempt could never start on these nodes, were nothing in use."""
+def refusal(spec: RunSpec, nodes: Sequence[NodeState], attempt: int = 1) -> tuple[str, str] | None:
+    """(field, sentence) when an attempt could never start on these nodes, even with every device free; else None."""
     if spec.pool == "slurm":
-        return _without_gateway(spec, hosts)
-    want = want_of(spec, attempt=attempt)
-    hosts = [host for host in hosts if not host.pool]
-    if spec.wait_for_nodes or Pools(hosts).of(want).fits(want):
+        return _without_gateway(spec, nodes)
+    request = resource_request(spec, attempt=attempt)
+    nodes = [node for node in nodes if not node.pool]
+    if spec.wait_for_nodes or Pools(nodes).of(request).fits(request):
         return None
-    if unknown := [name for name in spec.on_nodes if name not in {host.name for host in hosts}]:
-        known = listed((host.name for host in hosts), 8) or "none"
-        one = f"there is no node {unknown[0]!r}; known: {known}"
+    if unknown := [name for name in spec.on_nodes if name not in {node.name for node in nodes}]:
+        registered_names = as_list((node.name for node in nodes), 8) or "none"
+        one = f"there is no node {unknown[0]!r}; known: {registered_names}"
         return "on_nodes", f"on_nodes: {one}. Name others, or launch with --wait-for-nodes."
-    asked = [h for h in hosts if matches(h.name, h.labels, spec.on_nodes, spec.labels)]
-    field = _field(want, hosts, asked)
-    registered = f"{counted(len(hosts), 'node')} {'is' if len(hosts) == 1 else 'are'} registered"
-    if len(asked) < len(hosts):
-        registered += f", {len(asked)} of them {'has' if len(asked) == 1 else 'have'} that name and label"
-    sizes = [host.size for host in asked]
-    largest = f", the largest with {counted(max(sizes), 'slot')}" if sizes else ""
-    need = f"{_nodes(want)} with {counted(want.devices_per_node, 'slot')} each"
+    matching = [h for h in nodes if matches(h.name, h.labels, spec.on_nodes, spec.labels)]
+    field = _field(request, nodes, matching)
+    registered = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'} registered"
+    if len(matching) < len(nodes):
+        registered += (
+            f", {len(matching)} of them {'has' if len(matching) == 1 else 'have'} that name and label"
+        )
+    sizes = [node.size for node in matching]
+    largest = f", the largest with {plural(max(sizes), 'slot')}" if sizes else ""
+    need = f"{_nodes(request)} with {plural(request.devices_per_node, 'slot')} each"
     return (
         field,
         f"{field}: the run needs {need}, but {registered}{largest}. Start another worker, lower --nodes or"
@@ -79,15 +81,15 @@ def refusal(spec: RunSpec, hosts: Sequence[NodeState], attempt: int = 1) -> tupl
     )
 
 
-def _without_gateway(spec: RunSpec, hosts: Sequence[NodeState]) -> tuple[str, str] | None:
-    gateways = [host for host in hosts if host.pool == "slurm"]
-    if spec.wait_for_nodes or any(matches(host.name, host.labels, (), spec.labels) for host in gateways):
+def _without_gateway(spec: RunSpec, nodes: Sequence[NodeState]) -> tuple[str, str] | None:
+    gateways = [node for node in nodes if node.pool == "slurm"]
+    if spec.wait_for_nodes or any(matches(node.name, node.labels, (), spec.labels) for node in gateways):
         return None
     if gateways:
-        known = listed(host.name for host in gateways)
+        gateway_names = as_list((node.name for node in gateways), MOST_NAMED)
         return (
             "labels",
-            f"labels: no gateway to Slurm has these labels; known: {known}. Leave the labels away.",
+            f"labels: no gateway to Slurm has these labels; known: {gateway_names}. Remove the labels.",
         )
     return "pool", (
         "pool: no gateway to a Slurm cluster has joined. Start `rankzero gateway --server URL` on its login "
@@ -95,17 +97,17 @@ def _without_gateway(spec: RunSpec, hosts: Sequence[NodeState]) -> tuple[str, st
     )
 
 
-def _field(want: ResourceRequest, hosts: Sequence[NodeState], asked: Sequence[NodeState]) -> str:
-    """The field to change first."""
-    if want.fewest > len(hosts):
+def _field(request: ResourceRequest, nodes: Sequence[NodeState], matching: Sequence[NodeState]) -> str:
+    """The field of the spec to change first."""
+    if request.fewest > len(nodes):
         return "nodes"
-    if want.fewest > len(asked):
-        return "labels" if want.labels else "nodes"
+    if request.fewest > len(matching):
+        return "labels" if request.labels else "nodes"
     return "gpus_per_node"
 
 
-def _nodes(want: ResourceRequest) -> str:
+def _nodes(request: ResourceRequest) -> str:
     """4 nodes; 2 to 4 nodes; 2 of gpu-1, gpu-2 and gpu-3; 2 nodes labelled rack=7"""
-    if not want.labels and not want.on_nodes and want.fewest == want.nodes:
-        return counted(want.nodes, "node")
-    return where(want.nodes, want.on_nodes, want.labels.items(), want.fewest).removeprefix("on ")
+    if not request.labels and not request.on_nodes and request.fewest == request.nodes:
+        return plural(request.nodes, "node")
+    return where(request.nodes, request.on_nodes, request.labels.items(), request.fewest).removeprefix("on ")

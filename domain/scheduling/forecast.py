@@ -1,4 +1,4 @@
-"""When devices come free, as far as the runs that have them say when they end; pure."""
+"""Forecast when devices become free, from the expected ends of the runs that have them. Pure."""
 
 from __future__ import annotations
 
@@ -13,68 +13,68 @@ from domain.scheduling.pools import Pool
 
 NOBODY = ""
 Turn = tuple[float, int, int]
-"""When a node has enough devices, how many of them no one can foretell, and which node it is."""
+"""(time a node has enough free devices, number of them that cannot be predicted, index of the node)."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The earliest start of a run that has to wait, and what it then gets."""
+    """The earliest start of a waiting run, and the nodes it then gets."""
 
     at: float
-    """Infinite when it hangs on a run that does not say when it ends."""
+    """Infinite when it depends on a run with an unknown end."""
     not_before: float
-    """What it waits for that can be foretold is over by then."""
-    hosts: list[int]
+    """The latest predictable end among the runs it waits for."""
+    nodes: list[int]
     blocker: str
-    """The run whose end comes last of those it waits for."""
-    blocker_host: int
+    """The run that ends last of those it waits for."""
+    blocker_node: int
 
 
 class Forecast:
-    """For each node when its devices come free, and after whom; only ever later, as runs are added."""
+    """When each node's devices become free, and after which run; times only move later as runs are added."""
 
-    def __init__(self, hosts: Sequence[NodeState], now: float) -> None:
+    def __init__(self, nodes: Sequence[NodeState], now: float) -> None:
         self._now = now
-        self._rows = [_row(host, now) for host in hosts]
+        self._rows = [_row(node, now) for node in nodes]
         self._turns: dict[tuple[Pool, int], list[Turn]] = {}
 
-    def earliest(self, want: ResourceRequest, pool: Pool) -> Start | None:
-        """When and where a run can start on the fewest nodes it needs; None when it never can on the usable
-        nodes of its pool."""
-        turns = self._soonest(want, pool)
-        if len(turns) < want.fewest:
+    def earliest(self, request: ResourceRequest, pool: Pool) -> Start | None:
+        """The earliest start of a run on the fewest nodes it needs; None when the usable nodes of its pool never
+        suffice."""
+        turns = self._soonest(request, pool)
+        if len(turns) < request.fewest:
             return None
-        ends = [(*self._rows[index][want.devices_per_node - 1], index) for _, _, index in turns]
-        at, blocker, blocker_host = max(ends)
+        ends = [(*self._rows[index][request.devices_per_node - 1], index) for _, _, index in turns]
+        at, blocker, blocker_node = max(ends)
         not_before = max((end[0] for end in ends if end[0] < math.inf), default=self._now)
-        return Start(at, not_before, [index for _, _, index in turns], blocker, blocker_host)
+        return Start(at, not_before, [index for _, _, index in turns], blocker, blocker_node)
 
     def to_spare(self, index: int, devices: int, at: float) -> int:
-        """How many devices of a node will be free by then beyond those that are needed."""
+        """Devices of a node that will be free at `at`, beyond the `devices` needed."""
         return max(0, bisect_right(self._rows[index], at, key=lambda entry: entry[0]) - devices)
 
-    def occupy(self, want: ResourceRequest, hosts: Sequence[int], at: float) -> None:
-        """The run will have these nodes' first devices from then on, for as long as it takes."""
-        ends_at = math.inf if want.duration_s is None else at + want.duration_s
-        for index in hosts:
-            rest = self._rows[index][want.devices_per_node :]
-            self._rows[index] = sorted(rest + [(ends_at, want.run_id)] * want.devices_per_node)
+    def occupy(self, request: ResourceRequest, nodes: Sequence[int], at: float) -> None:
+        """Assign these nodes' first free devices to the run from `at` until its expected end."""
+        ends_at = math.inf if request.duration_s is None else at + request.duration_s
+        for index in nodes:
+            remaining = self._rows[index][request.devices_per_node :]
+            self._rows[index] = sorted(remaining + [(ends_at, request.run_id)] * request.devices_per_node)
 
-    def _soonest(self, want: ResourceRequest, pool: Pool) -> list[Turn]:
-        """The nodes that have enough devices first. Turns are put right only when they come up: since
-        devices are only ever taken, no node can come up too late."""
-        heap, fewest = self._heap(pool, want.devices_per_node), want.fewest
-        found: list[Turn] = []
-        while heap and len(found) < fewest:
+    def _soonest(self, request: ResourceRequest, pool: Pool) -> list[Turn]:
+        """The nodes that have enough devices first. A turn is updated only when it reaches the top of the heap: since
+        devices are only ever taken, no node can surface too late."""
+        heap, fewest = self._heap(pool, request.devices_per_node), request.fewest
+        soonest: list[Turn] = []
+        while heap and len(soonest) < fewest:
             turn = heapq.heappop(heap)
-            current = self._turn(turn[2], want.devices_per_node)
+            current = self._turn(turn[2], request.devices_per_node)
             if current == turn:
-                found.append(turn)
+                soonest.append(turn)
             else:
                 heapq.heappush(heap, current)
-        for turn in found:
+        for turn in soonest:
             heapq.heappush(heap, turn)
-        return found
+        return soonest
 
     def _heap(self, pool: Pool, devices: int) -> list[Turn]:
         if (pool, devices) not in self._turns:
@@ -90,10 +90,10 @@ class Forecast:
         return at, unknown, index
 
 
-def _row(host: NodeState, now: float) -> list[tuple[float, str]]:
-    row = [(now, NOBODY)] * len(host.free)
-    for hold in host.holds:
-        # A run that takes longer than foretold may end at any moment.
-        ends_at = math.inf if hold.ends_at is None else max(now, hold.ends_at)
-        row += [(ends_at, hold.run_id)] * len(hold.devices)
+def _row(node: NodeState, now: float) -> list[tuple[float, str]]:
+    row = [(now, NOBODY)] * len(node.free)
+    for allocation in node.allocations:
+        # A run that takes longer than expected may end at any moment.
+        ends_at = math.inf if allocation.ends_at is None else max(now, allocation.ends_at)
+        row += [(ends_at, allocation.run_id)] * len(allocation.devices)
     return sorted(row)

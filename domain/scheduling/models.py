@@ -1,4 +1,4 @@
-"""What placement is given and what it gives: runs that wait, nodes and who has their devices, shares of nodes."""
+"""The inputs and outputs of placement: resource requests, node states with their allocations, and placements."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from domain.liveness import Contact
 from domain.protocol import PROTOCOL, is_spoken
 
 Kind = Literal["cuda", "cpu"]
-Contact = Literal["alive", "no contact", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """A queued attempt and what it needs."""
+    """A queued attempt and the resources it needs."""
 
     fence: int
     run_id: str
@@ -29,38 +29,38 @@ class ResourceRequest:
     pool: str = ""
     """It may get nodes of this pool alone."""
     duration_s: float | None = None
-    """How long it is expected to take, where that is known."""
+    """Expected duration; None where it is unknown."""
     waits_for_nodes: bool = False
     """It may need nodes that have not joined yet."""
     fewest_nodes: int | None = None
-    """With so many it starts where `nodes` are not free; None: with no fewer than `nodes`."""
+    """The minimum it starts with where `nodes` are not free; None: no fewer than `nodes`."""
 
     @property
     def fewest(self) -> int:
-        """Nodes without which it does not start."""
+        """The minimum number of nodes it starts with."""
         return self.fewest_nodes or self.nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Devices of one node that a run has."""
+    """The devices of one node that a run has."""
 
     run_id: str
     devices: tuple[str, ...]
     ends_at: float | None = None
-    """When the run is expected to end, where that is known."""
+    """Expected end of the run; None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node: its devices that nobody uses, those our runs have, and how many belong to others."""
+    """A node with its free devices, the allocations of our runs, and the number of devices used by others."""
 
     node_id: str
     name: str
     free: tuple[str, ...] = ()
-    holds: tuple[Allocation, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
     foreign: int = 0
-    """Devices that processes which are not ours occupy."""
+    """Number of devices used by processes that are not ours."""
     kind: Kind = "cuda"
     labels: Mapping[str, str] = field(default_factory=dict)
     contact: Contact = "alive"
@@ -70,12 +70,12 @@ class NodeState:
 
     @property
     def size(self) -> int:
-        """All its devices."""
-        return len(self.free) + sum(len(hold.devices) for hold in self.holds) + self.foreign
+        """The number of all its devices."""
+        return len(self.free) + sum(len(allocation.devices) for allocation in self.allocations) + self.foreign
 
     @property
     def is_usable(self) -> bool:
-        """May it be given work now?"""
+        """Whether it may be given new work now."""
         return self.contact == "alive" and not self.draining and is_spoken(self.protocol)
 
 
@@ -89,7 +89,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why an attempt waits, in words, and when it will start as far as that can be foretold."""
+    """Why an attempt waits, as a sentence, and its expected start where that is known."""
 
     reason: str
     starts_at: float | None = None
@@ -97,7 +97,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Decision:
-    """What `place` decided: who starts where (in the order of node ranks), and why the others wait."""
+    """The result of `place`: the placements of started attempts in the order of node ranks, and why others wait."""
 
     placed: dict[int, list[Placement]] = field(default_factory=dict)
     waiting: dict[int, Waits] = field(default_factory=dict)

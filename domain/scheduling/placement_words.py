@@ -1,4 +1,4 @@
-"""Why a run waits, in words: what it needs, what is free, and whose end it waits for; pure."""
+"""Say why a run waits: the devices it needs, those that are free, and the run it waits for. Pure."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from dataclasses import dataclass
 
 from domain.protocol import is_older, is_spoken
 from domain.scheduling.models import Kind, NodeState, ResourceRequest
-from domain.text.lists import counted, listed
+from domain.text.formats import MOST_NAMED, as_list, plural
 
 
 @dataclass(frozen=True)
 class Blocker:
-    """The run whose end a waiting one waits for longest."""
+    """The run that a waiting one waits for longest."""
 
     run_id: str
     node: str
     ends_at: float | None
-    """None where it does not say."""
+    """None where its end is unknown."""
     waiting: ResourceRequest | None = None
-    """Itself, where it waits too."""
+    """Its own request, where it waits too."""
 
 
 @dataclass(frozen=True)
 class PlacementContext:
-    """What there is for a run that waits."""
+    """The nodes and devices a waiting run might get."""
 
     kind: Kind
-    hosts: Sequence[NodeState]
-    """All known nodes that it may get."""
+    nodes: Sequence[NodeState]
+    """All registered nodes that match its request."""
     free: Sequence[int]
-    """Devices that are free on each of those that can be given work."""
-    kept_for: ResourceRequest | None = None
-    """The run for which the free ones are kept, where they would be enough."""
+    """Free devices on each of those that can be given work."""
+    reserved_for: ResourceRequest | None = None
+    """The run with a reservation on the free devices, where these would suffice."""
     blocker: Blocker | None = None
 
 
-def reason(want: ResourceRequest, there: PlacementContext, now: float) -> str:
+def reason(request: ResourceRequest, context: PlacementContext, now: float) -> str:
     """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"""
-    unit = "GPU" if there.kind == "cuda" else "slot"
-    need, total = _need(want, unit), sum(there.free)
+    unit = "GPU" if context.kind == "cuda" else "slot"
+    need, total = _need(request, unit), sum(context.free)
     free = "none is free" if total == 0 else f"{total} {'is' if total == 1 else 'are'} free"
-    if there.kept_for is not None:
-        return f"{need}; {free}, but kept for {there.kept_for.run_id}, which {_comes_first(there.kept_for, want)}"
-    if not there.free:
-        return f"{need}; {_missing(want, there.hosts, unit)}"
-    said = f"{need}, {free}{_but(want, there.free)}"
-    if there.blocker is None:
-        return f"{said}; {_missing(want, there.hosts, unit)}"
-    return f"{said}; {_until(there.blocker, want, now)}"
+    if (holder := context.reserved_for) is not None:
+        return f"{need}; {free}, but kept for {holder.run_id}, which {_comes_first(holder, request)}"
+    if not context.free:
+        return f"{need}; {_missing(request, context.nodes, unit)}"
+    shortage = f"{need}, {free}{_but(request, context.free)}"
+    if context.blocker is None:
+        return f"{shortage}; {_missing(request, context.nodes, unit)}"
+    return f"{shortage}; {_until(context.blocker, request, now)}"
 
 
 def about(seconds: float) -> str:
-    """in about 25 min: as exact as it is worth."""
+    """in about 25 min: rounded to what the estimate is worth."""
     if seconds < 5:
         return "any moment"
     if seconds < 90:
@@ -72,80 +72,82 @@ def where(
     is_range = fewest is not None and fewest < nodes
     many = f"{fewest} to {nodes}" if is_range else "one" if nodes == 1 else str(nodes)
     if on_nodes and len(on_nodes) == nodes and not is_range:
-        place = f"on {listed(on_nodes)}"
+        location = f"on {as_list(on_nodes, MOST_NAMED)}"
     elif on_nodes:
-        place = f"on {many} of {listed(on_nodes)}"
+        location = f"on {many} of {as_list(on_nodes, MOST_NAMED)}"
     else:
-        place = f"on {many} {'node' if nodes == 1 else 'nodes'}"
-    asked = ", ".join(f"{key}={value}" for key, value in sorted(labels))
-    return f"{place} labelled {asked}" if asked else place
+        location = f"on {many} {'node' if nodes == 1 else 'nodes'}"
+    label_list = ", ".join(f"{key}={value}" for key, value in sorted(labels))
+    return f"{location} labelled {label_list}" if label_list else location
 
 
-def _need(want: ResourceRequest, unit: str) -> str:
-    at_least = "at least " if want.fewest < want.nodes else ""
-    said = f"needs {at_least}{counted(want.fewest * want.devices_per_node, unit)}"
-    is_plain = want.nodes * want.devices_per_node == 1 and not want.on_nodes and not want.labels
-    place = where(want.nodes, want.on_nodes, want.labels.items(), want.fewest)
-    return said if is_plain else f"{said} {place}"
+def _need(request: ResourceRequest, unit: str) -> str:
+    at_least = "at least " if request.fewest < request.nodes else ""
+    amount = f"needs {at_least}{plural(request.fewest * request.devices_per_node, unit)}"
+    is_plain = request.nodes * request.devices_per_node == 1 and not request.on_nodes and not request.labels
+    location = where(request.nodes, request.on_nodes, request.labels.items(), request.fewest)
+    return amount if is_plain else f"{amount} {location}"
 
 
-def _but(want: ResourceRequest, free: Sequence[int]) -> str:
-    """Enough in all may be too few on each node."""
-    if sum(free) < want.fewest * want.devices_per_node:
+def _but(request: ResourceRequest, free: Sequence[int]) -> str:
+    """The clause for devices that suffice in total but not on each node; empty when they do not suffice in total."""
+    if sum(free) < request.fewest * request.devices_per_node:
         return ""
-    if want.fewest == 1:
+    if request.fewest == 1:
         return f", but at most {max(free)} on one node"
-    able = sum(count >= want.devices_per_node for count in free)
+    able = sum(count >= request.devices_per_node for count in free)
     having = {0: "no node has", 1: "only 1 node has"}.get(able, f"only {able} nodes have")
-    return f", but {having} {want.devices_per_node} of them"
+    return f", but {having} {request.devices_per_node} of them"
 
 
-def _comes_first(one: ResourceRequest, other: ResourceRequest) -> str:
-    return f"has priority {one.priority}" if one.priority > other.priority else "came first"
+def _comes_first(first: ResourceRequest, other: ResourceRequest) -> str:
+    return f"has priority {first.priority}" if first.priority > other.priority else "came first"
 
 
-def _until(blocker: Blocker, want: ResourceRequest, now: float) -> str:
+def _until(blocker: Blocker, request: ResourceRequest, now: float) -> str:
     if blocker.waiting is not None:
-        return f"{blocker.run_id} waits too and {_comes_first(blocker.waiting, want)}"
+        return f"{blocker.run_id} waits too and {_comes_first(blocker.waiting, request)}"
     if blocker.ends_at is None:
         return f"{blocker.run_id} on {blocker.node} does not say when it ends"
     return f"{blocker.run_id} on {blocker.node} ends {about(blocker.ends_at - now)}"
 
 
-def _missing(want: ResourceRequest, hosts: Sequence[NodeState], unit: str) -> str:
-    """Why all ends of all runs would not be enough."""
-    large = [host for host in hosts if host.size >= want.devices_per_node]
-    if not hosts:
-        return "no such node has joined" if want.on_nodes or want.labels else "no node has joined"
-    if len(large) < want.fewest:
-        largest = max(host.size for host in hosts)
-        if largest < want.devices_per_node:
-            return f"the largest node that is known has {counted(largest, unit)}"
-        return f"only {counted(len(large), 'node')} of that size {'is' if len(large) == 1 else 'are'} known"
-    return ", ".join(_out_of_reach(hosts, unit))
+def _missing(request: ResourceRequest, nodes: Sequence[NodeState], unit: str) -> str:
+    """Why the request could not start even if all runs ended."""
+    large = [node for node in nodes if node.size >= request.devices_per_node]
+    if not nodes:
+        return "no such node has joined" if request.on_nodes or request.labels else "no node has joined"
+    if len(large) < request.fewest:
+        largest = max(node.size for node in nodes)
+        if largest < request.devices_per_node:
+            return f"the largest node that is known has {plural(largest, unit)}"
+        return f"only {plural(len(large), 'node')} of that size {'is' if len(large) == 1 else 'are'} known"
+    return ", ".join(_out_of_reach(nodes, unit))
 
 
-def _out_of_reach(hosts: Sequence[NodeState], unit: str) -> list[str]:
-    silent = [host.name for host in hosts if host.contact == "no contact"]
-    lost = [host.name for host in hosts if host.contact == "lost"]
-    draining = [host.name for host in hosts if host.draining and host.contact == "alive"]
-    others = [host for host in hosts if host.foreign and host.is_usable]
-    mute = [host for host in hosts if not is_spoken(host.protocol) and host.contact == "alive"]
-    old = [host.name for host in mute if is_older(host.protocol)]
-    new = [host.name for host in mute if not is_older(host.protocol)]
-    said = [f"no contact with {listed(silent)}"] if silent else []
-    said += [
-        f"{listed(names)} {_be(names)} {state}"
+def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
+    silent = [node.name for node in nodes if node.contact == "no contact"]
+    lost = [node.name for node in nodes if node.contact == "lost"]
+    draining = [node.name for node in nodes if node.draining and node.contact == "alive"]
+    occupied = [node for node in nodes if node.foreign and node.is_usable]
+    mute = [node for node in nodes if not is_spoken(node.protocol) and node.contact == "alive"]
+    old = [node.name for node in mute if is_older(node.protocol)]
+    new = [node.name for node in mute if not is_older(node.protocol)]
+    reasons = [f"no contact with {as_list(silent, MOST_NAMED)}"] if silent else []
+    reasons += [
+        f"{as_list(names, MOST_NAMED)} {_be(names)} {state}"
         for names, state in ((lost, "lost"), (draining, "draining"), (new, "newer than this dashboard"))
         if names
     ]
     if old:
-        said.append(f"the {'worker' if len(old) == 1 else 'workers'} of {listed(old)} must be upgraded first")
-    if others:
-        used = sum(host.foreign for host in others)
-        on = listed(host.name for host in others)
-        said.append(f"other programs use {counted(used, unit)} of {on}")
-    return said
+        reasons.append(
+            f"the {'worker' if len(old) == 1 else 'workers'} of {as_list(old, MOST_NAMED)} must be upgraded first"
+        )
+    if occupied:
+        used = sum(node.foreign for node in occupied)
+        on = as_list((node.name for node in occupied), MOST_NAMED)
+        reasons.append(f"other programs use {plural(used, unit)} of {on}")
+    return reasons
 
 
 def _be(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What an attempt on fewer nodes than were asked for does differently: accumulation keeps the global batch; pure."""
+"""Adapt the spec of an attempt that runs on fewer nodes: accumulation keeps the global batch. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from domain.spec import RunSpec
 
 MOST_TRIED = 64
-"""Numbers of micro-steps that are looked at for one that divides the global batch evenly."""
+"""Numbers of micro-steps tried in search of one that divides the global batch evenly."""
 
 
 def changes(spec: RunSpec, nodes: int) -> dict[str, Any]:
-    """The fields of the spec that are different for an attempt on so many nodes; empty on as many as it names.
+    """The fields of the spec that differ for an attempt on `nodes` nodes; empty for the number the spec names.
 
-    The run as launched is the measure, whatever the attempt before had. An optimizer step averages over as many
-    samples as there (`accumulate` grows; where it does not divide evenly, the nearest, with a smaller `batch_size`
-    where that is nearer: it never grows, for it is what fits into a GPU). The learning rate of each rank stays, also
-    where a scaling rule made it from the number of ranks; with `lr_on_resize="scale"` it is the one that rule gives
-    for the ranks there are, or without a rule grows and shrinks with the global batch, so that it changes only where
-    that could not be kept (linear scaling: Goyal et al. 2017, arXiv:1706.02677)."""
+    The reference is the run as launched, not the previous attempt. An optimizer step averages over the same number
+    of samples: `accumulate` grows; where it does not divide evenly, the nearest value is taken, with a smaller
+    `batch_size` where that is nearer (never a larger one, because it must fit into a GPU). The learning rate of each
+    rank is kept, even one computed by a scaling rule from the number of ranks. With `lr_on_resize="scale"` the rule
+    is applied to the present number of ranks; without a rule the rate follows the global batch, so that it changes
+    only where that could not be kept (linear scaling: Goyal et al. 2017, arXiv:1706.02677)."""
     if nodes == spec.nodes:
         return {}
-    found = {"nodes": nodes, **_batch(spec, nodes)}
-    return found | _rate(spec, effective(spec, found))
+    fields = {"nodes": nodes, **_batch(spec, nodes)}
+    return fields | _rate(spec, effective(spec, fields))
 
 
 def effective(spec: RunSpec, changed: Mapping[str, Any] | None) -> RunSpec:
@@ -34,7 +34,7 @@ def effective(spec: RunSpec, changed: Mapping[str, Any] | None) -> RunSpec:
 
 
 def sizes(spec: RunSpec) -> list[RunSpec]:
-    """What the attempts of a run may be, the fewest nodes first; of very many numbers of nodes the fewest ones."""
+    """The specs that attempts of a run may have, fewest nodes first; at most `MOST_TRIED`."""
     numbers = range(spec.fewest_nodes, spec.nodes + 1)[:MOST_TRIED]
     return [effective(spec, changes(spec, nodes)) for nodes in numbers]
 
@@ -49,26 +49,26 @@ def sentence(spec: RunSpec, nodes: int) -> str:
 
 
 def takes(spec: RunSpec, field: str) -> bool:
-    """Does a recipe or a script take this value from its arguments? It may also read it from its environment."""
+    """Whether a recipe or script takes this value from its arguments; it may also read its environment."""
     is_recipe = re.fullmatch(r"\w+", spec.target) is not None and not (spec.entry or spec.module)
     return is_recipe or any(f"{{{field}}}" in argument for argument in spec.args)
 
 
 def _batch(spec: RunSpec, nodes: int) -> dict[str, int]:
-    """Accumulation, and batch per GPU, that come nearest to the global batch of the spec."""
+    """The accumulation, and batch per GPU, that come nearest to the global batch of the spec."""
     ranks = nodes * spec.processes_per_node
     if spec.batch_size is None and not takes(spec, "accumulate"):
         return {}
     if spec.batch_size is None or not (takes(spec, "batch_size") and takes(spec, "accumulate")):
         micro_steps = spec.world_size * spec.accumulate / ranks
-        found = {"accumulate": max(1, math.floor(micro_steps + 0.5))}
+        fields = {"accumulate": max(1, math.floor(micro_steps + 0.5))}
     else:
-        found = _nearest(spec.batch_size * spec.world_size * spec.accumulate, ranks, spec.batch_size)
-    return {name: value for name, value in found.items() if value != getattr(spec, name)}
+        fields = _nearest(spec.batch_size * spec.world_size * spec.accumulate, ranks, spec.batch_size)
+    return {name: value for name, value in fields.items() if value != getattr(spec, name)}
 
 
 def _nearest(samples: int, ranks: int, most: int) -> dict[str, int]:
-    """Of at most `most` samples per GPU; of what comes equally near the fewest micro-steps."""
+    """The batch size (at most `most`) and accumulation nearest to `samples` per step; fewest micro-steps in a tie."""
     fewest = math.ceil(samples / (ranks * most))
     tried = []
     for accumulate in range(fewest, min(2 * fewest, fewest + MOST_TRIED) + 1):
@@ -79,7 +79,7 @@ def _nearest(samples: int, ranks: int, most: int) -> dict[str, int]:
 
 
 def _rate(spec: RunSpec, now: RunSpec) -> dict[str, Any]:
-    """`lr` stands for one GPU: a rate that was scaled when the run was launched is kept as it is, without a rule."""
+    """The changed learning rate fields. `lr` is per GPU, so a rate scaled at launch is kept without its rule."""
     if spec.lr is None:
         return {}
     if spec.lr_on_resize == "keep":
@@ -90,7 +90,7 @@ def _rate(spec: RunSpec, now: RunSpec) -> dict[str, Any]:
 
 
 def _samples(spec: RunSpec) -> int:
-    """A step's, or its micro-batches where their size is the script's own."""
+    """Samples per optimizer step, or micro-batches where the script sets their size."""
     return spec.world_size * spec.accumulate * (spec.batch_size or 1)
 
 

@@ -1,4 +1,4 @@
-"""How fast an attempt steps and how far it will go, from its loss curve; pure."""
+"""An attempt's step time and remaining time, from its loss curve. Pure."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Curve(Protocol):
 
 
 class Pace(NamedTuple):
-    """An attempt's mean step time, and its steps."""
+    """An attempt's mean step time in seconds, its last step, and its total steps."""
 
     step_time_s: float
     last_step: int
     total_steps: int
 
     def left_s(self, step: int) -> float:
-        """Seconds from a step to the end."""
+        """Seconds from `step` to the end."""
         return max(0.0, (self.total_steps - step) * self.step_time_s)
 
 
 def pace(loss: Curve | None, total_steps: int | None) -> Pace | None:
-    """None until two steps are logged, or where the number of steps is not known."""
+    """The attempt's pace; None until two steps are logged, or when the number of steps is unknown."""
     if loss is None or not total_steps or loss.last_step <= loss.first_step:
         return None
     step_time_s = (loss.last_wall - loss.first_wall) / (loss.last_step - loss.first_step)
-    if not math.isfinite(step_time_s):  # wall times that older versions stored
+    if not math.isfinite(step_time_s):  # older versions stored wall times that are not finite
         return None
     return Pace(step_time_s, loss.last_step, total_steps)
 
 
-def said_total(value: float) -> int | None:
-    """The number of steps a script logs, where it is one."""
+def logged_total(value: float) -> int | None:
+    """The total number of steps as logged by the script; None when the value is not a count."""
     return int(value) if math.isfinite(value) and value >= 1 else None

@@ -1,4 +1,4 @@
-"""How a process ended, in words."""
+"""Describe how a process ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def describe_exit(code: int) -> str:
-    """exit code 1, or SIGKILL."""
+    """exit code 1, or SIGKILL for a negative code (Python's convention for signals)."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
-from domain.not_finite import told
+from domain.not_finite import in_words
 
 UNKNOWN = "–"
+MOST_NAMED = 3
+"""Nodes a sentence names one by one; it counts the others."""
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
 _LONG_WAY = re.compile(r"^.*(?:/attempts/\d+/node\d+/work/|/(?:site|dist)-packages/)")
@@ -26,9 +28,9 @@ def as_text(value: object) -> str:
 
 
 def with_code(text: str) -> str:
-    """The same for a sentence of ours that names commands between backticks: these are set as code."""
+    """A sentence of ours as Markdown; commands between backticks are set as code, everything else as text."""
     parts = text.split("`")
-    return "".join(f"`{part}`" if at % 2 else _kept_ends(part) for at, part in enumerate(parts))
+    return "".join(f"`{part}`" if at % 2 else _padded_text(part) for at, part in enumerate(parts))
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -44,10 +46,10 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def not_finite(value: float | None, since: int | None) -> str | None:
-    """NaN since step 812; None for a number, and where nothing is known."""
+    """NaN since step 812; None for a finite number or an unknown value."""
     if value is None or math.isfinite(value):
         return None
-    return told(value, since)
+    return in_words(value, since)
 
 
 def count(value: int | None) -> str:
@@ -56,7 +58,7 @@ def count(value: int | None) -> str:
 
 
 def learning_rate(value: float | None) -> str:
-    """0.0008, 3e-05: as one writes it on a command line."""
+    """0.0008, 3e-05: the form used on a command line."""
     return UNKNOWN if value is None else f"{value:.6g}"
 
 
@@ -65,8 +67,9 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     whole = max(0, int(seconds))
-    days, rest = divmod(whole, 86_400)
-    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    days, seconds_of_day = divmod(whole, 86_400)
+    minutes, second = divmod(seconds_of_day, 60)
+    clock = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
     return f"{days} d {clock}" if days else clock
 
 
@@ -75,8 +78,8 @@ def milliseconds(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else f"{number(1000 * seconds)} ms"
 
 
-def size(size_bytes: float | None) -> str:
-    """1.2 GiB, 340 KiB, 12 B."""
+def size(size_bytes: float | None, *, is_coarse: bool = False) -> str:
+    """1.23 GiB, 340 KiB, 12 B; where only the order matters (`is_coarse`): 1.2 GiB, and whole MiB and KiB."""
     if size_bytes is None:
         return UNKNOWN
     value, unit = float(size_bytes), "B"
@@ -84,6 +87,8 @@ def size(size_bytes: float | None) -> str:
         if abs(value) < 1024 or unit == "TiB":
             break
         value /= 1024
+    if is_coarse:
+        return f"{value:.{1 if unit in ('GiB', 'TiB') else 0}f} {unit}"
     return f"{int(value)} B" if unit == "B" else f"{_significant(value, 3)} {unit}"
 
 
@@ -113,18 +118,21 @@ def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     return f"{count(amount)} {noun if amount == 1 else plural_noun or noun + 's'}"
 
 
-def as_list(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(part for part in (", ".join(words[:-1]), words[-1] if words else "") if part)
+def as_list(words: Iterable[str], most: int | None = None) -> str:
+    """a, b and c; with more than `most` words: a, b and 5 more."""
+    named = list(words)
+    if most is not None and len(named) > most:
+        named = [*named[:most], f"{len(named) - most} more"]
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)
 
 
 def short_path(path: str) -> str:
-    """A file of a run as its script knows it, one of a library below its package: train.py, torch/_tensor.py."""
+    """A path relative to the run's working directory or to site-packages: train.py, torch/_tensor.py."""
     return _LONG_WAY.sub("", path)
 
 
-def _kept_ends(part: str) -> str:
-    """As text, with the spaces towards what stands beside it."""
+def _padded_text(part: str) -> str:
+    """Escape a part of a line, keeping a space at either end."""
     before, after = part[:1].isspace(), part[-1:].isspace()
     return f"{' ' if before else ''}{as_text(part)}{' ' if after and part.strip() else ''}"
 

@@ -1,4 +1,4 @@
-"""Commands as one would type them."""
+"""Commands as a person would type them in a shell."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 def shell_line(argv: Sequence[str]) -> str:
-    """A command as one would type it; placeholders such as <port> stay readable."""
-    return " ".join(word if _is_placeholder(word) else shlex.quote(word) for word in argv)
+    """The command quoted for a shell; placeholders such as <port> stay readable."""
+    return " ".join(argument if _is_placeholder(argument) else shlex.quote(argument) for argument in argv)
 
 
-def _is_placeholder(word: str) -> bool:
-    bare = word.replace("<", "").replace(">", "")
-    return bare != word and shlex.quote(bare) == bare
+def _is_placeholder(argument: str) -> bool:
+    bare = argument.replace("<", "").replace(">", "")
+    return bare != argument and shlex.quote(bare) == bare

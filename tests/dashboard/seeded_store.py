@@ -29,6 +29,7 @@ from domain.messages import (
     TaskReport,
 )
 from domain.spec import RunSpec
+from tests.db.cluster import send_heartbeat
 
 GIB = 2**30
 TRACEBACK = """Traceback (most recent call last):
@@ -79,15 +80,15 @@ class Seed:
             cpu_percent=37.4, memory_used_bytes=51 * GIB, memory_total_bytes=128 * GIB,
             disk_free_bytes=420 * GIB, disk_total_bytes=1800 * GIB, gpus=gpus if kind == "cuda" else [],
         )  # fmt: skip
-        nodes.node_seen(self.store, self.node_ids[name], self.now, load)
+        send_heartbeat(self.store, self.node_ids[name], self.now, load)
 
     def launch(self, label: str, age_s: float, **asked: object) -> str:
         """Submit and place a run that many seconds ago."""
         spec = RunSpec.model_validate({"target": "language_model", "name": label, **asked})
         self.runs[label] = run_requests.submit(self.store, spec, self.now - age_s)
         for node_id in self.node_ids.values():
-            nodes.node_seen(self.store, node_id, self.now)
-        queue_placement.place_queue(self.store, self.now, alive_within_s=60)
+            send_heartbeat(self.store, node_id, self.now)
+        queue_placement.place_queue(self.store, self.now, silent_after_s=60)
         return self.runs[label]
 
     def report(self, label: str, state: str, age_s: float, **more: object) -> None:

@@ -9,7 +9,7 @@ from db.queries.desired_state import assignments
 from db.reports import nodes, progress
 from db.requests import run_requests
 from db.scheduling import queue_placement
-from domain.messages import Device, NodeFacts, PointBatch, State, TaskReport
+from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
 from domain.spec import Assignment, RunSpec
 
 
@@ -19,6 +19,10 @@ def facts(name: str = "gpu-1", slots: int = 2, **more) -> NodeFacts:
         **{"name": name, "instance_id": "i1", "hostname": name, "address": "127.0.0.1", "devices": devices}
         | more
     )
+
+
+def send_heartbeat(store: Store, node_id: str, now: float, load: NodeLoad | None = None) -> None:
+    nodes.heartbeats_received(store, {node_id: nodes.Heartbeat(now, load)})
 
 
 @dataclass
@@ -36,8 +40,8 @@ class Cluster:
         return run_id
 
     def place(self) -> list[str]:
-        nodes.node_seen(self.store, self.node_id, self.now)
-        return queue_placement.place_queue(self.store, self.now, alive_within_s=30)
+        send_heartbeat(self.store, self.node_id, self.now)
+        return queue_placement.place_queue(self.store, self.now, silent_after_s=30)
 
     def wished(self) -> list[Assignment]:
         return assignments(self.store, self.node_id)

@@ -15,10 +15,12 @@ from domain.scheduling.placement import place, turn
 def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]] = (), **more) -> NodeState:
     """A node with so many free devices, and runs that have (id, devices, end)."""
     ids = iter(f"{name}/{number}" for number in range(10_000))
-    holds = tuple(Allocation(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used)
+    allocations = tuple(
+        Allocation(run, tuple(next(ids) for _ in range(count)), end) for run, count, end in used
+    )
     return NodeState(
         **{"node_id": f"id-{name}", "name": name, "free": tuple(next(ids) for _ in range(free))}
-        | {"holds": holds}
+        | {"allocations": allocations}
         | more
     )
 
@@ -120,7 +122,7 @@ class Simulation:
     def run(self, wants: Sequence[ResourceRequest]) -> None:
         """Until nothing happens any more; runs arrive when they were created."""
         for node in self.nodes:
-            for hold in node.holds:
+            for hold in node.allocations:
                 self._at(self.secret_s if hold.ends_at is None else hold.ends_at, hold.run_id)
         for one in wants:
             self._at(one.created_at, one)
@@ -138,9 +140,9 @@ class Simulation:
             self._queue.append(what)
             return
         for index, node in enumerate(self.nodes):
-            freed = tuple(d for hold in node.holds if hold.run_id == what for d in hold.devices)
-            holds = tuple(hold for hold in node.holds if hold.run_id != what)
-            self.nodes[index] = replace(node, free=node.free + freed, holds=holds)
+            freed = tuple(d for hold in node.allocations if hold.run_id == what for d in hold.devices)
+            allocations = tuple(hold for hold in node.allocations if hold.run_id != what)
+            self.nodes[index] = replace(node, free=node.free + freed, allocations=allocations)
 
     def _place(self) -> None:
         decision = place(self._queue, self.nodes, self.now)
@@ -165,5 +167,5 @@ class Simulation:
         end = None if one.duration_s is None else self.now + one.duration_s
         free = tuple(device for device in node.free if device not in devices)
         self.nodes[index] = replace(
-            node, free=free, holds=(*node.holds, Allocation(one.run_id, devices, end))
+            node, free=free, allocations=(*node.allocations, Allocation(one.run_id, devices, end))
         )

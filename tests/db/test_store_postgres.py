@@ -314,7 +314,7 @@ def test_reports_of_two_nodes_at_once_end_the_attempt_once(stores: list[Store]):
     for _ in range(TURNS // 2):
         spec = RunSpec(target="image_classifier", nodes=2, gpus_per_node=1)
         run_id = run_requests.submit(stores[0], spec, 100.0)
-        queue_placement.place_queue(stores[0], 100.0, alive_within_s=30)
+        queue_placement.place_queue(stores[0], 100.0, silent_after_s=30)
         with stores[0].read() as session:
             parts = [
                 (p.fence, p.node_rank, p.node_id) for p in session.query(Task).filter_by(state="starting")

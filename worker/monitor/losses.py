@@ -121,7 +121,7 @@ def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
 
 def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
     name, loss = min(broken, key=lambda each: each[1].broken_since or 0)
-    what = not_finite.told(loss.broken_value, loss.broken_since)
+    what = not_finite.in_words(loss.broken_value, loss.broken_since)
     before = (
         f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
         if loss.last_number is not None

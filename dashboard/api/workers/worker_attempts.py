@@ -204,7 +204,7 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     content = {"watched": watched, "assignments": document(assignments), "checks": document(checks)}
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
-        content["end_unknown"] = nodes.ends_wished(session, node_id)
+        content["end_unknown"] = nodes.labels_to_end(session, node_id)
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
 

@@ -12,7 +12,7 @@ from db.records.exceptions import Superseded
 from db.reports import findings, nodes, progress
 from db.requests import run_requests
 from domain.messages import Finding, PointBatch, State
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 from tests.db.lifecycle.test_life import store_checkpoint
 
 TORCH = {"path": "/usr/bin/python", "python": "3.11.8", "torch": "2.13.0"}
@@ -53,7 +53,7 @@ class Three:
             for name, node in self.nodes.items():
                 node.now = self.now
                 if name not in self.silent:
-                    nodes.node_seen(self.store, node.node_id, self.now)
+                    send_heartbeat(self.store, node.node_id, self.now)
             for name in stepping:
                 self.step(name)
             changed += self.lost_nodes.judge(self.store, self.now, 30.0)

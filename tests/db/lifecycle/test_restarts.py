@@ -7,7 +7,7 @@ import pytest
 from db.queries import run_queries
 from db.requests import run_requests
 from domain.messages import Reason, State
-from domain.recovery.restart_policy import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, what_follows
+from domain.recovery.restart_policy import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, decide_restart
 from domain.spec import RunSpec
 from tests.db.lifecycle.test_life import store_checkpoint
 
@@ -153,20 +153,23 @@ def failure(reason: str = "script error", **more) -> FailedAttempt:
 
 def test_pauses_grow_while_nothing_is_achieved():
     said = [
-        what_follows(spec(max_restarts=9), [failure(key=(i,)) for i in range(count)]) for count in range(1, 9)
+        decide_restart(spec(max_restarts=9), [failure(key=(i,)) for i in range(count)])
+        for count in range(1, 9)
     ]
     assert [each.pause_s for each in said] == [5, 10, 20, 40, 80, 160, 300, 300]
     after_steps = [failure(has_stepped=True), failure(), failure()]
-    assert what_follows(spec(max_restarts=9), after_steps).pause_s == 0
+    assert decide_restart(spec(max_restarts=9), after_steps).pause_s == 0
 
 
 def test_a_node_that_is_lost_is_no_fault_of_the_run():
     lost = [failure("node lost")] * 4
-    assert what_follows(spec(max_restarts=9), lost) == Restart("restarted (1 of 9): rank 0 failed", 1, 0.0)
+    assert decide_restart(spec(max_restarts=9), lost) == Restart("restarted (1 of 9): rank 0 failed", 1, 0.0)
 
 
 def test_a_hang_that_is_resumed_uses_up_no_restart():
     hung = failure("hung", restarts=1)
-    assert what_follows(spec(max_restarts=1, on_hang="resume"), [hung]) == Restart("resumed after a hang", 1)
-    assert isinstance(what_follows(spec(max_restarts=1, on_hang="end"), [hung]), Leave)
-    assert what_follows(spec(max_restarts=2, on_hang="end"), [hung]).restarts == 2
+    assert decide_restart(spec(max_restarts=1, on_hang="resume"), [hung]) == Restart(
+        "resumed after a hang", 1
+    )
+    assert isinstance(decide_restart(spec(max_restarts=1, on_hang="end"), [hung]), Leave)
+    assert decide_restart(spec(max_restarts=2, on_hang="end"), [hung]).restarts == 2

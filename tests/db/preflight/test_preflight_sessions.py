@@ -9,11 +9,11 @@ from db.records.exceptions import NoSuchNode
 from db.reports import nodes
 from domain.errors import InvalidRequest
 from domain.messages import CheckAnswer, Measured, NodeCheck, Reached
-from tests.db.cluster import facts
+from tests.db.cluster import facts, send_heartbeat
 from tests.domain.preflight.test_judgement import GOOD
 
 
-class Asked:
+class NodeAnswer:
     """Three nodes that answer as they are told."""
 
     def __init__(self, store) -> None:
@@ -24,7 +24,7 @@ class Asked:
         return preflight_sessions.ask(self.store, names, bandwidth, self.now)
 
     def wish(self, number: int):
-        (wish,) = preflight_sessions.wishes(self.store, self.ids[number])
+        (wish,) = preflight_sessions.check_requests(self.store, self.ids[number])
         return wish
 
     def answer(self, number: int, check_id: int, **said) -> bool:
@@ -52,7 +52,7 @@ class Asked:
 
 @pytest.fixture
 def asked(store):
-    return Asked(store)
+    return NodeAnswer(store)
 
 
 def test_nodes_look_at_themselves_and_then_for_each_other(asked):
@@ -68,7 +68,7 @@ def test_nodes_look_at_themselves_and_then_for_each_other(asked):
     view = asked.view(check_id)
     assert view.ended_at == 103.0 and not view.failed and view.run_id is None
     assert {cell.value for cell in view.cells if cell.row == "reach"} == {"2 of 2 nodes, 1.0 ms"}
-    assert preflight_sessions.wishes(asked.store, asked.ids[0]) == []
+    assert preflight_sessions.check_requests(asked.store, asked.ids[0]) == []
     assert [each.id for each in preflight_sessions.views(asked.store)] == [check_id]
 
 
@@ -98,7 +98,7 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
 def test_who_was_silent_before_is_not_waited_for_long(asked):
     asked.now = 1000.0
     for node in asked.ids[:2]:
-        nodes.node_seen(asked.store, node, asked.now)
+        send_heartbeat(asked.store, node, asked.now)
     check_id = asked.ask(["a", "c"])
     asked.facts(0, check_id)
     preflight_results.checks_overdue(asked.store, 1004.0)
@@ -110,7 +110,7 @@ def test_who_was_silent_before_is_not_waited_for_long(asked):
 def test_a_slow_node_that_is_alive_gets_more_time(asked):
     check_id = asked.ask()
     for node in asked.ids:
-        nodes.node_seen(asked.store, node, 130.0)
+        send_heartbeat(asked.store, node, 130.0)
     assert preflight_results.checks_overdue(asked.store, 139.0) == (False, [])
     assert preflight_results.checks_overdue(asked.store, 141.0) == (True, [])
     assert asked.view(check_id).ended_at == 141.0
@@ -167,10 +167,10 @@ def test_a_node_alone_looks_only_at_itself(asked):
 
 
 def test_only_the_last_ones_are_kept(asked):
-    for _ in range(preflight_sessions.KEPT + 5):
+    for _ in range(preflight_sessions.MOST_REMEMBERED + 5):
         check_id = asked.ask(["a"])
         asked.facts(0, check_id)
-    assert len(preflight_sessions.views(asked.store)) == preflight_sessions.KEPT
+    assert len(preflight_sessions.views(asked.store)) == preflight_sessions.MOST_REMEMBERED
 
 
 def test_an_unknown_node_and_no_node_are_refused(asked):

@@ -11,7 +11,7 @@ from db.records.exceptions import Superseded
 from db.reports import checkpoints, nodes, progress
 from db.requests import run_requests
 from domain.messages import CheckAnswer, CheckpointOffer, Measured, NodeCheck, Reached, State, TaskReport
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 from tests.domain.preflight.test_judgement import GOOD, way
 
 NEW = {
@@ -163,7 +163,7 @@ def test_a_stop_while_nodes_wait_starts_nothing(pair):
 
 def lose(store, lost: Cluster, alive: Cluster, seconds: float) -> list[str]:
     alive.now = lost.now + seconds
-    nodes.node_seen(store, alive.node_id, alive.now)
+    send_heartbeat(store, alive.node_id, alive.now)
     return LostNodes().judge(store, alive.now, lost_after_s=30)
 
 
@@ -300,7 +300,7 @@ class Measuring:
         found = {"facts": NodeCheck(**GOOD)}, {"reached": [way(0), way(1)]}
         for stage, said in enumerate((*found, {"measured": Measured(bytes_per_s=speed, problem=problem)})):
             for cluster in self.pair:
-                (wish,) = preflight_sessions.wishes(self.store, cluster.node_id)
+                (wish,) = preflight_sessions.check_requests(self.store, cluster.node_id)
                 answer = CheckAnswer(stage=stage, **said)
                 changed += preflight_results.check_answered(
                     self.store, cluster.node_id, wish.check_id, answer, 102.0
@@ -325,7 +325,10 @@ def test_new_nodes_are_measured_once_before_they_train(pair):
         cluster.report(fence, "succeeded", rank)
     _, fence = launch(pair)
     measuring.start(fence)
-    assert pair[0].wished()[0].may_start and preflight_sessions.wishes(pair[0].store, pair[0].node_id) == []
+    assert (
+        pair[0].wished()[0].may_start
+        and preflight_sessions.check_requests(pair[0].store, pair[0].node_id) == []
+    )
     run_requests.delete(pair[0].store, run_id, 103.0)
 
 

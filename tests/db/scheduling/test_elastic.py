@@ -19,7 +19,7 @@ from domain.scheduling.models import Allocation
 from domain.scheduling.placement import place
 from domain.scheduling.placement import turn as place_turn
 from domain.spec import RunSpec
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 from tests.db.clusters import host, hosts, queues, want
 
 
@@ -31,8 +31,8 @@ class Rack(Cluster):
 
     def place(self) -> list[str]:
         for node in run_queries.nodes(self.store, self.now):
-            nodes.node_seen(self.store, node.id, self.now)
-        return queue_placement.place_queue(self.store, self.now, alive_within_s=30)
+            send_heartbeat(self.store, node.id, self.now)
+        return queue_placement.place_queue(self.store, self.now, silent_after_s=30)
 
     def attempt(self, run_id: str):
         return run_queries.attempts(self.store, run_id)[-1]
@@ -73,7 +73,7 @@ class Rack(Cluster):
         """All nodes are heard again."""
         self.now += seconds
         for node in run_queries.nodes(self.store, self.now):
-            nodes.node_seen(self.store, node.id, self.now)
+            send_heartbeat(self.store, node.id, self.now)
 
     def said(self, run_id: str) -> list[str]:
         return [line.text for line in run_queries.history(self.store, run_id)]
@@ -277,7 +277,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
     for _ in range(8):
         rack.now += 10
         for name in ("a", "b"):
-            nodes.node_seen(rack.store, names[name], rack.now)
+            send_heartbeat(rack.store, names[name], rack.now)
         lost.judge(rack.store, rack.now, 30.0)
     assert rack.told(run_id) == {"stop"}
     attempt = rack.attempt(run_id)
@@ -287,7 +287,7 @@ def test_an_elastic_run_goes_on_without_a_lost_node_and_needs_no_restarts_for_th
     lost.judge(rack.store, rack.now, 30.0)
     first, second = run_queries.attempts(rack.store, run_id)
     assert (first.state, first.reason, second.state) == (State.FAILED, "node lost", State.QUEUED)
-    queue_placement.place_queue(rack.store, rack.now, alive_within_s=30)
+    queue_placement.place_queue(rack.store, rack.now, silent_after_s=30)
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "b"]
 
 
@@ -328,7 +328,7 @@ def test_nobody_of_its_priority_waits_longer_because_a_run_grew(queue, nodes, mo
     found = elastic.other_nodes(run, {"id-m"}, known, queue, 0.0, may_grow=True)
     if found is None:
         return
-    grown = [replace(h, free=h.free[2:], holds=(*h.holds, Allocation("mine", h.free[:2], None)))
+    grown = [replace(h, free=h.free[2:], allocations=(*h.allocations, Allocation("mine", h.free[:2], None)))
              if h.node_id in found and h.node_id != "id-m" else h for h in known]  # fmt: skip
     rivals = [w for w in queue if w.priority >= run.priority]
     before, after = place(rivals, known, 0.0), place(rivals, grown, 0.0)

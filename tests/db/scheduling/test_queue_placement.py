@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from db.preflight import preflight_sessions
 from db.queries import run_queries
 from db.records.exceptions import NoSuchNode
 from db.reports import nodes
 from db.requests import run_requests
 from db.scheduling import queue_placement
+from db.scheduling.node_state import node_states
 from domain.errors import InvalidRequest
+from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import NodeLoad, State
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ def test_a_draining_node_gets_nothing_new_until_it_is_told_otherwise(two):
 
 def test_what_others_compute_on_is_not_given_out(cluster):
     load = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": False}])
-    nodes.node_seen(cluster.store, cluster.node_id, cluster.now, load)
+    send_heartbeat(cluster.store, cluster.node_id, cluster.now, load)
     assert run_queries.nodes(cluster.store, cluster.now)[0].free == 1
     assert view(cluster, cluster.launch()).spec.gpus_per_node == 1
     assert cluster.wished()[0].devices == ["cpu:1"]
@@ -124,14 +127,14 @@ def test_what_others_compute_on_is_not_given_out(cluster):
         "needs 2 slots on one node, none is free; other programs use 1 slot of gpu-1"
     )
     busy = NodeLoad(gpus=[{"id": "cpu:0", "foreign": True}, {"id": "cpu:1", "foreign": True}])
-    nodes.node_seen(cluster.store, cluster.node_id, cluster.now, busy)
+    send_heartbeat(cluster.store, cluster.node_id, cluster.now, busy)
     ours = run_queries.nodes(cluster.store, cluster.now)[0].devices[1]
     assert ours.run_id is not None and not ours.foreign  # our run's own processes, not known by their ids
 
 
 def test_a_node_not_heard_of_gets_nothing(two):
     first, _ = two
-    nodes.node_seen(first.store, first.node_id, 200.0)
+    send_heartbeat(first.store, first.node_id, 200.0)
     run_id = run_requests.submit(first.store, view_spec(gpus_per_node=2, on_nodes=["b"]), 200.0)
     queue_placement.place_queue(first.store, 200.0, 30.0, 300.0)
     assert view(first, run_id).waiting_for == "needs 2 slots on b; no contact with b"
@@ -158,3 +161,23 @@ def test_what_somebody_else_took_meanwhile_is_not_given_out_twice(cluster, monke
     assert cluster.place() == []
     assert view(cluster, run_id).state == State.QUEUED
     assert len(cluster.wished()) == 1
+
+
+@pytest.mark.parametrize("silent_s", [0.0, SILENT_AFTER_S - 1, SILENT_AFTER_S, 12.0, 14.9, LOST_AFTER_S])
+def test_a_node_is_alive_for_pages_placement_and_preflight_alike(cluster, silent_s):
+    send_heartbeat(cluster.store, cluster.node_id, cluster.now)
+    now = cluster.now + silent_s
+    run_id = run_requests.submit(cluster.store, view_spec(), now)
+    (shown,) = run_queries.nodes(cluster.store, now)
+    with cluster.store.read() as session:
+        (placed,) = node_states(session, now, {})
+    is_alive = silent_s < SILENT_AFTER_S
+    assert shown.state == placed.contact
+    assert (shown.state == "alive") == is_alive
+    assert (queue_placement.place_queue(cluster.store, now) == [run_id]) or not is_alive
+    assert (view(cluster, run_id).state == "starting") == is_alive
+    if is_alive:
+        assert preflight_sessions.ask(cluster.store, None, False, now)
+    else:
+        with pytest.raises(InvalidRequest, match="no node is alive"):
+            preflight_sessions.ask(cluster.store, None, False, now)

@@ -12,7 +12,7 @@ from db.scheduling import queue_placement
 from db.slurm import slurm_jobs
 from domain.errors import InvalidRequest
 from domain.messages import JobReport, State
-from tests.db.cluster import Cluster, facts
+from tests.db.cluster import Cluster, facts, send_heartbeat
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def launch(gateway: Cluster, **spec) -> str:
 
 
 def turn(gateway: Cluster) -> None:
-    nodes.node_seen(gateway.store, gateway.node_id, gateway.now)
-    slurm_jobs.give_out(gateway.store, gateway.now, 15)
+    send_heartbeat(gateway.store, gateway.node_id, gateway.now)
+    slurm_jobs.assign_gateways(gateway.store, gateway.now)
     queue_placement.place_queue(gateway.store, gateway.now)
 
 
 def wished(gateway: Cluster):
-    return slurm_jobs.wishes(gateway.store, gateway.node_id, lambda fence: f"secret {fence}")
+    return slurm_jobs.job_requests(gateway.store, gateway.node_id, lambda fence: f"secret {fence}")
 
 
 def told(gateway: Cluster, state: str, reason: str = "", **more) -> str | None:
@@ -75,7 +75,7 @@ def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):
     assert seen.waiting_for == "Slurm: waiting for resources (job 7, partition gpu)"
     assert seen.expected_start_at == 500.0
     gateway.now = 200.0
-    slurm_jobs.give_out(gateway.store, gateway.now, 15)
+    slurm_jobs.assign_gateways(gateway.store, gateway.now)
     queue_placement.place_queue(gateway.store, gateway.now)
     assert view(gateway, run_id).waiting_for.startswith("no contact with the gateway login; when it was")
 
@@ -99,7 +99,7 @@ def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
     ]
     assert placed == [[], [], [run_id], [run_id]]
     other_run = gateway.launch(nodes=1, gpus_per_node=1)
-    nodes.node_seen(gateway.store, ours, gateway.now)
+    send_heartbeat(gateway.store, ours, gateway.now)
     queue_placement.place_queue(gateway.store, gateway.now)
     assert [a.run_id for a in desired_state.assignments(gateway.store, ours)] == [other_run]
 
@@ -186,11 +186,11 @@ def test_labels_choose_among_clusters(store):
     }
     first = Cluster(store, named["a"])
     launch(first, labels={"cluster": "b"})
-    nodes.node_seen(store, named["b"], 100.0)
-    slurm_jobs.give_out(store, 100.0, 15)
+    send_heartbeat(store, named["b"], 100.0)
+    slurm_jobs.assign_gateways(store, 100.0)
     assert (
-        len(slurm_jobs.wishes(store, named["b"], str)) == 1
-        and slurm_jobs.wishes(store, named["a"], str) == []
+        len(slurm_jobs.job_requests(store, named["b"], str)) == 1
+        and slurm_jobs.job_requests(store, named["a"], str) == []
     )
     with pytest.raises(InvalidRequest, match="no gateway to Slurm has these labels; known: a and b"):
         launch(first, labels={"cluster": "c"})

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from domain.messages import NodeCheck, Reached
 from domain.preflight.judgement import (
     RESERVE_BYTES,
-    Asked,
     Link,
+    NodeAnswer,
     judge,
     judge_links,
     rate,
@@ -42,9 +42,9 @@ def way(peer: int = 0, **other) -> Reached:
     return Reached(**found | other)
 
 
-def pair(first: NodeCheck | None, second: NodeCheck | None, **of_second) -> list[Asked]:
+def pair(first: NodeCheck | None, second: NodeCheck | None, **of_second) -> list[NodeAnswer]:
     """a is the first node of a run, b comes to it."""
-    return [Asked("a", first), Asked("b", second, needs_reach=(0,), **of_second)]
+    return [NodeAnswer("a", first), NodeAnswer("b", second, needs_reach=(0,), **of_second)]
 
 
 def cell(asked, row, node="b"):
@@ -176,7 +176,7 @@ def test_in_one_round_no_node_measures_twice_and_every_pair_comes_once(nodes, al
 
 @given(st.lists(st.one_of(st.none(), st.just(GOOD), st.just(GOOD | {"clock_offset_s": 9.0})), max_size=6))
 def test_every_cell_has_a_known_state_and_every_red_one_a_mend(found):
-    asked = [Asked(f"n{i}", NodeCheck(**one) if one else None) for i, one in enumerate(found)]
+    asked = [NodeAnswer(f"n{i}", NodeCheck(**one) if one else None) for i, one in enumerate(found)]
     for each in judge(asked, for_run=False):
         assert each.state in ("ok", "failed", "waiting", "skipped")
         assert bool(each.mend) == (each.state == "failed")

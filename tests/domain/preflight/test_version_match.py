@@ -5,15 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.preflight.version_match import MOST_NAMED, Told, disagreement, names, remark
+from domain.preflight.version_match import MOST_NAMED, NodeInterpreter, disagreement, names, remark
 
 
 def python(torch="2.13.0+cu126", cuda="12.6", nccl="2.21.5", path="/usr/bin/python", **more):
     return {"path": path, "python": "3.11.8", "torch": torch, "cuda": cuda, "nccl": nccl} | more
 
 
-def told(**interpreters) -> list[Told]:
-    return [Told(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()]
+def told(**interpreters) -> list[NodeInterpreter]:
+    return [
+        NodeInterpreter(node.replace("_", "-"), interpreter) for node, interpreter in interpreters.items()
+    ]
 
 
 def test_the_same_everywhere_agrees():
@@ -51,7 +53,9 @@ def test_builds_for_rocm_and_for_the_cpu_differ():
 
 
 def test_a_crowd_is_counted():
-    crowd = [Told(f"n{i}", python()) for i in range(64)] + [Told("odd", python("2.4.0"))]
+    crowd = [NodeInterpreter(f"n{i}", python()) for i in range(64)] + [
+        NodeInterpreter("odd", python("2.4.0"))
+    ]
     text = disagreement(crowd)
     assert f"n{MOST_NAMED - 1} and {64 - MOST_NAMED} more have" in text and "odd has torch 2.4.0" in text
     assert len(text) < 400
@@ -79,7 +83,7 @@ groups = st.lists(answers, min_size=1, max_size=6)
 
 @given(groups, st.randoms())
 def test_the_order_of_the_nodes_does_not_matter(found, chance):
-    nodes = [Told(f"n{i}", facts) for i, facts in enumerate(found)]
+    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(found)]
     mixed = list(nodes)
     chance.shuffle(mixed)
     assert (disagreement(nodes) is None) == (disagreement(mixed) is None)
@@ -88,20 +92,20 @@ def test_the_order_of_the_nodes_does_not_matter(found, chance):
 
 @given(groups, st.integers(0, 5))
 def test_one_more_node_like_another_changes_nothing(found, which):
-    nodes = [Told(f"n{i}", facts) for i, facts in enumerate(found)]
-    twin = Told("twin", nodes[which % len(nodes)].interpreter)
+    nodes = [NodeInterpreter(f"n{i}", facts) for i, facts in enumerate(found)]
+    twin = NodeInterpreter("twin", nodes[which % len(nodes)].interpreter)
     assert (disagreement(nodes) is None) == (disagreement([*nodes, twin]) is None)
 
 
 @given(answers, st.integers(1, 5))
 def test_nodes_that_say_the_same_agree(facts, count):
-    same = [Told(f"n{i}", facts) for i in range(count)]
+    same = [NodeInterpreter(f"n{i}", facts) for i in range(count)]
     assert disagreement(same) is None and remark(same) is None
 
 
 @given(groups)
 def test_a_disagreement_names_every_node_and_ends_with_what_to_do(found):
-    text = disagreement([Told(f"<n{i}>", facts) for i, facts in enumerate(found)])
+    text = disagreement([NodeInterpreter(f"<n{i}>", facts) for i, facts in enumerate(found)])
     if text is not None:
         assert all(f"<n{i}>" in text for i in range(len(found)))
         assert text.endswith("with --python.")

@@ -6,7 +6,6 @@ import pytest
 
 from domain.scheduling.placement import place
 from domain.scheduling.placement_words import about
-from domain.text.lists import listed
 from tests.db.clusters import host, want
 
 HOUR_S = 3600.0
@@ -129,9 +128,3 @@ def test_who_is_third_in_line_is_told_of_those_before():
 )
 def test_times_are_as_exact_as_it_is_worth(seconds, words):
     assert about(seconds) == words
-
-
-def test_long_lists_are_cut():
-    assert [listed("a"), listed("ab"), listed("abc"), listed("abcdef")] == [
-        "a", "a and b", "a, b and c", "a, b, c and 3 more",
-    ]  # fmt: skip

@@ -45,6 +45,13 @@ def test_sizes_are_powers_of_1024(size_bytes, shown):
 
 
 @pytest.mark.parametrize(
+    ("size_bytes", "shown"), [(1.26 * 2**30, "1.3 GiB"), (2**30, "1.0 GiB"), (5.4 * 2**20, "5 MiB")]
+)
+def test_coarse_sizes_have_one_decimal_from_a_gibibyte_on(size_bytes, shown):
+    assert formats.size(size_bytes, is_coarse=True) == shown
+
+
+@pytest.mark.parametrize(
     ("age_s", "shown"),
     [(1, "just now"), (40, "40 s ago"), (720, "12 min ago"), (3 * 3600, "3 h ago"), (5 * 86_400, "5 d ago")],
 )
@@ -74,3 +81,18 @@ def test_what_is_no_number_is_told_in_one_way():
     assert formats.not_finite(math.inf, 2) == "∞ since step 2"
     assert formats.not_finite(-math.inf, None) == "−∞"
     assert formats.not_finite(0.5, None) is None and formats.not_finite(None, None) is None
+
+
+def test_long_lists_are_cut():
+    assert [formats.as_list(words, 3) for words in ("", "a", "ab", "abc", "abcdef")] == [
+        "", "a", "a and b", "a, b and c", "a, b, c and 3 more",
+    ]  # fmt: skip
+    assert formats.as_list("abcdef") == "a, b, c, d, e and f"
+
+
+@pytest.mark.parametrize(
+    ("amount", "nouns", "shown"),
+    [(1, ("GPU",), "1 GPU"), (0, ("GPU",), "0 GPUs"), (2, ("process", "processes"), "2 processes")],
+)
+def test_nouns_agree_with_their_number(amount, nouns, shown):
+    assert formats.plural(amount, *nouns) == shown
