@@ -11,7 +11,6 @@ from typing import Any
 from db.queries.device_allocations import Occupant
 from db.slurm.slurm_jobs import GATEWAY
 from domain.text.formats import as_list, count, duration_words, plural
-from domain.text.state_labels import state_label
 from domain.views import DeviceView, NodeView
 
 _DIGITS = re.compile(r"(\d+)")
@@ -84,7 +83,7 @@ def summary(nodes: Sequence[NodeView]) -> str:
         )
         if uses[use]
     ]
-    states = Counter(node.state for node in nodes)
+    states: Counter[str] = Counter(node.state for node in nodes)
     phrases += [
         f"{plural(states[state], 'node')} {phrase}"
         for state, phrase in (("no contact", "without contact"), ("lost", "lost"))

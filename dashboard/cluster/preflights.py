@@ -57,7 +57,7 @@ class Preflights:
 
     def requested_checks(self, node_id: str) -> list[CheckWish]:
         """The preflights that a node takes part in."""
-        return preflight_sessions.wishes(self._store, node_id)
+        return preflight_sessions.check_requests(self._store, node_id)
 
     def answered(self, node_id: str, check_id: int, check_answer: CheckAnswer) -> list[str]:
         """Take a node's answer; returns the ids of the runs that it moved on."""

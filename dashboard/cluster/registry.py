@@ -25,8 +25,8 @@ class NodeRegistry:
         self._store = store
         self._clock = clock
         self._node_by_token: dict[bytes, str] = {}
-        self._contacts: dict[str, Heard] = {}
-        self._contacts_in_writing: dict[str, Heard] = {}
+        self._contacts: dict[str, Heartbeat] = {}
+        self._contacts_in_writing: dict[str, Heartbeat] = {}
         store.heard_of = self.heard_of
         self._lock, self._writing = threading.Lock(), threading.Lock()
 
@@ -61,7 +61,7 @@ class NodeRegistry:
         now = self._clock()
         with self._lock:
             previous = self._contacts.get(node_id)
-            self._contacts[node_id] = Heard(now, load or (previous.load if previous else None))
+            self._contacts[node_id] = Heartbeat(now, load or (previous.load if previous else None))
 
     def heard_of(self, node_id: str) -> float:
         """Time of the node's last contact that is not stored yet; 0 when all contacts are."""
@@ -75,7 +75,7 @@ class NodeRegistry:
         try:
             with self._lock:
                 self._contacts_in_writing, self._contacts = self._contacts, {}
-            nodes.nodes_seen(self._store, self._contacts_in_writing)
+            nodes.heartbeats_received(self._store, self._contacts_in_writing)
         except Exception:
             with self._lock:  # try again next time; newer contacts win
                 self._contacts = self._contacts_in_writing | self._contacts

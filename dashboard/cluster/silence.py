@@ -37,9 +37,9 @@ class Silence:
             has_fallen_silent = is_silent(now - live.last_heard)
             if has_fallen_silent:
                 silent.add(key)
-            if is_silent != (key in self._silent_attempts):
-                self._record_change(live, now if is_silent else None, noted_at)
-            elif is_silent:
+            if has_fallen_silent != (key in self._silent_attempts):
+                self._record_change(live, now if has_fallen_silent else None, noted_at)
+            elif has_fallen_silent:
                 self._hub.publish(live.run_id, {"type": "run"})  # shows for how long it has been silent
         self._silent_attempts = silent
 
@@ -47,7 +47,7 @@ class Silence:
         text = "in contact again"
         if silent_at is not None:
             silent_s = silent_at - live.last_heard
-            silent_nodes = liveness.who_is_silent(self._store, live.fence, silent_at)
+            silent_nodes = liveness.names_of_silent_nodes(self._store, live.fence, silent_at)
             text = f"no contact with {silent_nodes} for {silent_s:.0f} s"
         if self._may_note():
             progress.contact_changed(self._store, live.run_id, live.attempt, noted_at, text)

@@ -36,7 +36,7 @@ class SlurmJobs:
 
     def give_out(self) -> None:
         """Give gateways the attempts that need a job."""
-        if slurm_jobs.give_out(self._store, self._clock(), ALIVE_WITHIN_S):
+        if slurm_jobs.assign_gateways(self._store, self._clock()):
             self._hub.desired_state_changed()
 
     def desired_state(self, node_id: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class SlurmJobs:
         if not pool:
             return {}
         if pool == slurm_jobs.GATEWAY:
-            jobs = slurm_jobs.wishes(self._store, node_id, self._credentials.job_secret)
+            jobs = slurm_jobs.job_requests(self._store, node_id, self._credentials.job_secret)
             return {"jobs": document(jobs)}
         return {"leave": not slurm_jobs.is_live(self._store, int(pool.partition(":")[2]))}
 

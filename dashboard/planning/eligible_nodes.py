@@ -19,7 +19,8 @@ def with_devices_counted(spec: RunSpec, nodes: Sequence[NodeView]) -> RunSpec:
 def nodes_for(spec: RunSpec, nodes: Sequence[NodeView]) -> list[NodeView]:
     """Return the nodes with the requested names and labels and the kind of device that the run would get."""
     pools, by_id = Pools(_node_states(nodes)), {node.id: node for node in nodes}
-    return [by_id[pools.hosts[index].node_id] for index in pools.of(eligibility.want_of(spec)).known]
+    members = pools.of(eligibility.resource_request(spec)).members
+    return [by_id[pools.nodes[index].node_id] for index in members]
 
 
 def _node_states(nodes: Sequence[NodeView]) -> list[NodeState]:

@@ -90,7 +90,7 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
         changes["resume"] = f"{run.id}:{_reference(before, checkpoints)}"
         steps.insert(0, f"from step {before.step}")
         phrases.insert(0, f"from the checkpoint of step {before.step}")
-    sentence = f"The loss is {told(run.last_loss, since)}; progress since then is lost."
+    sentence = f"The loss is {not_finite.in_words(run.last_loss, since)}; progress since then is lost."
     if not changes:
         return Fix(f"{sentence} Launch it again with a lower learning rate.")
     spec = RunSpec.model_validate(run.spec.model_dump() | changes)
