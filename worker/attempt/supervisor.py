@@ -152,7 +152,7 @@ class Supervisor:
         name = "rank0" if self._order["launcher"] == "python" else "launcher"
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
-                processes.keep_room(logs / f"{name}.err", LOG_ROOM_BYTES)
+                processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
                 self._launcher = subprocess.Popen(
                     self._order["argv"], env=_joined(os.environ, self._order["env"]), cwd=self._order["cwd"],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
@@ -252,7 +252,7 @@ class Supervisor:
                     return
                 link.unlink(missing_ok=True)
                 link.symlink_to(target.relative_to(link.parent))
-                processes.keep_room(target, LOG_ROOM_BYTES)
+                processes.preallocate(target, LOG_ROOM_BYTES)
 
     def _note_exit(self) -> None:
         if self._launcher is None:

@@ -1,26 +1,19 @@
-"""Names of the files a worker keeps beside an attempt; imports nothing, the supervisor starts with it."""
+"""Names of the files in an attempt's directory; imports nothing, because the supervisor imports it."""
 
 from __future__ import annotations
 
 STATE_FILE = "supervisor.json"
-
-
 STOP_FILE = "stop"
-
-
+"""Holds the seconds of grace; its existence asks the supervisor to stop the attempt."""
 LOCK_FILE = "supervisor.lock"
-
-
 LAUNCH_FILE = "launch.json"
-
-
+"""The command, environment and folder that the supervisor starts."""
 INTERPRETER_FILE = "worker/interpreter.json"
-"""What the Python that trains has; there as soon as it has been asked."""
-
-
+"""The facts of the Python that trains, written once it has been inspected."""
 EXISTING_FILE = "worker/existing.json"
+"""The files that lay in the working directories before the attempt started."""
 
 SUPERVISOR_MODULE = "worker.attempt.supervisor"
-"""How a supervisor's command line names it."""
+"""The module name in a supervisor's command line."""
 SUPERVISOR_MODULES = (SUPERVISOR_MODULE, "worker.supervisor")
-"""The former name as well: supervisors outlive the upgrade of their worker."""
+"""Includes the former name: supervisors outlive the upgrade of their worker."""

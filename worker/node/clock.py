@@ -1,4 +1,4 @@
-"""How far this node's clock is from the server's."""
+"""The offset between this node's clock and the server's."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ class Offset(NamedTuple):
 
     seconds: float
     error_s: float
-    """It is not known better than this: half of what the answer took."""
+    """The uncertainty: half of the round-trip time."""
 
 
 def offset(server_time: Callable[[], float], now: Callable[[], float] = time.time) -> Offset:
-    """Ask the server for its time and take it as that of the middle of the wait, as NTP does (RFC 5905).
+    """Measure the offset as NTP does (RFC 5905): the server's time belongs to the middle of the round trip.
 
-    The quickest of three answers counts; one request of them that fails costs nothing. Raises what the last request
-    raises when none is answered."""
+    Uses the fastest of three requests and ignores failed ones. Raises ServerAway if all fail."""
     best: Offset | None = None
     for tries_left in reversed(range(TRIES)):
         try:
@@ -42,10 +41,10 @@ def offset(server_time: Callable[[], float], now: Callable[[], float] = time.tim
 
 
 def _measure(server_time: Callable[[], float], now: Callable[[], float]) -> Offset:
-    """One request. The stop watch starts before the clock is read: a process that is not run for a while in between
-    knows its offset less well, and never takes the pause for an offset."""
+    """Measure with one request. The timer starts before the clock is read, so that a pause of the process in between
+    counts as uncertainty and not as an offset."""
     began = time.monotonic()
-    asked_at = now()
-    theirs = server_time()
+    sent_at = now()
+    server_s = server_time()
     error_s = (time.monotonic() - began) / 2
-    return Offset(asked_at + error_s - theirs, error_s)
+    return Offset(sent_at + error_s - server_s, error_s)

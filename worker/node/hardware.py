@@ -1,4 +1,4 @@
-"""What a node is made of and how loaded it is: never raises, never waits long for a GPU driver."""
+"""Reads a node's hardware and load; never raises and never waits long for a GPU driver."""
 
 from __future__ import annotations
 
@@ -25,59 +25,59 @@ from domain.messages import Device, NodeLoad
 from worker.node import processes
 
 GPU_LIMIT_S = 5.0
-"""A driver that has not answered by then counts as hanging; a heartbeat never waits for it."""
+"""A driver that has not answered by then counts as hung; heartbeats never wait longer."""
 LOW_DISK_BYTES = 5 * 1024**3
 FOREIGN_BYTES = 2 * 1024**3
-"""More than a driver needs for itself: somebody computes there."""
+"""More GPU memory than a driver itself uses: another process computes there."""
 T = TypeVar("T")
 
 
 class GpuReader:
-    """Asks NVML in a thread of its own, with a limit; while one question hangs, no other is asked."""
+    """Queries NVML in a thread with a time limit; while one query hangs, no other is sent."""
 
     def __init__(self, nvml: ModuleType | Any = pynvml, limit_s: float = GPU_LIMIT_S) -> None:
         self._nvml = nvml
         self._limit_s = limit_s
         self._lock = threading.Lock()
-        self._asking: threading.Thread | None = None
+        self._query_thread: threading.Thread | None = None
         self.notice: str | None = None
-        """One sentence while there are GPUs, or may be, that cannot be asked."""
+        """One sentence while GPUs exist (or may exist) that cannot be queried."""
 
     def gpus(self) -> list[Device]:
         """The GPUs (or MIG slices) this process may use, in the driver's order."""
-        return self._ask(self._list, [])
+        return self._query(self._list, [])
 
     def samples(self) -> list[dict[str, Any]]:
-        """Utilisation, memory, temperature and power of each GPU; what a GPU does not tell is None."""
-        return self._ask(lambda: [self._sample(handle) for handle in self._handles()], [])
+        """Utilisation, memory, temperature and power of each GPU; None for values a GPU does not report."""
+        return self._query(lambda: [self._sample(handle) for handle in self._handles()], [])
 
     def versions(self) -> dict[str, str]:
-        """Versions of the driver and of the newest CUDA it supports."""
-        return self._ask(self._versions, {})
+        """The versions of the driver and of the newest CUDA that it supports."""
+        return self._query(self._versions, {})
 
-    def _ask(self, question: Callable[[], T], otherwise: T) -> T:
+    def _query(self, query: Callable[[], T], default: T) -> T:
         with self._lock:
-            return self._ask_alone(question, otherwise)
+            return self._query_locked(query, default)
 
-    def _ask_alone(self, question: Callable[[], T], otherwise: T) -> T:
-        if self._asking is not None and self._asking.is_alive():
+    def _query_locked(self, query: Callable[[], T], default: T) -> T:
+        if self._query_thread is not None and self._query_thread.is_alive():
             self.notice = "GPU metrics unavailable: the driver has not answered the last question yet."
-            return otherwise
+            return default
         answers: list[T] = []
-        self._asking = threading.Thread(
-            target=lambda: answers.extend(self._answer(question)), name="nvml", daemon=True
+        self._query_thread = threading.Thread(
+            target=lambda: answers.extend(self._run_query(query)), name="nvml", daemon=True
         )
-        self._asking.start()
-        self._asking.join(self._limit_s)
-        if self._asking.is_alive():
+        self._query_thread.start()
+        self._query_thread.join(self._limit_s)
+        if self._query_thread.is_alive():
             self.notice = f"GPU metrics unavailable: the driver did not answer within {self._limit_s:g} s."
-        return answers[0] if answers else otherwise
+        return answers[0] if answers else default
 
-    def _answer(self, question: Callable[[], T]) -> Iterator[T]:
-        """One answer, or none and the reason as a notice; a node without a driver has no notice."""
+    def _run_query(self, query: Callable[[], T]) -> Iterator[T]:
+        """Yield the answer, or nothing and set the notice; a node without a driver gets no notice."""
         try:
             self._nvml.nvmlInit()
-            answer = question()
+            answer = query()
         except Exception as error:
             absent = type(error).__name__ in ("NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded")
             self.notice = None if absent else f"GPU metrics unavailable: {error}."
@@ -86,14 +86,18 @@ class GpuReader:
         yield answer
 
     def _handles(self) -> list[Any]:
-        """GPUs, and where a GPU is sliced (MIG) its slices; only what CUDA_VISIBLE_DEVICES leaves."""
+        """The GPUs, or the slices of a GPU in MIG mode, that CUDA_VISIBLE_DEVICES allows."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        chosen = None if visible is None else [word.strip() for word in visible.split(",") if word.strip()]
+        visible_ids = (
+            None
+            if visible is None
+            else [device_id.strip() for device_id in visible.split(",") if device_id.strip()]
+        )
         handles = []
         for index in range(self._nvml.nvmlDeviceGetCount()):
             gpu = self._nvml.nvmlDeviceGetHandleByIndex(index)
             for handle in self._slices(gpu) or [gpu]:
-                if chosen is None or str(index) in chosen or self._is_named(handle, chosen):
+                if visible_ids is None or str(index) in visible_ids or self._is_visible(handle, visible_ids):
                     handles.append(handle)
         return handles
 
@@ -107,9 +111,9 @@ class GpuReader:
                         slices.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
         return slices
 
-    def _is_named(self, handle: Any, chosen: list[str]) -> bool:
+    def _is_visible(self, handle: Any, visible_ids: list[str]) -> bool:
         uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
-        return any(not word.isdigit() and uuid.startswith(word) for word in chosen)
+        return any(not device_id.isdigit() and uuid.startswith(device_id) for device_id in visible_ids)
 
     def _list(self) -> list[Device]:
         return [
@@ -138,12 +142,14 @@ class GpuReader:
         }
 
     def _has_foreign_process(self, handle: Any) -> bool:
-        """Does a process compute there that none of our runs started? In a container ours are not known by
-        the ids the driver names, but then the server knows that the GPU is ours."""
-        found = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        if not found:  # a container may be shown none of the processes outside of it
+        """Whether a process that no Rankzero run started uses the GPU. Inside a container the driver's process
+        ids do not match ours, but then the server knows that the GPU is allocated."""
+        gpu_processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        if not gpu_processes:  # a container may not see the processes outside it
             return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used) > FOREIGN_BYTES
-        return any(processes.RUN_VARIABLE not in processes.environment(process.pid) for process in found)
+        return any(
+            processes.RUN_VARIABLE not in processes.environment(process.pid) for process in gpu_processes
+        )
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())
@@ -155,15 +161,15 @@ GPUS = GpuReader()
 
 
 def devices(slots: int | None, gpus: GpuReader = GPUS) -> list[Device]:
-    """A node's slots: its GPUs (the first `slots` of them), else `slots` CPU slots (default: its cores)."""
-    if found := gpus.gpus():
-        return found[:slots]
+    """The node's devices: its GPUs (the first `slots` of them), else `slots` CPU slots (default: one per core)."""
+    if gpu_devices := gpus.gpus():
+        return gpu_devices[:slots]
     name = _processor()
     return [Device(id=f"cpu:{index}", kind="cpu", name=name) for index in range(slots or cores())]
 
 
 def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
-    """The node's load now; the processor's since the last call."""
+    """The node's current load; CPU usage is the average since the previous call."""
     load = NodeLoad()
     with contextlib.suppress(OSError, psutil.Error, RuntimeError):
         load.cpu_percent = psutil.cpu_percent(None)
@@ -180,7 +186,7 @@ def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
 
 
 def node_info(gpus: GpuReader = GPUS) -> dict[str, Any]:
-    """What does not change while the worker runs; torch is looked up, not imported."""
+    """Facts that do not change while the worker runs; torch is looked up, not imported."""
     return {
         "rankzero_version": _installed_version("rankzero"),
         "python": sys.executable,
@@ -191,12 +197,12 @@ def node_info(gpus: GpuReader = GPUS) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "hostname": socket.gethostname(),
-        **{f"{part}_version": version for part, version in gpus.versions().items()},
+        **{f"{component}_version": version for component, version in gpus.versions().items()},
     }
 
 
 def cores() -> int:
-    """Cores this process may use: fewer than the machine has when it is confined."""
+    """The number of cores this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -207,7 +213,7 @@ def address_towards(server_url: str) -> str:
     try:
         host, port = urlsplit(server_url).hostname or "127.0.0.1", port_of(server_url)
         routes = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        # IPv4 first: `localhost` may name both, and launchers are happier with it.
+        # IPv4 first: `localhost` may resolve to both, and launchers work better with it.
         for family, kind, _, _, target in sorted(routes, key=lambda route: route[0] != socket.AF_INET):
             with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
                 probe.connect(target)
@@ -218,7 +224,7 @@ def address_towards(server_url: str) -> str:
 
 
 def port_of(url: str) -> int | None:
-    """The port a URL names, or its scheme's; None for one that names no possible port."""
+    """The URL's port, or its scheme's default; None if the port is invalid."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
         return parts.port or (443 if parts.scheme == "https" else 80)
@@ -226,16 +232,20 @@ def port_of(url: str) -> int | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Nobody on another machine reaches it."""
+    """Whether the address is reachable from this machine only."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     return False
 
 
 def address_reached_by_others(port: int) -> str | None:
-    """The address of this machine at which others are connected to a port of it just now."""
+    """The address of this machine to which other machines are connected at `port`; None if there is none."""
     with contextlib.suppress(OSError, psutil.Error):
-        here = {known.address for addresses in psutil.net_if_addrs().values() for known in addresses}
+        own_addresses = {
+            interface_address.address
+            for addresses in psutil.net_if_addrs().values()
+            for interface_address in addresses
+        }
         for connection in psutil.net_connections("tcp"):
             ends = [
                 (end.ip.removeprefix("::ffff:"), end.port)
@@ -244,20 +254,24 @@ def address_reached_by_others(port: int) -> str | None:
             ]
             if connection.status != psutil.CONN_ESTABLISHED or len(ends) < 2 or ends[0][1] != port:
                 continue
-            own, other = ends[0][0], ends[1][0]
-            if own in here and other not in here and not is_loopback(own):
-                return own
+            local_address, remote_address = ends[0][0], ends[1][0]
+            if (
+                local_address in own_addresses
+                and remote_address not in own_addresses
+                and not is_loopback(local_address)
+            ):
+                return local_address
     return None
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has this address: what gloo and nccl must be told."""
+    """The network interface that has this address, as gloo and nccl need it; None if there is none."""
     with contextlib.suppress(ValueError, OSError):
-        wanted = ipaddress.ip_address(address.partition("%")[0])
+        parsed_address = ipaddress.ip_address(address.partition("%")[0])
         for name, addresses in psutil.net_if_addrs().items():
-            for known in addresses:
+            for interface_address in addresses:
                 with contextlib.suppress(ValueError):
-                    if ipaddress.ip_address(known.address.partition("%")[0]) == wanted:
+                    if ipaddress.ip_address(interface_address.address.partition("%")[0]) == parsed_address:
                         return name
     return None
 
@@ -277,10 +291,10 @@ def _installed_version(package: str) -> str | None:
         return None
 
 
-def _or_none(question: Callable[[], T]) -> T | None:
-    """Not every GPU tells everything (a slice has no temperature, a container no power)."""
+def _or_none(query: Callable[[], T]) -> T | None:
+    """Return None where the query fails: a MIG slice has no temperature, a container no power reading."""
     try:
-        return question()
+        return query()
     except Exception:
         return None
 

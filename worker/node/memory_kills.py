@@ -1,4 +1,4 @@
-"""How often the kernel has killed for memory around this process, and how much memory it allows.
+"""Counts the kernel's out-of-memory kills around this process, and reads its memory limit.
 
 Reads control groups of version 2 (`memory.events`) and 1 (`memory.oom_control`), and the whole machine's
 counter where there are none. Imports only the standard library: the supervisor uses it.
@@ -12,43 +12,43 @@ from contextlib import suppress
 from pathlib import Path
 
 NO_LIMIT_BYTES = 1 << 60
-"""Version 1 writes a number near 2^63 where nothing is limited."""
+"""Version 1 writes a number near 2^63 where there is no limit."""
 
 
 def count(proc: Path = Path("/proc")) -> int | None:
-    """Kills so far; only the difference of two readings means anything. None where the kernel does not tell."""
+    """The number of kills so far, useful only as a difference between two readings; None if it is unavailable."""
     for folder in _groups(proc):
         for name in ("memory.events", "memory.oom_control"):
-            if (found := _number(folder / name, r"^oom_kill (\d+)$")) is not None:
-                return found
+            if (kills := _number(folder / name, r"^oom_kill (\d+)$")) is not None:
+                return kills
     return _number(proc / "vmstat", r"^oom_kill (\d+)$")
 
 
 def limit_bytes(proc: Path = Path("/proc")) -> int | None:
-    """The tightest limit that the control groups set; None where there is none."""
+    """The lowest memory limit of the control groups in bytes; None without one."""
     limits = []
     for folder in _groups(proc):
         for parent in (folder, *folder.parents):
             for name in ("memory.max", "memory.limit_in_bytes"):
-                if (found := _number(parent / name, r"^(\d+)$")) is not None and found < NO_LIMIT_BYTES:
-                    limits.append(found)
+                if (limit := _number(parent / name, r"^(\d+)$")) is not None and limit < NO_LIMIT_BYTES:
+                    limits.append(limit)
     return min(limits, default=None)
 
 
 def _groups(proc: Path) -> Iterator[Path]:
-    """Where the memory of this process is accounted: its own group, or the root a container sees."""
+    """Yield the control groups that account for this process: its own, then the root a container sees."""
     mounts = list(_mounts(proc))
     with suppress(OSError):
         for line in (proc / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             for version, folder in mounts:
-                wanted = "cgroup" if "memory" in controllers.split(",") else "cgroup2"
-                if version == wanted and (controllers == "" or wanted == "cgroup"):
+                required_version = "cgroup" if "memory" in controllers.split(",") else "cgroup2"
+                if version == required_version and (controllers == "" or required_version == "cgroup"):
                     yield from (folder / path.lstrip("/"), folder)
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, Path]]:
-    """(cgroup2 or cgroup, folder) of what may hold memory counters."""
+    """Yield (cgroup2 or cgroup, folder) for each mount that may hold memory counters."""
     with suppress(OSError):
         for line in (proc / "self" / "mounts").read_text().splitlines():
             _, folder, kind, options = line.split(" ")[:4]
@@ -58,6 +58,6 @@ def _mounts(proc: Path) -> Iterator[tuple[str, Path]]:
 
 def _number(path: Path, pattern: str) -> int | None:
     with suppress(OSError, UnicodeDecodeError):
-        if found := re.search(pattern, path.read_text(), re.MULTILINE):
-            return int(found[1])
+        if match := re.search(pattern, path.read_text(), re.MULTILINE):
+            return int(match[1])
     return None

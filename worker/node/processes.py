@@ -1,4 +1,4 @@
-"""Processes as the kernel knows them: who lives, who descends from whom, who carries an attempt's name."""
+"""Finds and signals processes through /proc: living ones, descendants, those of an attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """One process for good: a pid is given out again, a pid with its start time is not (until a reboot)."""
+    """Identifies one process until the next reboot: pids are reused, a pid with its start time is not."""
 
     pid: int
     start_ticks: int
@@ -35,49 +35,49 @@ class _Stat(NamedTuple):
 
 @cache
 def boot_id() -> str:
-    """Changes when the machine restarts: pids and start times from before mean nothing then."""
+    """The identity of the current boot; pids and start times from an earlier boot are meaningless."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def find(pid: int) -> Process | None:
-    """The living process with this pid; a zombie is not alive."""
+    """The living process with this pid; None if there is none or it is a zombie."""
     stat = _stat(pid)
     return None if stat is None or stat.state in "ZX" else Process(pid, stat.start_ticks)
 
 
 def is_alive(process: Process) -> bool:
-    """Whether exactly this process, not a later one with its pid, still runs."""
+    """Whether exactly this process, not a later one with the same pid, still runs."""
     return find(process.pid) == process
 
 
 def children(pid: int) -> list[int]:
-    """Direct children, whatever thread started them."""
-    found: list[int] = []
+    """The pids of direct children, started by any thread."""
+    pids: list[int] = []
     try:
         for task in (_PROC / str(pid) / "task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    except OSError:  # gone, or a kernel without this file
-        found = [child for child, stat in _all_stats() if stat.parent == pid]
-    return found
+            pids += map(int, (task / "children").read_text().split())
+    except OSError:  # it has ended, or the kernel has no such file
+        pids = [child for child, stat in _all_stats() if stat.parent == pid]
+    return pids
 
 
 def descendants(pid: int) -> list[Process]:
-    """Children, their children and so on; for a subreaper these are all processes it ever caused."""
-    of_parent: dict[int, list[tuple[int, _Stat]]] = {}
+    """All living descendants; for a subreaper these are all processes that it caused."""
+    children_of: dict[int, list[tuple[int, _Stat]]] = {}
     for child, stat in _all_stats():
-        of_parent.setdefault(stat.parent, []).append((child, stat))
-    found: list[Process] = []
-    waiting = [pid]
-    while waiting:
-        for child, stat in of_parent.get(waiting.pop(), ()):
-            waiting.append(child)
+        children_of.setdefault(stat.parent, []).append((child, stat))
+    living: list[Process] = []
+    pending = [pid]
+    while pending:
+        for child, stat in children_of.get(pending.pop(), ()):
+            pending.append(child)
             if stat.state not in "ZX":
-                found.append(Process(child, stat.start_ticks))
-    return found
+                living.append(Process(child, stat.start_ticks))
+    return living
 
 
 def environment(pid: int) -> dict[str, str]:
-    """What the process was started with; empty when it is gone or somebody else's."""
+    """The environment the process was started with; empty if it has ended or belongs to another user."""
     try:
         raw = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -87,35 +87,37 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def of_attempt(run_id: str, attempt: int) -> list[Process]:
-    """Every process that carries this attempt in its environment, wherever it was reparented to."""
-    marks = {f"{RUN_VARIABLE}={run_id}".encode(), f"{ATTEMPT_VARIABLE}={attempt}".encode()}
-    found = []
+    """Every process whose environment names this attempt, even if it was reparented."""
+    markers = {f"{RUN_VARIABLE}={run_id}".encode(), f"{ATTEMPT_VARIABLE}={attempt}".encode()}
+    members = []
     for pid in _pids():
         with suppress(OSError):
-            if marks <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0")):
+            if markers <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0")):
                 process = find(pid)
                 if process is not None and pid != os.getpid():
-                    found.append(process)
-    return found
+                    members.append(process)
+    return members
 
 
-def with_arguments(fits: Callable[[list[str]], bool]) -> list[Process]:
-    """Every living process whose command line fits."""
-    found = []
+def with_arguments(matches: Callable[[list[str]], bool]) -> list[Process]:
+    """Every living process whose command line matches."""
+    matching = []
     for pid in _pids():
         with suppress(OSError):
             raw = (_PROC / str(pid) / "cmdline").read_bytes()
-            if fits([os.fsdecode(part) for part in raw.split(b"\0")[:-1]]) and (process := find(pid)):
-                found.append(process)
-    return found
+            if matches([os.fsdecode(argument) for argument in raw.split(b"\0")[:-1]]) and (
+                process := find(pid)
+            ):
+                matching.append(process)
+    return matching
 
 
-def have_mapped(found: Iterable[Process], path: Path) -> bool:
+def have_mapped(candidates: Iterable[Process], path: Path) -> bool:
     """Whether one of these processes can write to the file (or to a file in the folder) through an open mmap.
 
     Such writes do not change its time until the kernel carries them to the disk."""
     name = os.fsencode(path)
-    for process in found:
+    for process in candidates:
         with suppress(OSError):
             for line in (_PROC / str(process.pid) / "maps").read_bytes().splitlines():
                 fields = line.split(maxsplit=5)
@@ -126,7 +128,7 @@ def have_mapped(found: Iterable[Process], path: Path) -> bool:
 
 
 def send_signal(process: Process, number: int) -> bool:
-    """Signal exactly this process; False when it is gone. Never hits a later process with its pid."""
+    """Signal exactly this process, never a later one with its pid; False if it has ended."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
@@ -143,11 +145,11 @@ def send_signal(process: Process, number: int) -> bool:
 
 
 def kill_all(find_all: Callable[[], list[Process]], timeout_s: float) -> list[int]:
-    """SIGKILL until `find_all` finds nobody (or time is up); returns the pids that were killed."""
+    """Send SIGKILL until `find_all` returns nothing or the timeout passes; returns the pids that were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while (left := find_all()) and time.monotonic() < deadline:
-        for process in left:
+    while (remaining := find_all()) and time.monotonic() < deadline:
+        for process in remaining:
             if send_signal(process, signal.SIGKILL):
                 killed.add(process.pid)
         time.sleep(0.02)
@@ -155,17 +157,17 @@ def kill_all(find_all: Callable[[], list[Process]], timeout_s: float) -> list[in
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become our children instead of init's."""
+    """Adopt orphaned descendants instead of leaving them to init."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> None:
-    """Get this signal when the thread that started us ends; holds across exec."""
+    """Ask for this signal when the thread that started this process ends; survives exec."""
     _prctl(PR_SET_PDEATHSIG, number)
 
 
 def reap_orphans(keep: int | None) -> None:
-    """Collect the exit status of every dead child but `keep`, whose own waiter wants it."""
+    """Collect the exit status of every dead child except `keep`, which has a waiter of its own."""
     while True:
         try:
             status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -177,8 +179,8 @@ def reap_orphans(keep: int | None) -> None:
             os.waitpid(status.si_pid, 0)
 
 
-def keep_room(path: Path, size_bytes: int) -> None:
-    """Blocks for a file that is still shorter: appending so much works on a full disk, where supported."""
+def preallocate(path: Path, size_bytes: int) -> None:
+    """Preallocate disk blocks beyond the end of a file, so that appending works on a full disk (where supported)."""
     with suppress(OSError, AttributeError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -196,7 +198,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _pids() -> Iterator[int]:
-    for entry in os.listdir(_PROC):  # noqa: PTH208  (names are enough, and this is asked often)
+    for entry in os.listdir(_PROC):  # noqa: PTH208  (names are enough, and this is called often)
         if entry.isdigit():
             yield int(entry)
 
@@ -210,7 +212,7 @@ def _all_stats() -> Iterator[tuple[int, _Stat]]:
 
 def _stat(pid: int) -> _Stat | None:
     try:
-        # The program's name stands in brackets and may itself hold brackets and spaces.
+        # The program's name is in parentheses and may itself contain parentheses and spaces.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
         return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
     except (OSError, IndexError, ValueError):

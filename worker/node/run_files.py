@@ -1,4 +1,4 @@
-"""Which files below a run's directories count, and what they are called on the server."""
+"""Selects the files of a run's directories to upload, and names them for the server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 FileKey = tuple[int, int, int]
-"""(inode, size, mtime_ns): a file whose key did not change was not written to."""
+"""(inode, size, mtime_ns): a file whose key is unchanged was not written to."""
 Listing = Mapping[str, Sequence[int]]
-"""Absolute path -> file key; survives a round trip through JSON."""
+"""Absolute path -> file key; can be stored as JSON."""
 
 MAX_DEPTH = 16
 MAX_ENTRIES = 500_000
@@ -20,8 +20,8 @@ _RUN_DIRECTORY = re.compile(r"(?P<data>.*)/runs/[a-z0-9]{10}/attempts/\d+/node\d
 Entries = Iterator[os.DirEntry[str]]
 
 
-def walk_files(root: Path, wanted: Callable[[str], bool], prune: Path | None = None) -> Entries:
-    """Plain files below `root` whose name is `wanted`; no links, no hidden folders, nothing in `prune`."""
+def walk_files(root: Path, matches: Callable[[str], bool], prune: Path | None = None) -> Entries:
+    """Yield regular files below `root` whose name `matches`; skips links, hidden folders and `prune`."""
     entries_left = MAX_ENTRIES
     pending = [(str(root), 0)]
     while pending and entries_left > 0:
@@ -31,42 +31,42 @@ def walk_files(root: Path, wanted: Callable[[str], bool], prune: Path | None = N
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH and entry.path != str(prune) and not entry.name.startswith("."):
                     pending.append((entry.path, depth + 1))
-            elif wanted(entry.name) and entry.is_file(follow_symlinks=False):
+            elif matches(entry.name) and entry.is_file(follow_symlinks=False):
                 yield entry
 
 
 def remember_existing(root: Path) -> dict[str, FileKey]:
-    """What already lies below `root` before an attempt starts: none of it is the attempt's own."""
+    """The keys of the files below `root` before an attempt starts: none of them belongs to the attempt."""
     return {entry.path: key for entry in walk_files(root, counts) if (key := entry_key(entry)) is not None}
 
 
 def counts(name: str) -> bool:
-    """Whether a file of this name is one that the worker takes to the server, alone or in its folder."""
+    """Whether the worker uploads files of this name, alone or as part of a folder."""
     return is_event_file(name) or is_checkpoint_name(name) or name.endswith(".distcp")
 
 
 def is_event_file(name: str) -> bool:
-    """TensorBoard's own rule: `tfevents` anywhere in the name."""
+    """Whether the name contains `tfevents`, which is TensorBoard's own rule."""
     return "tfevents" in name
 
 
 CHECKPOINT_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".safetensors")
-"""`.pth.tar` is what many scripts call a file of torch.save, after torch's first format."""
+"""Many scripts name a file of torch.save `.pth.tar`, after torch's first format."""
 _TEMPORARY = re.compile(r"\.(tmp|temp|part|partial|incomplete|swp)|[~]$|^tmp", re.IGNORECASE)
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """A checkpoint's suffix, and not the name of a file on its way to another name."""
+    """Whether the name has a checkpoint's suffix and is neither hidden nor temporary."""
     return name.endswith(CHECKPOINT_SUFFIXES) and not name.startswith(".") and not is_temporary_name(name)
 
 
 def is_temporary_name(name: str) -> bool:
-    """The name of a file on its way to another name."""
+    """Whether the name is that of a file that will be renamed when it is complete."""
     return _TEMPORARY.search(name) is not None
 
 
 def entry_key(entry: os.DirEntry[str]) -> FileKey | None:
-    """The file's key, or None when it has just gone."""
+    """The file's key; None if the file no longer exists."""
     try:
         return file_key(entry.stat(follow_symlinks=False))
     except OSError:
@@ -74,12 +74,12 @@ def entry_key(entry: os.DirEntry[str]) -> FileKey | None:
 
 
 def file_key(status: os.stat_result) -> FileKey:
-    """(inode, size, mtime_ns)."""
+    """The key (inode, size, mtime_ns) of a file with this status."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def name_on_server(path: Path, attempt_dir: Path, root: Path) -> str:
-    """Relative to the attempt's directory; `workdir/…` for a run in place somewhere else."""
+    """The path relative to the attempt's directory; `workdir/…` for a run in place."""
     if path.is_relative_to(attempt_dir):
         name = path.relative_to(attempt_dir).as_posix()
     else:
@@ -88,7 +88,7 @@ def name_on_server(path: Path, attempt_dir: Path, root: Path) -> str:
 
 
 def data_directory(attempt_dir: Path) -> Path:
-    """The data directory an attempt lies in: no run in place looks into it, even when it is below it."""
+    """The data directory that contains the attempt; a run in place never scans it."""
     match = _RUN_DIRECTORY.fullmatch(str(attempt_dir))
     return Path(match["data"]) if match else attempt_dir
 

@@ -1,4 +1,4 @@
-"""What a worker writes down about an attempt, so that the next worker on this data knows it."""
+"""Reads and writes the state files of an attempt, which the next worker on this data continues from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from domain.messages import TERMINAL_STATES, TaskReport
 
 REPORTED_FILE = "worker/reported.json"
-"""The last state the server has acknowledged."""
+"""Holds the last state that the server acknowledged."""
 END_FILE = "worker/end.json"
-"""The end of an attempt that no supervisor could write down."""
+"""Holds the end of an attempt whose supervisor could not record it."""
 SUPERSEDED = "superseded"
 SETTLED = TERMINAL_STATES | {SUPERSEDED}
 
@@ -23,27 +23,27 @@ def is_settled(folder: Path) -> bool:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The new content or the old one, also when the power fails; readable for this user alone."""
-    fresh = path.with_name(f".{path.name}.tmp")
+    """Write a file atomically and durably, readable by this user only. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object; empty when there is none that can be read."""
+    """Read a JSON object; empty if the file is missing or unreadable."""
     try:
-        found = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def read_report(path: Path) -> TaskReport | None:
-    """A report that was kept; None when there is none that can be read."""
+    """Read a stored report; None if the file is missing or unreadable."""
     try:
         return TaskReport.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
