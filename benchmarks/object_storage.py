@@ -87,7 +87,7 @@ class Dashboard:
         self.http.post(
             "/api/runs", json={"target": "image_classifier", "gpus_per_node": 1}
         ).raise_for_status()
-        (assignment,) = self.client.wishes(None, 5).assignments
+        (assignment,) = self.client.desired_state(None, 5).assignments
         self.part = TaskRef(assignment.fence, 0)
         self.checkpoint_id = 0
 

@@ -116,7 +116,7 @@ class FakeNode:
 
     def assignment(self) -> Assignment:
         """The only thing the node is told to run."""
-        (assignment,) = self.client.wishes(None, 0).assignments
+        (assignment,) = self.client.desired_state(None, 0).assignments
         return assignment
 
     def part(self) -> TaskRef:

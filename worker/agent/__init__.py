@@ -1,1 +1,1 @@
-"""The daemon of a node: its program, and what it reconciles."""
+"""The worker's program and its daemon, which reconciles a node with its desired state."""

@@ -1,4 +1,4 @@
-"""What is wrong with this node, one sentence a subject: sent with every sample of its load, for the Nodes page."""
+"""The current problems of this node by subject, sent with every load sample and shown on the Nodes page."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ log = logging.getLogger("worker")
 
 
 class Notices:
-    """Safe to use from several threads; a sentence is logged once, and said until it is no longer so."""
+    """Thread-safe; a sentence is logged once and sent until it is removed."""
 
     def __init__(self) -> None:
         self._sentences: dict[str, tuple[str, ...]] = {}
         self._lock = threading.Lock()
 
-    def tell(self, subject: str, sentences: Sequence[str]) -> None:
-        """Replace what is said of a subject; nothing ends it."""
+    def replace(self, subject: str, sentences: Sequence[str]) -> None:
+        """Replace a subject's sentences; an empty list removes them."""
         with self._lock:
-            fresh = [each for each in sentences if each not in self._sentences.get(subject, ())]
+            new_sentences = [
+                sentence for sentence in sentences if sentence not in self._sentences.get(subject, ())
+            ]
             self._sentences[subject] = tuple(sentences)
-        for sentence in fresh:
+        for sentence in new_sentences:
             log.warning("%s", sentence)
 
     def add_to(self, load: NodeLoad) -> NodeLoad:
-        """The sample, with all that is wrong besides."""
+        """Add all sentences to the notice of a load sample."""
         with self._lock:
-            told = [each for sentences in self._sentences.values() for each in sentences]
-        load.notice = " ".join(filter(None, [load.notice, *told])) or None
+            notices = [sentence for sentences in self._sentences.values() for sentence in sentences]
+        load.notice = " ".join(filter(None, [load.notice, *notices])) or None
         return load

@@ -1,4 +1,4 @@
-"""The worker as a program: its options, its threads, and what signals do."""
+"""The worker's program: its threads, and its handling of signals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from domain import protocol
 from domain.messages import Device, NodeFacts
 from domain.text.log_lines import log_to_stderr, one_line
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Backoff, Daemon
-from worker.agent.node_address import FIRST_LOOKS_S, LOOK_EVERY_S, Whereabouts
+from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
 from worker.agent.notices import Notices
 from worker.agent.options import NO_TOKEN, CannotRun, join_token, parser
 from worker.agent.store_memory import StoreMemory
 from worker.attempt.ending import Shutdown
-from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, InJob
+from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
@@ -42,14 +42,14 @@ WATCHED_PAUSE_S = 0.02
 PAUSE_S = 0.2
 CHECKPOINT_PAUSE_S = 0.2
 ACKNOWLEDGE_LIMIT_S = 10.0
-"""How long a worker that ends its runs waits for the server to hear of it."""
+"""How long a worker that ends its runs waits for the server to acknowledge their ends."""
 LEAVE_LIMIT_S = 1.0
 ENDED_AFTER_S = 20.0
-"""For so long a server must go on saying that somebody else is this node, before runs are ended for it."""
+"""How long the server must insist that another worker is this node before its runs are ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`rankzero worker`: serve the server until SIGTERM; the exit code."""
+    """Run `rankzero worker` until SIGTERM; returns the exit code."""
     log_to_stderr(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options = parser().parse_args(argv)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Popen[bytes]]:
-    """Supervisors live in a session of their own, so that nothing that ends this worker ends them."""
+    """A function that starts supervisors, each in its own session, so that they outlive this worker."""
 
     def spawn(folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(data_dir)]
@@ -81,20 +81,20 @@ def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Po
 
 
 class Worker:
-    """One node's daemon, the threads that feed it, and its end."""
+    """One node's daemon, its threads, and its shutdown."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._job = None if options.only_attempt is None else InJob.here(options.only_attempt)
-        self._data = _data_of(options, self._job)
+        self._job = None if options.only_attempt is None else SlurmJob.current(options.only_attempt)
+        self._data = _data_directory(options, self._job)
         self._lock = lock_data(self._data)
         lock = os.fstat(self._lock)
-        self._place = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
-        """The same for a worker that was only started again; another one for a copy of its directory."""
+        self._data_identity = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
+        """Identifies the data directory: unchanged when the worker restarts, different for a copy of the directory."""
         self._identity_file = self._data / "node" / "node.json"
         self._identity = read_object(self._identity_file)
         self._contact_file = self._data / "node" / "contact"
-        """Its time is the last answer from the server: what health checks look at, without a program of ours."""
+        """Its modification time is that of the server's last answer, for health checks without a Rankzero program."""
         self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
         own_name = self._job.node if self._job else os.uname().nodename
@@ -103,7 +103,7 @@ class Worker:
         self._memory = StoreMemory(self._client, self._identity_file, self._identity)
         self._node = node = _node(self._name, self._data, self._client, self._devices, options)
         self._python = node.python
-        self._whereabouts = Whereabouts(node, self._client)
+        self._node_address = NodeAddress(node, self._client)
         self._notices = Notices()
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
@@ -121,21 +121,21 @@ class Worker:
         self._is_ended = False
 
     def run(self) -> int:
-        """Work until a signal; returns the exit code."""
+        """Work until a signal; returns the exit code. Raises CannotRun."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._receive)
+            signal.signal(number, self._receive_signal)
         if self._job is not None:
             signal.signal(WARNING_SIGNAL, self._receive_warning)
-        self._daemon.find_attempts()
-        reports = (self._follow_wishes, self._report_load, self._look_around)
+        self._daemon.recover_attempts()
+        reports = (self._poll, self._report_load, self._refresh_address)
         for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
             start_thread(loop.__name__, loop)
         stepping = start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self._fatal is None and not self._has_done_its_job():
+        while not self._signalled.wait(0.5) and self._fatal is None and not self._has_finished_job():
             pass
-        is_told = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
-        if self._is_ended or is_told:
+        is_asked_to_end = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
+        if self._is_ended or is_asked_to_end:
             self._end_runs()
         self._is_leaving = True
         self._wake.set()
@@ -144,8 +144,10 @@ class Worker:
             raise CannotRun(self._fatal)
         if self._job is not None:
             return 0 if self._job.has_succeeded(self._data) else 1
-        left = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
-        log.info("worker %s leaves%s", self._name, f"; still training: {', '.join(left)}" if left else "")
+        training = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
+        log.info(
+            "worker %s leaves%s", self._name, f"; still training: {', '.join(training)}" if training else ""
+        )
         return 0
 
     def _in_background(self, work: Callable[[], None]) -> None:
@@ -155,7 +157,7 @@ class Worker:
 
         threading.Thread(target=run, daemon=True).start()
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
+    def _receive_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
         self._signalled.set()
 
@@ -163,27 +165,27 @@ class Worker:
         self._is_warned = True
         self._signalled.set()
 
-    def _has_done_its_job(self) -> bool:
-        """Within a Slurm job: has its attempt ended, and everything of it been delivered?"""
+    def _has_finished_job(self) -> bool:
+        """Whether, in a Slurm job, its attempt has ended and all of its data is uploaded."""
         return self._may_leave and not self._daemon.attempts
 
     def _end_runs(self) -> None:
-        """Stop every run, and let the server know; a second signal hurries.
+        """Stop every run and wait until the server has their ends; a second signal shortens this.
 
-        Within a job there is no hurry but Slurm's own: it kills what is left when its time is over."""
-        why: Shutdown = "worker" if self._job is None else "time limit" if self._is_warned else "slurm"
-        self._daemon.shut_down(TIME_LIMIT_GRACE_S if self._is_warned else SHUTDOWN_GRACE_S, why)
-        hurried = False
+        In a Slurm job there is no limit but Slurm's own, which kills the remaining processes."""
+        cause: Shutdown = "worker" if self._job is None else "time limit" if self._is_warned else "slurm"
+        self._daemon.shut_down(TIME_LIMIT_GRACE_S if self._is_warned else SHUTDOWN_GRACE_S, cause)
+        is_hurried = False
         give_up_at: float | None = None
         while attempts := self._daemon.attempts:
-            if self._signals > 1 and not hurried:
-                hurried = True
-                self._daemon.shut_down(0.0, why)
+            if self._signals > 1 and not is_hurried:
+                is_hurried = True
+                self._daemon.shut_down(0.0, cause)
             if self._job is None and all(attempt.is_over for attempt in attempts):
-                limit_s = LEAVE_LIMIT_S if hurried else ACKNOWLEDGE_LIMIT_S
+                limit_s = LEAVE_LIMIT_S if is_hurried else ACKNOWLEDGE_LIMIT_S
                 give_up_at = give_up_at or time.monotonic() + limit_s
                 if time.monotonic() >= give_up_at:
-                    log.warning("the server has not heard the end of every run; it will, at the next start")
+                    log.warning("the server lacks the end of some runs; they are reported at the next start")
                     return
             self._wake.set()
             time.sleep(0.05)
@@ -195,7 +197,7 @@ class Worker:
             began = time.monotonic()
             more = self._daemon.step(began)
             took_s = time.monotonic() - began
-            # The cores are the trainings': a backlog gets at most half of one, looking around a third.
+            # The cores are for trainings: a backlog gets at most half of one core, polling a third.
             if more:
                 time.sleep(took_s)
                 continue
@@ -203,7 +205,7 @@ class Worker:
             self._wake.wait(max(WATCHED_PAUSE_S if is_watched else PAUSE_S, 2 * took_s))
             self._wake.clear()
 
-    def _follow_wishes(self) -> None:
+    def _poll(self) -> None:
         version: str | None = None
         backoff = Backoff()
         while not self._is_leaving:
@@ -211,29 +213,29 @@ class Worker:
                 if not self._registered.is_set():
                     self._register()
                     version = None
-                wishes = self._client.wishes(version, self._poll_wait_s)
+                desired = self._client.desired_state(version, self._poll_wait_s)
             except Ended as error:
                 self._registered.clear()
-                self._hear_of_end(str(error))
+                self._handle_removal(str(error))
                 time.sleep(backoff.failed(time.monotonic()))
             except Unauthorized as error:
                 self._registered.clear()
                 log.info("the server asks this node to register: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))
             except ServerAway as error:
-                log.debug("no wishes: %s", error)
+                log.debug("the poll failed: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))
             else:
                 backoff.worked()
-                if not self._memory.is_of_our_store(wishes):
+                if not self._memory.accept(desired):
                     log.warning("the dashboard has another store than before: this node registers with it")
                     self._registered.clear()
                     continue
-                version = wishes.version
-                self._notices.tell("unreadable", wishes.unreadable)
-                self._daemon.take(wishes)
-                self._checks.take(wishes.checks)
-                self._may_leave = self._job is not None and wishes.leave
+                version = desired.version
+                self._notices.replace("unreadable", desired.unreadable)
+                self._daemon.set_desired_state(desired)
+                self._checks.set_desired_checks(desired.checks)
+                self._may_leave = self._job is not None and desired.leave
                 self._wake.set()
 
     def _register(self) -> None:
@@ -241,50 +243,48 @@ class Worker:
             name=self._name,
             instance_id=self._instance_id,
             hostname=os.uname().nodename,
-            address=self._node.among_others().address,
+            address=self._node.as_seen_by_others().address,
             devices=self._devices,
             labels=dict(self._options.label),
             pool=self._job.pool if self._job else "",
-            held=self._daemon.held,
-            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._place},
+            held=self._daemon.held_attempts,
+            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._data_identity},
         )
         try:
-            answer = self._enter(facts)
+            answer = self._join(facts)
         except (Unauthorized, RequestRefused) as error:
             if not self._daemon.attempts:
                 self._fatal = f"{self._options.server} refuses this node: {error}"
             raise ServerAway(str(error)) from error
         self._identity |= {"node_id": answer.node_id, "token": answer.token, "name": self._name}
         self._memory.registered()
-        self._agree_on(answer.protocol)
+        self._compare_protocol(answer.protocol)
         self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
         self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
         self._registered.set()
         self._was_registered, self._ended_since = True, None
-        way = "shares the server's disk" if self._adoption else "sends its checkpoints"
+        way = "shares the server's disk" if self._adoption else "uploads its checkpoints"
         log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
 
-    def _agree_on(self, server_protocol: int) -> None:
-        """Where the dashboard is of another version, what trains goes on and nothing new begins."""
+    def _compare_protocol(self, server_protocol: int) -> None:
+        """Start nothing new while the dashboard has another version; running attempts continue."""
         warning = protocol.warning(server_protocol)
         self._daemon.starts_new = warning is None
-        self._notices.tell("protocol", [warning] if warning else [])
+        self._notices.replace("protocol", [warning] if warning else [])
 
-    def _enter(self, facts: NodeFacts) -> Registration:
-        """By the node's own token; where the server does not know that any more, by the join token."""
+    def _join(self, facts: NodeFacts) -> Registration:
+        """Register with the node's own token, or with the join token if the server no longer knows that."""
         node_id = self._identity.get("node_id")
         if self._client.token:
             try:
                 return self._client.register(facts, node_id, self._client.token, self._was_registered)
             except Unauthorized:
                 if not self._join_token:
-                    raise Unauthorized(
-                        f"it does not know this node's own token any more, and {NO_TOKEN}"
-                    ) from None
+                    raise Unauthorized(f"it no longer knows this node's own token, and {NO_TOKEN}") from None
         return self._client.register(facts, node_id, self._join_token, self._was_registered)
 
-    def _hear_of_end(self, message: str) -> None:
-        """This node is another worker's, or nobody's: what still trains here must not train twice."""
+    def _handle_removal(self, message: str) -> None:
+        """Handle the news that this node was removed or taken over: its runs must not train twice."""
         now = time.monotonic()
         self._ended_since = now if self._ended_since is None else self._ended_since
         log.warning("%s", message)
@@ -292,35 +292,35 @@ class Worker:
             self._is_ended, self._fatal = True, message
 
     def _interpreter(self) -> dict[str, Any]:
-        """What the default interpreter has: where it cannot train, runs have to name another."""
-        found = describe(self._python, f"node {self._name}", training_environment(os.environ))
-        if "problem" in found:
-            log.warning("%s", found["problem"])
-        return found
+        """The facts of the default interpreter; runs must name another one if it cannot train."""
+        facts = describe(self._python, f"node {self._name}", training_environment(os.environ))
+        if "problem" in facts:
+            log.warning("%s", facts["problem"])
+        return facts
 
     def _report_load(self) -> None:
         while not self._is_leaving:
             self._registered.wait(1.0)
             if self._registered.is_set():
                 try:
-                    sample = self._whereabouts.add_to(hardware.sample_load(self._data))
-                    sample.held = self._daemon.held
+                    sample = self._node_address.add_to(hardware.sample_load(self._data))
+                    sample.held = self._daemon.held_attempts
                     self._client.load(self._notices.add_to(sample))
                     self._contact_file.touch()
                 except Ended as error:
                     self._registered.clear()
-                    self._hear_of_end(str(error))
+                    self._handle_removal(str(error))
                 except (ServerAway, RequestRefused) as error:
-                    log.debug("the load was not taken: %s", error)
+                    log.debug("the load was not accepted: %s", error)
                 time.sleep(self._heartbeat_s)
 
-    def _look_around(self) -> None:
-        pause_s = FIRST_LOOKS_S
+    def _refresh_address(self) -> None:
+        pause_s = FIRST_REFRESH_S
         while not self._is_leaving:
             self._registered.wait()
-            self._whereabouts.look()
+            self._node_address.refresh()
             time.sleep(pause_s)
-            pause_s = min(LOOK_EVERY_S, 2 * pause_s)
+            pause_s = min(REFRESH_EVERY_S, 2 * pause_s)
 
     def _take_checkpoints(self) -> None:
         while not self._is_leaving:
@@ -340,14 +340,14 @@ class Worker:
 
 
 def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
-    """A loop that goes on after a mistake of ours: the trainings are worth more than a clean exit."""
+    """Start a thread whose loop continues after an internal error: trainings matter more than a clean exit."""
 
     def run() -> None:
         while True:
             try:
                 return loop()
             except Exception:
-                log.exception("the worker made a mistake (%s); it goes on", name)
+                log.exception("internal error of the worker (%s); it continues", name)
                 time.sleep(1.0)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -370,18 +370,20 @@ def _node(
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
         server_port=None if is_chosen else hardware.port_of(options.server),
-        talks_from=None if is_chosen else lambda: client.own_address,
+        connection_address=None if is_chosen else lambda: client.own_address,
     )
 
 
-def _data_of(options: argparse.Namespace, job: InJob | None) -> Path:
-    """The nodes of a job may see one disk: each has a folder of its own there."""
+def _data_directory(options: argparse.Namespace, job: SlurmJob | None) -> Path:
+    """The data directory; the nodes of a job may share a disk, so each has its own folder."""
     data: Path = options.data.expanduser().absolute()
     return data if job is None else data / job.node
 
 
 def lock_data(data: Path) -> int:
-    """Held while this process lives: two workers on one data directory would start everything twice."""
+    """Lock the data directory while this process lives, because two workers would start everything twice.
+
+    Returns the open file descriptor. Raises CannotRun."""
     folder = data / "node"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

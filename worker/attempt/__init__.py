@@ -1,1 +1,1 @@
-"""One attempt on this node: started, supervised, followed, ended."""
+"""One attempt on this node, from its start to the report of its end."""

@@ -1,4 +1,4 @@
-"""One attempt on this node: starts it once, follows it, carries what it writes, and reports its end."""
+"""Runs one attempt on this node: starts it once, follows it, uploads its output and reports its end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from worker.attempt.orphans import Orphans
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Spawn, SupervisorProcess
-from worker.attempt.uploader import Courier
-from worker.launch.fetching import Fetching
+from worker.attempt.uploader import AttemptUploader
+from worker.launch.fetching import Downloads
 from worker.launch.preparation import CannotStart, LocalNode, prepare
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
@@ -35,20 +35,20 @@ from worker.node.state_files import (
     read_report,
     write_whole,
 )
-from worker.preflight.rendezvous import Meeting, may_prepare
+from worker.preflight.rendezvous import Rendezvous, may_prepare
 from worker.session.answers import Adoption
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 15.0
-"""A supervisor that has not said anything by then is started again."""
+"""A supervisor that has not written its state by then is started again."""
 STARTS = 3
 LIFE = ("", "starting", "running", "stopping")
 
 
 class LocalAttempt:
-    """What is on this node's disk and in its processes for one assignment."""
+    """One assignment's files and processes on this node."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class LocalAttempt:
         background: Background,
     ) -> None:
         self.assignment, self.folder = assignment, folder
-        self.part = TaskRef(assignment.fence, assignment.node_rank, assignment.label)
+        self.task = TaskRef(assignment.fence, assignment.node_rank, assignment.label)
         self.label = f"{assignment.run_id}/{assignment.attempt}"
         self.is_superseded = False
         self._node, self._client, self._spawn, self._background = node, client, spawn, background
-        self._meeting = Meeting(folder, node, client, self.part)
+        self._rendezvous = Rendezvous(folder, node, client, self.task)
         self._state: dict[str, Any] = {}
         self._state_key: tuple[int, int] | None = None
         self._child: SupervisorProcess | None = None
@@ -76,56 +76,56 @@ class LocalAttempt:
         self._end = read_report(folder / END_FILE)
         self._reported = str(read_object(folder / REPORTED_FILE).get("state", ""))
         self._preparing = self._to_confirm = self._data_refused = False
-        self._opening = threading.Lock()
-        self._opened: Courier | None = None
+        self._uploader_lock = threading.Lock()
+        self._open_uploader: AttemptUploader | None = None
 
-    # -- what is wished ------------------------------------------------------------------------
+    # -- desired state -------------------------------------------------------------------------
 
     @property
     def key(self) -> tuple[int, int]:
-        """Names the attempt's part among all of this node's."""
-        return self.part.fence, self.part.node_rank
+        """(fencing number, node rank): identifies the task on this node."""
+        return self.task.fence, self.task.node_rank
 
     @property
     def is_over(self) -> bool:
-        """No process is left (or ever was): only the report is missing."""
+        """Whether no process is left or ever existed; only the report is missing."""
         return self._end is not None or self._state.get("state") == "ended"
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to do for this attempt."""
+        """Whether nothing is left to do for this attempt."""
         has_child = self._child is not None and self._child.poll() is None
         return self.is_over and self._reported in SETTLED and not has_child
 
-    def wish(self, assignment: Assignment) -> None:
-        """The newest word of the server on this attempt."""
-        self.assignment, self._to_confirm = self._meeting.hear(assignment), False
+    def update(self, assignment: Assignment) -> None:
+        """Take up the server's newest assignment of this attempt."""
+        self.assignment, self._to_confirm = self._rendezvous.take_up(assignment), False
         if self._reported in SETTLED:
-            self._reported = ""  # the list is a moment old, or the server has lost something: said again
+            self._reported = ""  # the list is outdated, or the server has lost the end: report it again
         if assignment.action == "stop":
             self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
 
-    def doubt(self) -> None:
-        """The server's list lacks it. Lists may be late: it is asked before anything ends."""
+    def confirm_later(self) -> None:
+        """Note that the server's list, perhaps an outdated one, lacks the attempt: ask before ending it."""
         self._to_confirm = True
 
     def stop(self, grace_s: float) -> None:
-        """End it, with so many seconds to save; a smaller number later hurries it."""
+        """Stop it with `grace_s` seconds to save; a later, smaller number shortens them."""
         self._stop_grace_s = grace_s if self._stop_grace_s is None else min(self._stop_grace_s, grace_s)
 
-    def let_go(self) -> None:
-        """Report nothing more of it; its data stays here."""
-        self._remember(SUPERSEDED)
+    def abandon(self) -> None:
+        """Stop reporting the attempt; its data stays on this node."""
+        self._record_reported(SUPERSEDED)
 
-    def shut_down(self, grace_s: float, why: Shutdown = "worker") -> None:
-        """End it because this worker ends."""
-        self._shutdown = why
+    def shut_down(self, grace_s: float, cause: Shutdown = "worker") -> None:
+        """Stop it because this worker ends."""
+        self._shutdown = cause
         self.stop(grace_s)
 
     # -- processes (no network) ----------------------------------------------------------------
 
     def act(self, now: float) -> None:
-        """Start, stop, notice what became of the processes; never waits."""
+        """Start, stop and follow the processes; never blocks."""
         if self.is_over or self._is_moving():
             return
         self._read_state()
@@ -156,79 +156,77 @@ class LocalAttempt:
 
     def _begin(self, now: float) -> None:
         if self._child is not None and self._child.poll() is None and now - self._started_at < START_LIMIT_S:
-            return  # it is about to write its first state
+            return  # its first state is about to be written
         if self._has_supervisor() or supervision.was_started(self.folder):
-            self._take_up(now)
+            self._follow_unwritten(now)
         elif self._stop_grace_s is not None:
             if not self._preparing:
-                self._conclude(TaskReport(state="stopped", message=self._stop_message("before it started")))
+                self._record_end(TaskReport(state="stopped", message=self._stop_message("before it started")))
         elif self._preparing or not may_prepare(self.assignment, self.folder):
             return
-        elif not (self.folder / LAUNCH_FILE).exists() or self._meeting.must_look(self.assignment):
+        elif not (self.folder / LAUNCH_FILE).exists() or self._rendezvous.needs_check(self.assignment):
             self._preparing = True
             self._background(self._prepare)
         elif not self.assignment.may_start:
             return
         elif self._starts == STARTS:
             text = "The program that looks after a run's processes could not be started on this node."
-            self._conclude(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
+            self._record_end(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
-            self._meeting.leave()
+            self._rendezvous.close()
             self._starts, self._started_at = self._starts + 1, now
             self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
             log.info("attempt %s started (pid %d)", self.label, self._child.pid)
 
     def _is_moving(self) -> bool:
-        """Before there are ranks, a run on several nodes may have to meet at another port, and start over."""
+        """Whether the launcher must wait or start over because the rendezvous port changes; only before ranks exist."""
         if self._stop_grace_s is not None or self._state.get("running_at") is not None:
             return False
-        if (step := self._meeting.follow(self.assignment, self._has_supervisor)) == "start over":
-            log.info("attempt %s starts over: its nodes could not meet at their port", self.label)
-            self.assignment = self._meeting.hear(self.assignment)
+        if (next_step := self._rendezvous.next_step(self.assignment, self._has_supervisor)) == "start over":
+            log.info("attempt %s starts over: its nodes could not connect at their port", self.label)
+            self.assignment = self._rendezvous.take_up(self.assignment)
             self._state, self._state_key, self._reported, self._child, self._starts = {}, None, "", None, 0
-        return step != "go on"
+        return next_step != "go on"
 
     def _has_supervisor(self) -> bool:
         return supervision.holds_lock(self.folder)
 
-    def _take_up(self, now: float) -> None:
-        """Follow what was started before and did not write it down, or see that it is ended."""
+    def _follow_unwritten(self, now: float) -> None:
+        """Follow a supervisor that wrote no state, or conclude that the attempt has ended."""
         if self._find_supervisor() or self._has_supervisor():
             return
-        self._read_state()  # its last word may have come a moment ago
+        self._read_state()  # it may have just written its last state
         if not self._state and (end := supervision.end_of_unwritten(self._orphans, now)):
-            self._conclude(end)
+            self._record_end(end)
 
     def _find_supervisor(self) -> bool:
-        found = supervision.state_of(self.folder, self.label)
-        self._state = found or self._state
-        return bool(found)
+        state = supervision.state_of(self.folder, self.label)
+        self._state = state or self._state
+        return bool(state)
 
     def _prepare(self) -> None:
-        """Runs in a thread of its own: a checkpoint may have to come a long way."""
+        """Prepare the attempt; runs in a thread of its own, because downloading a checkpoint may take long."""
         try:
-            self._meeting.look(assignment := self.assignment)
-            fetching = Fetching(self._client, self.label, self._is_stopped, self._tell_of_fetch)
-            prepare(assignment, self.folder, self._node, fetching.checkpoint, fetching.code)
-            self._meeting.prepared(assignment)
+            self._rendezvous.check_node(assignment := self.assignment)
+            fetching = Downloads(self._client, self.label, self._is_stopped, self._report_fetch)
+            prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)
+            self._rendezvous.report_prepared(assignment)
         except CannotStart as error:
             if self._stop_grace_s is None:
-                self._conclude(self._meeting.cannot_start(error.reason, str(error)))
-        except Exception as error:  # also a mistake of ours: a run must not be "starting" for ever
+                self._record_end(self._rendezvous.failure_report(error.reason, str(error)))
+        except Exception as error:  # also on a bug of ours: a run must not stay "starting" forever
             log.exception("attempt %s could not be made ready", self.label)
             text = f"The run's directory could not be made ready: {error or type(error).__name__}"
-            self._conclude(self._meeting.cannot_start(Reason.LAUNCH_FAILED, text))
+            self._record_end(self._rendezvous.failure_report(Reason.LAUNCH_FAILED, text))
         finally:
             self._preparing = False
 
     def _is_stopped(self) -> bool:
         return self._stop_grace_s is not None
 
-    def _tell_of_fetch(self, fetch: CheckpointFetch) -> None:
-        with suppress(
-            ServerAway, RequestRefused, AttemptSuperseded
-        ):  # the next one says more, and others draw conclusions
-            self._client.report(self.part, TaskReport(state="starting", fetching=fetch))
+    def _report_fetch(self, fetch: CheckpointFetch) -> None:
+        with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
+            self._client.report(self.task, TaskReport(state="starting", fetching=fetch))
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -240,7 +238,9 @@ class LocalAttempt:
         log.info("attempt %s is told to stop within %s s", self.label, text)
         try:
             write_whole(path, text)
-        except OSError:  # a full disk; a second signal would kill, so it is sent for that alone
+        except (
+            OSError
+        ):  # a full disk; a second signal would kill at once, so only one is sent unless that is wanted
             if not self._signalled or self._stop_grace_s == 0:
                 self._signalled = True
                 supervisor = Process(self._state["pid"], self._state["start_ticks"])
@@ -250,22 +250,22 @@ class LocalAttempt:
         self._state_key = None
         self._read_state()
         if self._state["state"] == "ended":
-            return  # it ended between two looks
+            return  # it ended between the two checks
         if self._state["boot_id"] != processes.boot_id():
-            self._conclude(supervision.end_by_restart())
+            self._record_end(supervision.end_by_restart())
         elif self._orphans.end(now):
             if self._state["stop_requested_at"] is not None:
-                self._conclude(TaskReport(state="stopped", message=self._stop_message("")))
+                self._record_end(TaskReport(state="stopped", message=self._stop_message("")))
             else:
-                self._conclude(supervision.end_without_supervisor(self.folder))
+                self._record_end(supervision.end_without_supervisor(self.folder))
 
     def _stop_message(self, when: str) -> str | None:
         text = SHUTDOWN_MESSAGE if self._shutdown else ("it was stopped" if when else "")
         return f"{text} {when}".strip() or None
 
-    def _conclude(self, end: TaskReport) -> None:
-        """An end without a supervisor's word on it; remembered, because it may take long to be heard."""
-        self._meeting.leave()
+    def _record_end(self, end: TaskReport) -> None:
+        """Record an end that no supervisor recorded; on disk, because reporting it may take long."""
+        self._rendezvous.close()
         with suppress(OSError):
             write_whole(self.folder / END_FILE, end.model_dump_json())
         self._end = end
@@ -274,76 +274,78 @@ class LocalAttempt:
     # -- the server ----------------------------------------------------------------------------
 
     def send(self, now: float, *, watched: bool) -> bool:
-        """Report and carry over what is new; True when more is waiting. ServerAway goes through."""
+        """Report and upload new data; True if more is waiting. Passes ServerAway on."""
         try:
             if self._to_confirm:
                 self._report(self._reported_life() or "starting")
                 self._to_confirm = False
             if not (self._state or self.is_over or self.is_superseded):
-                self.assignment = self._meeting.speak(self.assignment)
+                self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
-            more = self._has_data() and self._carry(now, watched)
+            more = self._has_data() and self._upload(now, watched)
             self._end_when_hung()
-            if self.is_over and not more and not (self._has_data() and not self._courier().is_done):
+            if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
                 self._report_end()
             return more
         except AttemptSuperseded as error:
-            self._give_way(str(error))
+            self._handle_superseded(str(error))
             return False
 
     def take_checkpoints(self, now: float) -> None:
-        """Copy finished checkpoints; runs in a thread of its own."""
+        """Snapshot finished checkpoints; runs in a thread of its own."""
         if self._has_data():
-            self._courier().take_checkpoints(now, final=self.is_over)
+            self._uploader().take_checkpoints(now, final=self.is_over)
 
     def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Hand finished checkpoints over; runs in a thread of its own."""
+        """Upload finished checkpoints; runs in a thread of its own."""
         if self._has_data():
-            with suppress(AttemptSuperseded):  # the main loop meets the same answer, and draws the conclusion
-                self._courier().send_checkpoints(adoption, may_go_on)
+            with suppress(AttemptSuperseded):  # the main loop gets the same answer and handles it
+                self._uploader().send_checkpoints(adoption, may_go_on)
 
-    def _carry(self, now: float, watched: bool) -> bool:
-        courier = self._courier()
-        courier.teller.request_stacks(self.assignment.stacks_requested_at)
-        return courier.carry_rest() if self.is_over else courier.carry(now, watched=watched)
+    def _upload(self, now: float, watched: bool) -> bool:
+        uploader = self._uploader()
+        uploader.reporter.request_stacks(self.assignment.stacks_requested_at)
+        return uploader.upload_remaining() if self.is_over else uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:
-        """As the run's spec has it; what is written down here becomes the sentence of its end."""
+        """End a hung attempt if its spec says so; the sentence stored here becomes the message of its end."""
         spec = self.assignment.spec
         if spec.on_hang == "report" or self.is_over or not self._has_data() or self._stop_grace_s is not None:
             return
-        if sentence := self._courier().teller.hang:
+        if sentence := self._uploader().reporter.hang:
             log.warning("attempt %s hangs and is ended: %s", self.label, sentence)
             write_whole(self.folder / HUNG_FILE, sentence)
             self.stop(spec.stop_grace_s)
 
     def _has_data(self) -> bool:
-        """Something was started, and the server takes what it wrote."""
+        """Whether the attempt was started and the server accepts its data."""
         return bool(self._state or supervision.was_started(self.folder)) and not self._data_refused
 
-    def _courier(self) -> Courier:
-        with self._opening:
-            if self._opened is None:
-                self._opened = Courier(self.folder, self.assignment.spec, self._client, self.part, self.label)
-            return self._opened
+    def _uploader(self) -> AttemptUploader:
+        with self._uploader_lock:
+            if self._open_uploader is None:
+                self._open_uploader = AttemptUploader(
+                    self.folder, self.assignment.spec, self._client, self.task, self.label
+                )
+            return self._open_uploader
 
     def _report_life(self) -> None:
-        """starting, running, stopping: in this order, each once, as far as it got."""
+        """Report the states starting, running and stopping in this order, each once."""
         if not self._state or self.is_superseded:
             return
-        reached = ["starting"]
+        states = ["starting"]
         if self._state["running_at"] is not None:
-            reached.append("running")
+            states.append("running")
         if self._state["state"] == "stopping":
-            reached.append("stopping")
-        last = LIFE.index(self._reported) if self._reported in LIFE else len(LIFE)
-        for state in reached:
-            if LIFE.index(state) > last:
+            states.append("stopping")
+        last_index = LIFE.index(self._reported) if self._reported in LIFE else len(LIFE)
+        for state in states:
+            if LIFE.index(state) > last_index:
                 self._report(state)
-                self._remember(state)
+                self._record_reported(state)
 
     def _report(self, state: str) -> None:
-        send_report(self._client, self.part, report_of_life(self.folder, state, self._state.get("pid")))
+        send_report(self._client, self.task, report_of_life(self.folder, state, self._state.get("pid")))
 
     def _reported_life(self) -> str:
         return self._reported if self._reported in LIFE else ""
@@ -353,39 +355,39 @@ class LocalAttempt:
         if end is None:
             launch = read_object(self.folder / LAUNCH_FILE)
             node = self._node.name
-            end = end_of(self.folder, self._state, launch, node, self.part.node_rank, bool(self._shutdown))
+            end = end_of(self.folder, self._state, launch, node, self.task.node_rank, bool(self._shutdown))
             end = with_hang_reason(end, self.folder)
         if self.is_superseded:
-            with suppress(AttemptSuperseded):  # a server that had given this node up waits for the proof
-                send_report(self._client, self.part, end)
-            self._remember(SUPERSEDED)
+            with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
+                send_report(self._client, self.task, end)
+            self._record_reported(SUPERSEDED)
             return
         if self.assignment.action == "run" and self._shutdown == "slurm" and end.state != "succeeded":
-            self._remember(SUPERSEDED)  # why it ends a job is Slurm's to say, and its gateway's to tell
+            self._record_reported(SUPERSEDED)  # the gateway reports why Slurm ends a job
             return
         if self.assignment.action == "run" and self._shutdown == "time limit" and end.state == "stopped":
             end = at_time_limit(end)
-        send_report(self._client, self.part, end)
-        self._remember(end.state)
+        send_report(self._client, self.task, end)
+        self._record_reported(end.state)
         log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 
-    def _give_way(self, why: str) -> None:
-        """End what a newer attempt has replaced. Its late logs and points are still carried, while taken."""
+    def _handle_superseded(self, message: str) -> None:
+        """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted."""
         if self.is_superseded:
             self._data_refused = True
             if self.is_over:
-                self._remember(SUPERSEDED)
+                self._record_reported(SUPERSEDED)
             return
         try:
             self._report(self._reported_life() or "starting")
         except AttemptSuperseded:
-            log.info("attempt %s is superseded: %s", self.label, why)
+            log.info("attempt %s is superseded: %s", self.label, message)
             self.is_superseded = True
             self.stop(self.assignment.spec.stop_grace_s)
             return
-        raise RequestFailed(why)  # only its data was refused: nothing to end a training for
+        raise RequestFailed(message)  # only its data was refused: no reason to end a training
 
-    def _remember(self, state: str) -> None:
+    def _record_reported(self, state: str) -> None:
         self._reported = state
-        with suppress(OSError):  # a full disk: it is said again after a restart, which does no harm
+        with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
             write_whole(self.folder / REPORTED_FILE, json.dumps({"state": state}))

@@ -1,4 +1,4 @@
-"""From what an ended attempt left on this node's disk to the report of its end."""
+"""Builds the report of an attempt's end from its files on this node."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from worker.diagnosis.diagnose import EndFacts, explain_end
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
 Shutdown = Literal["worker", "time limit", "slurm"]
-"""Why a worker ends its runs: somebody ended it, its Slurm job's time is nearly over, or Slurm ends the job."""
+"""Why a worker ends its runs: it was stopped, its Slurm job's time limit is near, or Slurm ends the job."""
 
 
 def end_of(
-    folder: Path, state: dict[str, Any], order: dict[str, Any], node: str, node_rank: int, shut_down: bool
+    folder: Path, state: dict[str, Any], launch: dict[str, Any], node: str, node_rank: int, shut_down: bool
 ) -> TaskReport:
-    """The terminal report: `state` is the supervisor's last word, `order` what it was told to start."""
+    """The terminal report: `state` is the supervisor's last state, `launch` the contents of launch.json."""
     facts = EndFacts(
         exit_code=state["exit_code"],
         signal=state["signal"],
-        launcher=order.get("launcher", "torchrun"),
+        launcher=launch.get("launcher", "torchrun"),
         node=node,
         node_rank=node_rank,
         stop_requested=state["stop_requested_at"] is not None,
@@ -37,7 +37,7 @@ def end_of(
         error_file=_tail(folder / "error.json") or None,
         out_of_memory_kills=state.get("out_of_memory_kills", 0),
         memory_limit_bytes=state.get("memory_limit_bytes"),
-        workplace=Workplace(order.get("cwd", ""), in_place=order.get("cwd") != str(folder / "work")),
+        workplace=Workplace(launch.get("cwd", ""), in_place=launch.get("cwd") != str(folder / "work")),
     )
     verdict = explain_end(facts)
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
@@ -53,12 +53,12 @@ def end_of(
 
 
 def _tails(logs: Path, stream: str) -> dict[int, str]:
-    """The end of one stream of every rank."""
-    found = {}
+    """The last bytes of one stream of every rank, by rank."""
+    tails = {}
     for path in logs.glob(f"rank*.{stream}"):
         if match := re.fullmatch(r"rank(\d+)", path.stem):
-            found[int(match[1])] = _tail(path)
-    return found
+            tails[int(match[1])] = _tail(path)
+    return tails
 
 
 def _world_size(path: Path) -> int | None:

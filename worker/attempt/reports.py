@@ -1,4 +1,4 @@
-"""What a worker says of its part of an attempt, and what it says instead where that is refused."""
+"""Builds and sends the reports of a node's task, and a shorter one if the server refuses the first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from domain.messages import TaskReport
-from worker.launch.preparation import as_shown
+from worker.launch.preparation import masked_launch
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE
 from worker.node.state_files import read_object
 from worker.session.client import Client, TaskRef
@@ -17,27 +17,27 @@ SHORT_MESSAGE_CHARACTERS = 500
 
 
 def report_of_life(folder: Path, state: str, pid: int | None) -> TaskReport:
-    """The report of a state before the end; the first one says what was started, and with which Python."""
+    """The report of a state before the end; the first names the command and the Python that was started."""
     report = TaskReport.model_validate({"state": state, "pid": pid})
     if state == "starting":
-        report = report.model_copy(update=as_shown(read_object(folder / LAUNCH_FILE)))
+        report = report.model_copy(update=masked_launch(read_object(folder / LAUNCH_FILE)))
         report.interpreter = read_object(folder / INTERPRETER_FILE) or None
     return report
 
 
-def send_report(client: Client, part: TaskRef, report: TaskReport) -> None:
-    """Report; where that is refused as it is (too large, not valid), once more bare: a state must arrive.
+def send_report(client: Client, task: TaskRef, report: TaskReport) -> None:
+    """Send a report; if it is refused (too large, invalid), send a bare one, because the state must arrive.
 
-    Raises what the client raises; Refused when the bare report is refused as well."""
+    Exceptions of the client pass through; RequestRefused if the bare report is refused as well."""
     try:
-        client.report(part, report)
-    except (RequestRefused, ValueError) as error:  # ValueError: it holds text that is no Unicode
+        client.report(task, report)
+    except (RequestRefused, ValueError) as error:  # ValueError: its text is not valid Unicode
         log.warning("the report of %s was refused, and is sent bare: %s", report.state, str(error)[:500])
-        client.report(part, bare(report))
+        client.report(task, bare(report))
 
 
 def bare(report: TaskReport) -> TaskReport:
-    """The state and why, in text that every server takes; no command, environment or traceback."""
+    """The state and its reason in text that every server accepts; no command, environment or traceback."""
     message = report.message and _plain(report.message)
     return TaskReport(
         state=report.state,
@@ -49,6 +49,6 @@ def bare(report: TaskReport) -> TaskReport:
 
 
 def _plain(text: str) -> str:
-    """Short, without NUL and unpaired surrogates."""
+    """Shorten the text and remove NULs and unpaired surrogates."""
     text = text.replace("\0", "").encode(errors="backslashreplace").decode()
     return text if len(text) <= SHORT_MESSAGE_CHARACTERS else f"{text[:SHORT_MESSAGE_CHARACTERS]}…"

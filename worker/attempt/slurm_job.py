@@ -1,4 +1,4 @@
-"""What a worker within a Slurm job knows of it, and what becomes of that when it ends."""
+"""The Slurm job that a worker runs in, and the report of an end at its time limit."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from domain.messages import Reason, TaskReport
 from worker.node.state_files import SETTLED, read_object
 
 WARNING_SIGNAL = signal.SIGURG
-"""Slurm sends it some time before the limit to every process of a job; those that do not wait for it ignore it."""
+"""Slurm sends it to every process of a job some time before the limit; processes ignore it by default."""
 TIME_LIMIT_GRACE_S = 3600.0
-"""At most; a run's own grace is shorter, and the job was given that time."""
+"""An upper limit; a run's own grace is shorter, and the job was given that time."""
 
 
 @dataclass(frozen=True)
-class InJob:
-    """The one attempt that this worker is for, and its node as Slurm calls it."""
+class SlurmJob:
+    """The single attempt that this worker serves, and the node's name in Slurm."""
 
     fence: int
     node: str
 
     @classmethod
-    def here(cls, fence: int) -> InJob:
-        """Of the job this process is part of."""
+    def current(cls, fence: int) -> SlurmJob:
+        """The job that this process belongs to."""
         return cls(fence, os.environ.get("SLURMD_NODENAME") or os.uname().nodename)
 
     @property
     def pool(self) -> str:
-        """Its nodes are given to nobody else."""
+        """The pool of the job's nodes, which no other attempt may use."""
         return f"slurm:{self.fence}"
 
     def has_succeeded(self, data: Path) -> bool:
-        """Is everything that this node did for it well?"""
-        found = [
+        """Whether every task of this node in the job has succeeded."""
+        states = [
             read_object(path).get("state")
             for path in data.glob("runs/*/attempts/*/node*/worker/reported.json")
         ]
-        return bool(found) and set(found) <= SETTLED and set(found) == {"succeeded"}
+        return bool(states) and set(states) <= SETTLED and set(states) == {"succeeded"}
 
 
 def at_time_limit(end: TaskReport) -> TaskReport:
-    """The end of a part that was told to stop because its job's time was nearly over."""
+    """The report of a task that was stopped because its job's time limit was near."""
     job = os.environ.get("SLURM_JOB_ID", "")
     return end.model_copy(
         update={

@@ -1,7 +1,7 @@
-"""Who looks after an attempt, and what follows when nobody does.
+"""Finds an attempt's supervisor, and concludes the attempt's end when there is none.
 
-supervisor.json may be missing: somebody deleted it, or a full disk never took it. A living supervisor writes it
-again; until then it is followed by its command line, and nothing is started or concluded while it lives."""
+supervisor.json may be missing: it was deleted, or the disk was full. A living supervisor writes it again; until then
+it is found by its command line, and nothing is started or concluded while it lives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.node.processes import Process
 from worker.node.state_files import read_object
 
 UNWRITTEN = "unwritten"
-"""Marks a state that was found among the processes instead of in its file."""
+"""Marks a state that was derived from the processes instead of read from its file."""
 
 
 def holds_lock(folder: Path) -> bool:
@@ -35,13 +35,13 @@ def holds_lock(folder: Path) -> bool:
 
 
 def was_started(folder: Path) -> bool:
-    """Whether a supervisor got as far as the launcher's log: from then on the attempt is not started again."""
+    """Whether a supervisor created the launcher's log: from then on the attempt is not started again."""
     logs = folder / "logs"
     return (logs / "launcher.err").exists() or (logs / "rank0.err").exists()
 
 
 def state_of(folder: Path, label: str) -> dict[str, Any]:
-    """What a living supervisor would have written, as far as it can be seen; empty when there is none.
+    """The state that a living supervisor would have written, derived from its processes; empty if there is none.
 
     `label` is RUN/ATTEMPT."""
     supervisor = _supervisor(folder, label)
@@ -57,7 +57,7 @@ def state_of(folder: Path, label: str) -> dict[str, Any]:
 
 
 def is_supervised(state: Mapping[str, Any]) -> bool:
-    """Whether the supervisor that wrote this state still lives."""
+    """Whether the supervisor that wrote this state is alive."""
     return state["boot_id"] == processes.boot_id() and processes.is_alive(
         Process(state["pid"], state["start_ticks"])
     )
@@ -68,8 +68,8 @@ def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
     if not orphans.end(now):
         return None
     text = (
-        "Its supervisor is gone, and so is what it had written down (supervisor.json in the attempt's directory). "
-        "No process of the run is left on this node; how far it came stands in its logs."
+        "Its supervisor has ended, and its state file (supervisor.json in the attempt's directory) is missing. "
+        "No process of the run is left on this node; its logs show how far it came."
     )
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
@@ -91,14 +91,14 @@ def end_without_supervisor(folder: Path) -> TaskReport:
 def _supervisor(folder: Path, label: str) -> Process | None:
     """The process whose command line is that of this attempt's supervisor in this folder."""
 
-    def looks_after_it(arguments: list[str]) -> bool:
+    def is_supervisor(arguments: list[str]) -> bool:
         is_its_own = not {*SUPERVISOR_MODULES}.isdisjoint(arguments) and arguments[-3:-1] == [
             "--attempt",
             label,
         ]
         return is_its_own and Path(arguments[-1]).resolve() == folder.resolve()
 
-    return next(iter(processes.with_arguments(looks_after_it)), None)
+    return next(iter(processes.with_arguments(is_supervisor)), None)
 
 
 def _ranks(supervisor: Process, launcher: object) -> list[int]:

@@ -1,7 +1,7 @@
-"""Owns the processes of one attempt: starts the launcher, outlives the worker, leaves nobody behind.
+"""Owns the processes of one attempt: starts the launcher, outlives the worker, leaves no process behind.
 
 Run as `python -P -m worker.attempt.supervisor --data DIR --attempt RUN/N ATTEMPT_DIR`. It imports only the
-standard library: there is one per attempt, and it must start at once and need next to nothing.
+standard library: there is one supervisor per attempt, and it must start fast and use little memory.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from worker.node import memory_kills, processes
-from worker.node.attempt_files import LOCK_FILE, STATE_FILE, STOP_FILE
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, STATE_FILE, STOP_FILE
 from worker.node.processes import Process
 
 STARTING_POLL_S = 0.1
 POLL_S = 0.2
 LINGER_S = 1.0
-"""What a cleanly ended launcher leaves running may still end by itself for so long."""
+"""The time that processes left by a cleanly ended launcher have to end by themselves."""
 LEFTOVER_GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL for processes that lost their launcher."""
-ORDER_FILE = "launch.json"
+"""The time between SIGTERM and SIGKILL for processes that lost their launcher."""
 MISSING_S = 1.0
-"""What somebody deleted is written again after so long: it may be the whole directory that is being deleted."""
+"""The delay before a deleted file is written again: the whole directory may be in the process of being deleted."""
 SPARES = 4
 LOG_ROOM_BYTES = 16 * 1024
-"""Room kept in each log, so that the traceback of a full disk can still be written to it."""
+"""Preallocated in each log, so that the traceback of a full disk can still be written."""
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
 def main(arguments: list[str]) -> int:
-    """Supervise one attempt until none of its processes exists."""
+    """Supervise one attempt until none of its processes is left; returns the exit code."""
     if len(arguments) != 5 or arguments[0] != "--data" or arguments[2] != "--attempt":
         print(
             "usage: python -P -m worker.attempt.supervisor --data DIR --attempt RUN/N ATTEMPT_DIR",
@@ -48,23 +47,23 @@ def main(arguments: list[str]) -> int:
     run_id, _, attempt = arguments[3].partition("/")
     attempt_dir = Path(arguments[4]).absolute()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    with suppress(PermissionError):  # already leads a session when the worker made one
+    with suppress(PermissionError):  # already leads a session when started by the worker
         os.setsid()
     try:
-        home = Home(attempt_dir)
+        directory = AttemptDirectory(attempt_dir)
     except BlockingIOError:
         return 0
     if (attempt_dir / STATE_FILE).exists():
         return 0  # an attempt is started at most once
     processes.become_subreaper()
-    Supervisor(home, run_id, int(attempt)).run()
+    Supervisor(directory, run_id, int(attempt)).run()
     return 0
 
 
-class Home:
-    """The attempt's directory as it was found, and the lock in it that says: looked after.
+class AttemptDirectory:
+    """The attempt's directory and the supervisor's lock in it.
 
-    Raises BlockingIOError when another supervisor holds the lock."""
+    Raises BlockingIOError if another supervisor holds the lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,26 +71,26 @@ class Home:
         self._lock = self._take_lock()
 
     def is_gone(self) -> bool:
-        """Whether the directory was deleted, emptied or moved away, or another one stands in its place."""
+        """Whether the directory was deleted, emptied, moved or replaced."""
         try:
-            (self.folder / ORDER_FILE).stat()
+            (self.folder / LAUNCH_FILE).stat()
             return _identity(self.folder.stat()) != self._folder_id
         except (FileNotFoundError, NotADirectoryError):
             return True
-        except OSError:  # a network file system that does not answer now
+        except OSError:  # a network file system that does not answer
             return False
 
     def has_lock(self) -> bool:
-        """Whether the lock's file is the one that is held."""
+        """Whether the lock file is still the one this process holds."""
         with suppress(OSError):
             return _identity((self.folder / LOCK_FILE).stat()) == _identity(os.fstat(self._lock))
         return False
 
     def renew_lock(self) -> None:
-        """Make the lock's file again. Raises OSError."""
-        fresh = self._take_lock()
+        """Create and lock the file again. Raises OSError."""
+        lock = self._take_lock()
         os.close(self._lock)
-        self._lock = fresh
+        self._lock = lock
 
     def _take_lock(self) -> int:
         lock = os.open(self.folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -106,15 +105,15 @@ class Home:
 class Supervisor:
     """One attempt, from its first process to its last."""
 
-    def __init__(self, home: Home, run_id: str, attempt: int) -> None:
-        self._home, self._dir = home, home.folder
+    def __init__(self, directory: AttemptDirectory, run_id: str, attempt: int) -> None:
+        self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
-        self._order: dict[str, Any] = json.loads((self._dir / ORDER_FILE).read_text())
+        self._launch: dict[str, Any] = json.loads((self._dir / LAUNCH_FILE).read_text())
         self._launcher: subprocess.Popen[bytes] | None = None
         self._kill_at: float | None = None
         self._stop_text: str | None = None
         self._terminated = False
-        self._saved = self._is_homeless = False
+        self._saved = self._has_lost_directory = False
         self._missing_since: float | None = None
         own = processes.find(os.getpid())
         self.state: dict[str, Any] = {
@@ -127,21 +126,21 @@ class Supervisor:
         self._memory_kills_before = memory_kills.count() or 0
 
     def run(self) -> None:
-        """Start the launcher, wait for it, end what it leaves, and say so on disk."""
-        self._keep_spares()
+        """Start the launcher, wait for it, end its leftover processes, and record the end on disk."""
+        self._preallocate_spares()
         self._save()
         self._start_launcher()
         while self._launcher is not None and self._launcher.poll() is None:
             self._wait(STARTING_POLL_S if self.state["state"] == "starting" else POLL_S)
             self._link_rank_logs()
-            self._notice_ranks()
+            self._record_ranks()
             self._kill_when_due()
-        self._note_exit()
+        self._record_exit()
         self._end_leftovers()
         self._link_rank_logs()
         self.state.update(state="ended", ended_at=time.time())
         self._change()
-        while not self._saved and not self._is_homeless:
+        while not self._saved and not self._has_lost_directory:
             self._wait(1.0)
         for spare in self._dir.glob("supervisor.spare*"):
             spare.unlink(missing_ok=True)
@@ -149,12 +148,13 @@ class Supervisor:
     def _start_launcher(self) -> None:
         logs = self._dir / "logs"
         logs.mkdir(exist_ok=True)
-        name = "rank0" if self._order["launcher"] == "python" else "launcher"
+        name = "rank0" if self._launch["launcher"] == "python" else "launcher"
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
                 self._launcher = subprocess.Popen(
-                    self._order["argv"], env=_joined(os.environ, self._order["env"]), cwd=self._order["cwd"],
+                    self._launch["argv"], env=_merged_environment(os.environ, self._launch["env"]),
+                    cwd=self._launch["cwd"],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
                 )  # fmt: skip
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -163,25 +163,25 @@ class Supervisor:
         self._change(launcher_pid=self._launcher.pid)
 
     def _wait(self, seconds: float) -> None:
-        """Sleep, but not longer than until a signal comes; take up a wish to stop, reap orphans."""
+        """Sleep until a signal arrives or the time is over; then handle stop requests and reap orphans."""
         received = signal.sigtimedwait(_SIGNALS, seconds)
         if received is not None and received.si_signo == signal.SIGTERM:
-            self._request_stop(float(self._order["grace_s"]) if self._kill_at is None else 0.0)
-        self._look_after_home()
+            self._request_stop(float(self._launch["grace_s"]) if self._kill_at is None else 0.0)
+        self._check_directory()
         self._read_stop_file()
         processes.reap_orphans(keep=self._launcher.pid if self._launcher else None)
         if not self._saved:
             self._save()
 
-    def _look_after_home(self) -> None:
-        """Write again what somebody deleted. Without its directory nobody can follow the attempt: it ends."""
-        if self._is_homeless:
+    def _check_directory(self) -> None:
+        """Restore deleted files. Without its directory nobody can follow the attempt, so it is stopped."""
+        if self._has_lost_directory:
             return
-        if self._home.is_gone():
-            self._is_homeless = True
-            self._request_stop(float(self._order["grace_s"]))
+        if self._attempt_directory.is_gone():
+            self._has_lost_directory = True
+            self._request_stop(float(self._launch["grace_s"]))
             return
-        has_lock = self._home.has_lock()
+        has_lock = self._attempt_directory.has_lock()
         if has_lock and (self._dir / STATE_FILE).exists():
             self._missing_since = None
             return
@@ -192,10 +192,10 @@ class Supervisor:
         self._saved = False
         with suppress(OSError):
             if not has_lock:
-                self._home.renew_lock()
+                self._attempt_directory.renew_lock()
 
     def _read_stop_file(self) -> None:
-        """The file holds the seconds to wait; writing a smaller number later hurries us."""
+        """Read the seconds of grace from the stop file; a smaller number written later shortens them."""
         try:
             text = (self._dir / STOP_FILE).read_text().strip()
         except OSError:
@@ -205,7 +205,7 @@ class Supervisor:
             try:
                 grace_s = float(text)
             except ValueError:
-                grace_s = float(self._order["grace_s"])
+                grace_s = float(self._launch["grace_s"])
             self._request_stop(grace_s)
 
     def _request_stop(self, grace_s: float) -> None:
@@ -219,32 +219,32 @@ class Supervisor:
 
     def _kill_when_due(self) -> None:
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._kill(self._others)
+            self._kill(self._attempt_processes)
 
-    def _notice_ranks(self) -> None:
+    def _record_ranks(self) -> None:
         if self._launcher is None or self.state["running_at"] is not None:
             return
         pid = self._launcher.pid
-        ranks = {0: pid} if self._order["launcher"] == "python" else _ranks_of(pid)
-        if len(ranks) < self._order["processes"]:
+        ranks = {0: pid} if self._launch["launcher"] == "python" else _ranks_of(pid)
+        if len(ranks) < self._launch["processes"]:
             return
         state = "running" if self.state["state"] == "starting" else self.state["state"]
-        found = {str(rank): pid for rank, pid in sorted(ranks.items())}
-        self._change(ranks=found, running_at=time.time(), state=state)
+        pids = {str(rank): pid for rank, pid in sorted(ranks.items())}
+        self._change(ranks=pids, running_at=time.time(), state=state)
 
     def _link_rank_logs(self) -> None:
-        """logs/rank<R>.out -> torchrun's own file, named by its rank in the whole run."""
-        if self._order["launcher"] == "python":
+        """Link logs/rank<R>.out, by the rank in the whole run, to torchrun's own file."""
+        if self._launch["launcher"] == "python":
             return
-        for local_rank in range(self._order["processes"]):
-            rank = self._order["first_rank"] + local_rank
+        for local_rank in range(self._launch["processes"]):
+            rank = self._launch["first_rank"] + local_rank
             for name, suffix in (("stdout", "out"), ("stderr", "err")):
                 self._link_newest(f"rank{rank}.{suffix}", f"torchrun/*/attempt_*/{local_rank}/{name}.log")
 
     def _link_newest(self, name: str, pattern: str) -> None:
-        """torchrun's own restarts, where it is to make any, begin a new file."""
+        """Link to the newest file: each restart by torchrun itself begins a new one."""
         link = self._dir / "logs" / name
-        if link.is_symlink() and not self._order.get("launcher_restarts"):
+        if link.is_symlink() and not self._launch.get("launcher_restarts"):
             return
         for target in sorted(link.parent.glob(pattern), key=_launcher_attempt)[-1:]:
             with suppress(OSError):
@@ -254,7 +254,7 @@ class Supervisor:
                 link.symlink_to(target.relative_to(link.parent))
                 processes.preallocate(target, LOG_ROOM_BYTES)
 
-    def _note_exit(self) -> None:
+    def _record_exit(self) -> None:
         if self._launcher is None:
             return
         code = self._launcher.returncode
@@ -263,27 +263,27 @@ class Supervisor:
         self._change(exit_code=code, signal=name, out_of_memory_kills=kills)
 
     def _end_leftovers(self) -> None:
-        """A launcher that ended may leave ranks behind: ask them, then kill them, until none is left."""
+        """End the processes that the launcher left behind: SIGTERM, then SIGKILL, until none is left."""
         clean = self.state["exit_code"] == 0 and self._kill_at is None
         terminate_at = time.monotonic() + (LINGER_S if clean else 0.0)
-        asked: set[Process] = set()
-        while (left := self._others()) or _has_children():
+        terminated: set[Process] = set()
+        while (remaining := self._attempt_processes()) or _has_children():
             now = time.monotonic()
             if now >= terminate_at:
-                for process in set(left) - asked:
+                for process in set(remaining) - terminated:
                     processes.send_signal(process, signal.SIGTERM)
-                asked |= set(left)
+                terminated |= set(remaining)
                 kill_at = terminate_at + LEFTOVER_GRACE_S if self._kill_at is None else self._kill_at
                 if now >= kill_at:
-                    self._kill(self._others)
+                    self._kill(self._attempt_processes)
             self._wait(0.05)
 
-    def _others(self) -> list[Process]:
-        """Every process of the attempt: what descends from us, and what carries its name elsewhere."""
-        found = set(processes.descendants(os.getpid())) | set(
+    def _attempt_processes(self) -> list[Process]:
+        """Every other process of the attempt: our descendants, and processes whose environment names it."""
+        members = set(processes.descendants(os.getpid())) | set(
             processes.of_attempt(self._run_id, self._attempt)
         )
-        return sorted(found)
+        return sorted(members)
 
     def _kill(self, find_all: Callable[[], list[Process]]) -> None:
         killed = processes.kill_all(find_all, timeout_s=1.0)
@@ -296,24 +296,24 @@ class Supervisor:
         self._save()
 
     def _save(self) -> None:
-        """Whole or not at all, also when the power fails; a full disk is tried again at the next turn."""
-        if self._is_homeless:
-            return  # another directory may have its name by now
+        """Write the state atomically and durably; on a full disk it is retried in the next step."""
+        if self._has_lost_directory:
+            return  # another directory may have this path now
         text = json.dumps(self.state).encode()
         path = self._dir / STATE_FILE
-        for fresh in (path.with_suffix(".tmp"), *self._dir.glob("supervisor.spare*")):
+        for target in (path.with_suffix(".tmp"), *self._dir.glob("supervisor.spare*")):
             try:
-                _write(fresh, text)
-                fresh.replace(path)
+                _write(target, text)
+                target.replace(path)
             except OSError:
                 continue
             self._saved = True
             _sync_folder(self._dir)
             return
 
-    def _keep_spares(self) -> None:
-        """Files whose blocks are ours already: how a run ended can be noted on a full disk, too."""
-        size = 4096 + 64 * int(self._order["processes"])
+    def _preallocate_spares(self) -> None:
+        """Preallocate spare files, so that the end of the run can be recorded on a full disk."""
+        size = 4096 + 64 * int(self._launch["processes"])
         for number in range(SPARES):
             with suppress(OSError), (self._dir / f"supervisor.spare{number}").open("wb") as spare:
                 os.posix_fallocate(spare.fileno(), 0, size)
@@ -324,7 +324,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _write(path: Path, text: bytes) -> None:
-    """Over what is there, so that no block is asked for where there are enough."""
+    """Overwrite the file in place, so that no new disk blocks are needed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(text)
@@ -336,20 +336,20 @@ def _write(path: Path, text: bytes) -> None:
         os.close(descriptor)
 
 
-def _joined(own: Mapping[str, str], ordered: Mapping[str, str]) -> dict[str, str]:
-    """The order's variables over our own; of PYTHONPATH both parts, the order's first."""
-    paths = [env["PYTHONPATH"] for env in (ordered, own) if env.get("PYTHONPATH")]
-    return {**own, **ordered} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
+def _merged_environment(own: Mapping[str, str], launch: Mapping[str, str]) -> dict[str, str]:
+    """Merge the launch's variables over our own; PYTHONPATH joins both, the launch's first."""
+    paths = [env["PYTHONPATH"] for env in (launch, own) if env.get("PYTHONPATH")]
+    return {**own, **launch} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
 
 
 def _prepare_launcher() -> None:
-    """Runs in the child before exec: no blocked signals, and not without a supervisor."""
+    """Unblock signals and tie the child to the supervisor's life; runs in the child before exec."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     processes.die_with_parent(signal.SIGTERM)
 
 
 def _ranks_of(launcher_pid: int) -> dict[int, int]:
-    """The ranks torchrun has started, by the number in their environment."""
+    """The pids of the ranks that torchrun has started, by the rank in their environment."""
     ranks = {}
     for pid in processes.children(launcher_pid):
         rank = processes.environment(pid).get("RANK", "")
@@ -359,12 +359,12 @@ def _ranks_of(launcher_pid: int) -> dict[int, int]:
 
 
 def _launcher_attempt(log: Path) -> int:
-    """Of .../attempt_10/0/stdout.log, 10."""
+    """The number of torchrun's attempt: 10 for .../attempt_10/0/stdout.log."""
     return int(log.parts[-3].removeprefix("attempt_"))
 
 
 def _has_children() -> bool:
-    """False is the kernel's own proof: a subreaper without children has no descendants at all."""
+    """Whether this process has children; a subreaper without children has no descendants at all."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

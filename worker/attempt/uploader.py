@@ -1,4 +1,4 @@
-"""Carries what one attempt writes to the server: points first, then logs and event files, and checkpoints."""
+"""Uploads one attempt's output: points first, then logs and event files, and checkpoints."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
 REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy before it, takes none of it. The file stays on its node."
-REFUSED_MEND = "The reason says why; of a proxy raise the limit (nginx: client_max_body_size 0)."
+REFUSED_FIX = "The reason says why; of a proxy raise the limit (nginx: client_max_body_size 0)."
 MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 
-class Courier:
-    """One attempt's way to the server. `carry` runs in one thread, the checkpoints' two methods in others."""
+class AttemptUploader:
+    """Uploads the output of one attempt. `upload` runs in one thread, the methods for checkpoints in two others."""
 
-    def __init__(self, folder: Path, spec: RunSpec, client: Client, part: TaskRef, label: str) -> None:
-        self._client, self._part, self._label = client, part, label
+    def __init__(self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str) -> None:
+        self._client, self._task, self._label = client, task, label
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
         ignore = _existing(folder / EXISTING_FILE)
         self._mirror = FileMirror(
@@ -52,58 +52,68 @@ class Courier:
         )  # fmt: skip
         self._omissions = Omissions(folder)
         self._points, self._printed, self._probe = self._point_streams(folder)
-        self.teller = FindingsReporter(folder, spec, client, part, label, self._omissions)
+        self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
-        self._handover = Handover(checkpoints, client, part, label)
-        self.teller.refused_data = self._refused
-        self._points_turn, self._mirror_turn = _Turn(POINTS_WATCHED_EVERY_S), _Turn(MIRROR_WATCHED_EVERY_S)
-        self._printed_turn, self._probe_turn = _Turn(PRINTED_WATCHED_EVERY_S), _Turn(PROBE_WATCHED_EVERY_S)
-        self._has_last_word = False
-        """All that was found wrong has been told, with what became of every checkpoint."""
+        self._checkpoint_upload = Handover(checkpoints, client, task, label)
+        self.reporter.refused_data = self._refusal_findings
+        self._points_schedule, self._mirror_schedule = (
+            _Schedule(POINTS_WATCHED_EVERY_S),
+            _Schedule(MIRROR_WATCHED_EVERY_S),
+        )
+        self._printed_schedule, self._probe_schedule = (
+            _Schedule(PRINTED_WATCHED_EVERY_S),
+            _Schedule(PROBE_WATCHED_EVERY_S),
+        )
+        self._has_final_findings = False
+        """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
-    def carry(self, now: float, *, watched: bool) -> bool:
-        """Send what is new and due; True when more is waiting. What the server raises goes through.
+    def upload(self, now: float, *, watched: bool) -> bool:
+        """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
 
-        Where it makes a mistake with one stream, the others are carried first."""
-        mirror, step_mirror = self._mirror_turn, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES
-        return _each(
-            lambda: self._carry_points(now, watched),
+        If the server fails at one stream, the other streams are uploaded first."""
+        mirror, step_mirror = self._mirror_schedule, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES
+        return _run_all(
+            lambda: self._upload_points(now, watched),
             lambda: mirror.take(now, watched, step_mirror),
-            lambda: self._printed_turn.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
-            lambda: self._probe_turn.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
-            lambda: self.teller.step(now),
+            lambda: self._printed_schedule.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
+            lambda: self._probe_schedule.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
+            lambda: self.reporter.step(now),
         )
 
-    def carry_rest(self) -> bool:
-        """After the end: everything, due or not; True when more is waiting.
+    def upload_remaining(self) -> bool:
+        """Upload everything after the end, due or not; True if more is waiting.
 
-        The mirror looks first: a restarted worker may find an event file here that it has sent before,
-        but not all of its points.
+        The mirror steps first: a restarted worker may find an event file that was uploaded before, but not all of
+        its points.
         """
-        more = _each(
+        more = _run_all(
             lambda: self._mirror.step(float("inf")) > 0,
             lambda: self._points.step(final=True) == STEP_BATCHES,
             lambda: self._printed.step(final=True) == STEP_BATCHES,
             lambda: self._probe.step(final=True) == STEP_BATCHES,
         )
-        if not more and not self._has_last_word:
-            taken = self._handover.all_taken
-            self.teller.finish(incomplete_findings(self._handover.unfinished()) if taken else [])
-            self._has_last_word = taken
+        if not more and not self._has_final_findings:
+            all_taken = self._checkpoint_upload.all_taken
+            self.reporter.finish(
+                incomplete_findings(self._checkpoint_upload.unfinished()) if all_taken else []
+            )
+            self._has_final_findings = all_taken
         return more
 
     def take_checkpoints(self, now: float, *, final: bool) -> None:
-        """Copy what is complete before it changes or goes."""
-        self._handover.take(now, final=final)
+        """Snapshot complete checkpoints before they change or are deleted."""
+        self._checkpoint_upload.take(now, final=final)
 
     def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Hand over what was taken."""
-        self._handover.send(adoption, may_go_on)
+        """Upload the snapshots."""
+        self._checkpoint_upload.send(adoption, may_go_on)
 
     @property
-    def is_done(self) -> bool:
-        """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
-        return self._has_last_word and self._handover.is_done and self._mirror.pending_bytes() == 0
+    def is_complete(self) -> bool:
+        """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
+        return (
+            self._has_final_findings and self._checkpoint_upload.is_done and self._mirror.pending_bytes() == 0
+        )
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream]:
         """Points of event files, of printed lines and of the probe."""
@@ -119,78 +129,78 @@ class Courier:
             PointStream(probe.sources, uploader),
         )
 
-    def _refused(self) -> list[Finding]:
-        said = [*self._mirror.refusals(), *self._handover.refusals]
+    def _refusal_findings(self) -> list[Finding]:
+        refusals = [*self._mirror.refusals(), *self._checkpoint_upload.refusals]
         return [
-            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_MEND) for text in said
+            Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]
 
-    def _carry_points(self, now: float, watched: bool) -> bool:
-        if not self._points_turn.is_due(now, watched):
+    def _upload_points(self, now: float, watched: bool) -> bool:
+        if not self._points_schedule.is_due(now, watched):
             return False
         sent = self._points.step()
         more = sent == STEP_BATCHES
-        if not more and (sent or not watched):  # while watched, a point after a pause is not held back
-            self._points_turn.had_at = now
+        if not more and (sent or not watched):  # while watched, a point after a pause is sent at once
+            self._points_schedule.last_at = now
         return more
 
     def _store_points(self, batch: PointBatch) -> int:
-        offset = self._client.points(self._part, batch)
-        self.teller.take_points(batch.series, batch.source)
+        offset = self._client.points(self._task, batch)
+        self.reporter.take_points(batch.series, batch.source)
         return offset
 
     def _points_offset_of(self, path: str, generation: int) -> int:
-        return self._client.file_offsets(self._part, path, generation).points_offset
+        return self._client.file_offsets(self._task, path, generation).points_offset
 
     def _bytes_of(self, path: str, generation: int) -> int:
-        return self._client.file_offsets(self._part, path, generation).offset
+        return self._client.file_offsets(self._task, path, generation).offset
 
     def _append(self, path: str, generation: int, offset: int, data: bytes) -> int:
-        return self._client.append(self._part, path, generation, offset, data)
+        return self._client.append(self._task, path, generation, offset, data)
 
 
 @dataclass
-class _Turn:
-    """When one kind of data is carried again: often while somebody watches, seldom otherwise."""
+class _Schedule:
+    """When a stream is uploaded next: often while somebody watches, rarely otherwise."""
 
     watched_every_s: float
-    had_at: float = float("-inf")
+    last_at: float = float("-inf")
 
     def is_due(self, now: float, watched: bool) -> bool:
-        return now - self.had_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)
+        return now - self.last_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)
 
     def take(self, now: float, watched: bool, step: Callable[[], bool]) -> bool:
-        """Step when it is due; True when more is waiting, and the turn goes on."""
+        """Run the step if it is due; True if more is waiting, which keeps it due."""
         if not self.is_due(now, watched):
             return False
         more = step()
         if not more:
-            self.had_at = now
+            self.last_at = now
         return more
 
 
-def _each(*streams: Callable[[], bool | None]) -> bool:
-    """True when one of them has more; the server's last mistake is raised when all had their turn."""
-    more, mistake = False, None
+def _run_all(*streams: Callable[[], bool | None]) -> bool:
+    """Run all steps; True if one has more. Raises the last ServerMistake after all have run."""
+    more, failure = False, None
     for step in streams:
         try:
             more = bool(step()) or more
         except ServerMistake as error:
-            mistake = error
-    if mistake is not None:
-        raise mistake
+            failure = error
+    if failure is not None:
+        raise failure
     return more
 
 
 def _is_mapped_by(label: str) -> Callable[[Path], bool]:
-    """Whether a process of the attempt RUN/N can write to a file through an open mmap."""
+    """A function telling whether a process of the attempt RUN/N can write to a file through an open mmap."""
     run_id, _, attempt = label.partition("/")
     return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt)), path)
 
 
-def _existing(notes: Path) -> Listing:
+def _existing(path: Path) -> Listing:
     try:
-        found: Listing = json.loads(notes.read_text())
+        existing: Listing = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return existing

@@ -1,1 +1,1 @@
-"""An attempt's directory made ready: interpreter, code, checkpoint to resume from."""
+"""Prepares an attempt's directory: interpreter, code, and the checkpoint to resume from."""

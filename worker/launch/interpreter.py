@@ -1,4 +1,4 @@
-"""The Python that trains: which one a name means, and what it has, asked once and without importing torch."""
+"""Finds and inspects the Python that trains; it is queried once, without importing torch."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from typing import Any
 from worker.launch import interpreter_question
 
 LIMIT_S = 30.0
-"""An interpreter on a network disk may take seconds to start; one that takes longer will not train."""
+"""An interpreter on a network disk may take seconds to start; a slower one is unusable."""
 OLDEST_TORCH = (2, 4)
-MOST_BYTES = 1024 * 1024
-QUESTION = str(interpreter_question.__file__)
+MAX_OUTPUT_BYTES = 1024 * 1024
+QUERY_FILE = str(interpreter_question.__file__)
 MARK = interpreter_question.MARK.encode()
 Fingerprint = tuple[tuple[int, int] | None, ...]
 
 
 class Unusable(Exception):
-    """Why nothing can be trained with an interpreter: a sentence without its end, and how to mend it."""
+    """The interpreter cannot train: the problem, as a sentence without its end, and the fix."""
 
-    def __init__(self, what: str, *, is_missing: bool = False, mend: str = "", last_words: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, *, is_missing: bool = False, fix: str = "", last_line: str = "") -> None:
+        super().__init__(problem)
         self.is_missing = is_missing
-        """There is no such program, or it may not be executed."""
-        self._mend, self._last_words = mend, last_words
+        """The program does not exist or may not be executed."""
+        self._fix, self._last_line = fix, last_line
 
     def on(self, node: str) -> str:
-        """The whole sentence, for people: what, where, what to do."""
-        mend = (
-            f"{self._mend}, or choose another with --python" if self._mend else "choose another with --python"
+        """The complete message: the problem, the node, and the fix."""
+        fix = f"{self._fix}, or choose another with --python" if self._fix else "choose another with --python"
+        return f"{self} on {node}: {fix}." + (
+            f" Its last output: {self._last_line}" if self._last_line else ""
         )
-        return f"{self} on {node}: {mend}." + (f" It said: {self._last_words}" if self._last_words else "")
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What one Python has; None where it has none."""
+    """The versions in one Python; None for a library it lacks."""
 
     path: str
     python: str
@@ -60,7 +60,7 @@ class Interpreter:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For reports."""
+        """The fields as a JSON object, for reports."""
         return asdict(self)
 
 
@@ -72,63 +72,65 @@ class _Answer:
 
 
 _answers: dict[tuple[str, frozenset[tuple[str, str]]], _Answer] = {}
-_asking = threading.Lock()
+_answers_lock = threading.Lock()
 
 
 def find(name: str) -> str:
-    """The program a choice means: a path, a folder with bin/python in it, or a name on PATH. Raises Unusable."""
+    """Resolve a path, a folder that contains bin/python, or a name on PATH to a program. Raises Unusable."""
     if "/" not in name:
-        if (found := shutil.which(name)) is not None:
-            return found
+        if (program := shutil.which(name)) is not None:
+            return program
         raise Unusable(f"There is no interpreter {name} on PATH", is_missing=True)
     try:
         return _program(Path(name).expanduser())
-    except (OSError, RuntimeError) as error:  # no right to look, a name too long, no such user
-        why = error.strerror if isinstance(error, OSError) else error
-        raise Unusable(f"The interpreter {name} cannot be looked up ({why})", is_missing=True) from error
+    except (OSError, RuntimeError) as error:  # no permission, a name too long, no such user
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise Unusable(f"The interpreter {name} cannot be looked up ({cause})", is_missing=True) from error
 
 
 def ask(path: str, env: Mapping[str, str], limit_s: float = LIMIT_S) -> Interpreter:
-    """What this Python has, as trainings with this environment see it. Raises Unusable.
+    """Inspect this Python as trainings with this environment see it. Raises Unusable.
 
-    It is asked again only when the program, or what is installed for it, has changed."""
+    The answer is cached until the program or the packages installed for it change."""
     key = (path, frozenset((name, env[name]) for name in env if name.startswith("PYTHON")))
-    with _asking:
-        known = _answers.get(key)
-    if known is None or known.fingerprint != _fingerprint((path, *known.watched)):
-        answer = _read(path, _asked(path, env, limit_s))
-        watched = tuple(answer.pop("watched"))
-        known = _Answer(Interpreter(path=path, **answer), watched, _fingerprint((path, *watched)))
-        with _asking:
-            _answers[key] = known
-    return known.interpreter
+    with _answers_lock:
+        answer = _answers.get(key)
+    if answer is None or answer.fingerprint != _fingerprint((path, *answer.watched)):
+        fields = _parse(path, _query(path, env, limit_s))
+        watched_paths = tuple(fields.pop("watched"))
+        answer = _Answer(
+            Interpreter(path=path, **fields), watched_paths, _fingerprint((path, *watched_paths))
+        )
+        with _answers_lock:
+            _answers[key] = answer
+    return answer.interpreter
 
 
 def check(interpreter: Interpreter) -> None:
-    """Raises Unusable unless it has a torch that trainings can use."""
+    """Check that trainings can use the interpreter's torch. Raises Unusable."""
     if interpreter.torch is None:
-        raise Unusable(f"The Python {interpreter.path} has no torch", mend="install torch in it")
+        raise Unusable(f"The Python {interpreter.path} has no torch", fix="install torch in it")
     numbers = tuple(int(number) for number in re.findall(r"\d+", interpreter.torch)[:2])
     if len(numbers) == 2 and numbers < OLDEST_TORCH:
         rule = "older than the {}.{} that trainings need,".format(*OLDEST_TORCH)
-        what = f"The torch of {interpreter.path} is {interpreter.torch}, {rule}"
-        raise Unusable(what, mend="install a newer one")
+        problem = f"The torch of {interpreter.path} is {interpreter.torch}, {rule}"
+        raise Unusable(problem, fix="install a newer one")
 
 
 def describe(name: str, where: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """What an interpreter has, for people; with the sentence of its `problem` where it cannot train."""
+    """The facts of an interpreter, with the sentence `problem` if it cannot train."""
     facts: dict[str, Any] = {"path": name}
     try:
-        found = ask(find(name), env)
-        facts = found.facts
-        check(found)
+        interpreter = ask(find(name), env)
+        facts = interpreter.facts
+        check(interpreter)
     except Unusable as error:
         facts["problem"] = error.on(where)
     return facts
 
 
 def torchrun_of(python: str) -> str | None:
-    """The torchrun that belongs to this very interpreter: another's beside it would train with another."""
+    """The torchrun of exactly this interpreter, because another one would train with another Python; None without."""
     script = Path(python).with_name("torchrun")
     try:
         with script.open("rb") as file:
@@ -141,28 +143,28 @@ def torchrun_of(python: str) -> str | None:
 
 
 def _program(path: Path) -> str:
-    what = f"The interpreter {path}"
+    subject = f"The interpreter {path}"
     if not path.is_absolute():
-        raise Unusable(f"{what} is neither an absolute path nor a name on PATH", is_missing=True)
+        raise Unusable(f"{subject} is neither an absolute path nor a name on PATH", is_missing=True)
     if path.is_dir():
         for program in (path / "bin" / "python", path / "bin" / "python3"):
             if program.is_file() and os.access(program, os.X_OK):
                 return str(program)
-        raise Unusable(f"{what} is a folder without bin/python", is_missing=True)
+        raise Unusable(f"{subject} is a folder without bin/python", is_missing=True)
     if not path.exists():
         leads_to = f" (it leads to {path.resolve()})" if path.is_symlink() else ""
-        raise Unusable(f"{what} does not exist{leads_to}", is_missing=True)
+        raise Unusable(f"{subject} does not exist{leads_to}", is_missing=True)
     if not os.access(path, os.X_OK):
-        raise Unusable(f"{what} may not be executed", is_missing=True)
+        raise Unusable(f"{subject} may not be executed", is_missing=True)
     return str(path)
 
 
-def _asked(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
-    """What it prints when it is asked. The question is an error in the language of any shell."""
-    question = f"exec(compile(open({QUESTION!r}).read(), {QUESTION!r}, 'exec'), {{'__name__': '__main__'}})"
+def _query(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
+    """Run the query in the interpreter and return its output. The query is a syntax error in any shell."""
+    query = f"exec(compile(open({QUERY_FILE!r}).read(), {QUERY_FILE!r}, 'exec'), {{'__name__': '__main__'}})"
     try:
         process = subprocess.Popen(
-            [path, "-c", question],
+            [path, "-c", query],
             env=dict(env),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -171,17 +173,17 @@ def _asked(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Unusable(f"The interpreter {path} cannot be started ({why})") from error
+        cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Unusable(f"The interpreter {path} cannot be started ({cause})") from error
     try:
-        said = _output(process, limit_s)
-        if said is None:
+        output = _output(process, limit_s)
+        if output is None:
             raise Unusable(f"The interpreter {path} did not answer within {limit_s:g} s")
-        if len(said) >= MOST_BYTES:
+        if len(output) >= MAX_OUTPUT_BYTES:
             raise Unusable(f"{path} is not a Python that can train (it prints without end)")
-        if MARK not in said:
-            raise _no_answer(path, process.wait(limit_s), said)
-        return said
+        if MARK not in output:
+            raise _no_answer(path, process.wait(limit_s), output)
+        return output
     except subprocess.TimeoutExpired:
         raise Unusable(f"The interpreter {path} did not end within {limit_s:g} s") from None
     finally:
@@ -193,25 +195,25 @@ def _asked(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
 
 
 def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
-    """All it prints until it ends (or until the answer is there), but no more than is sensible; None: too slow."""
+    """The output until the process ends or has answered, at most MAX_OUTPUT_BYTES; None on a timeout."""
     assert process.stdout is not None
-    deadline, said = time.monotonic() + limit_s, b""
+    deadline, output = time.monotonic() + limit_s, b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        while len(said) < MOST_BYTES:
+        while len(output) < MAX_OUTPUT_BYTES:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not selector.select(left_s):
                 return None
-            piece = os.read(process.stdout.fileno(), 65536)
-            said += piece
-            if not piece or b"\n" in said.partition(MARK)[2]:
+            chunk = os.read(process.stdout.fileno(), 65536)
+            output += chunk
+            if not chunk or b"\n" in output.partition(MARK)[2]:
                 break
-    return said
+    return output
 
 
-def _read(path: str, said: bytes) -> dict[str, Any]:
+def _parse(path: str, output: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(said.partition(MARK)[2].splitlines()[0])
+        answer = json.loads(output.partition(MARK)[2].splitlines()[0])
     except (ValueError, IndexError) as error:
         raise Unusable(f"The interpreter {path} gave no sensible answer") from error
     if not isinstance(answer, dict):
@@ -219,17 +221,17 @@ def _read(path: str, said: bytes) -> dict[str, Any]:
     return answer
 
 
-def _no_answer(path: str, code: int, said: bytes) -> Unusable:
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
-    last = lines[-1][:300] if lines and QUESTION not in lines[-1] else ""
+def _no_answer(path: str, code: int, output: bytes) -> Unusable:
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    last = lines[-1][:300] if lines and QUERY_FILE not in lines[-1] else ""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return Unusable(f"The interpreter {path} crashed with {name}", last_words=last)
-    return Unusable(f"{path} is not a Python that can train (exit code {code})", last_words=last)
+        return Unusable(f"The interpreter {path} crashed with {name}", last_line=last)
+    return Unusable(f"{path} is not a Python that can train (exit code {code})", last_line=last)
 
 
 def _fingerprint(paths: Sequence[str]) -> Fingerprint:
-    """Which files these are now, and when they changed last."""
+    """The inode and modification time of each path; None for a missing one."""
     marks: list[tuple[int, int] | None] = []
     for path in paths:
         try:

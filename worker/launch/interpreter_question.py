@@ -1,4 +1,4 @@
-"""What an interpreter has to train with: run by that very Python, and done without importing torch."""
+"""Prints the versions of an interpreter's libraries; run by that interpreter, without importing torch."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from importlib import metadata, util
 from pathlib import Path
 
 MARK = "rankzero-interpreter:"
-"""Begins the answer; whatever an environment prints of its own accord is not it."""
+"""Marks the start of the answer, because an environment may print lines of its own."""
 NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 
 def main() -> None:
     """Print the answer as one line."""
-    sys.path[:] = [folder for folder in sys.path if folder]  # not the folder it was asked in
-    found = folder_of_torch()
-    build = build_of(found) if found else {}
-    torch = build.get("__version__") or (version_of("torch") if found else None)
+    sys.path[:] = [folder for folder in sys.path if folder]  # without the current folder
+    torch_folder = folder_of_torch()
+    build = build_of(torch_folder) if torch_folder else {}
+    torch = build.get("__version__") or (version_of("torch") if torch_folder else None)
     cuda = build.get("cuda") or None
     answer = {
         "python": platform.python_version(),
         "torch": torch,
         "cuda": cuda,
-        "nccl": nccl_version(found, cuda) if found and cuda else None,
+        "nccl": nccl_version(torch_folder, cuda) if torch_folder and cuda else None,
         "rocm": build.get("hip") or None,
         "prefix": sys.prefix,
         "platform": sys.platform + " " + platform.machine(),
-        "watched": watched(found),
+        "watched": watched_paths(torch_folder),
     }
     print("\n" + MARK + json.dumps(answer), flush=True)
 
 
 def folder_of_torch() -> Path | None:
-    """Where `import torch` would find it; None for none, or a folder of that name without torch in it."""
+    """The folder from which `import torch` would load it; None if torch is not installed."""
     try:
         spec = util.find_spec("torch")
     except (ImportError, ValueError):
@@ -45,22 +45,22 @@ def folder_of_torch() -> Path | None:
 
 
 def build_of(torch: Path) -> dict[str, str | None]:
-    """What torch/version.py assigns: its version, and the CUDA or ROCm that it was built for."""
+    """The assignments of torch/version.py: the version, and the CUDA or ROCm it was built for."""
     try:
         tree = ast.parse((torch / "version.py").read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return {}
-    found = {}
+    assignments = {}
     for line in tree.body:
         targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
         value = getattr(line, "value", None)
         if isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str)):
-            found.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
-    return found
+            assignments.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+    return assignments
 
 
 def nccl_version(torch: Path, cuda: str) -> str | None:
-    """Of the package that pip puts beside torch, else of the library that lies with it; None if built in."""
+    """The version of the NCCL package or library installed with torch; None if NCCL is built in."""
     own = "nvidia-nccl-cu" + cuda.split(".")[0]
     for package in sorted(NCCL_PACKAGES, key=lambda name: name != own):
         version = version_of(package)
@@ -76,15 +76,15 @@ def nccl_version(torch: Path, cuda: str) -> str | None:
 
 
 def version_of(package: str) -> str | None:
-    """As its metadata says."""
+    """The version of an installed package; None if it has none."""
     try:
         return metadata.version(package)
     except Exception:  # metadata may be broken in many ways; torch itself may still work
         return None
 
 
-def watched(torch: Path | None) -> list[str]:
-    """What differs once something is installed or removed: the answer holds while these stay as they are."""
+def watched_paths(torch: Path | None) -> list[str]:
+    """The paths that change when packages are installed or removed; the answer is valid until then."""
     folders = [folder for folder in sys.path if Path(folder).is_dir()]
     users = site.getusersitepackages() if site.ENABLE_USER_SITE else None
     return folders + ([users] if users else []) + ([str(torch / "version.py")] if torch else [])

@@ -1,4 +1,4 @@
-"""Makes an attempt's directory ready to start, or says in one sentence why it cannot start here."""
+"""Prepares an attempt's directory for its start, or explains in one sentence why it cannot start here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from domain.messages import Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
 from worker.launch import snapshots
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
-from worker.launch.snapshots import Fetch
+from worker.launch.snapshots import FetchSnapshot
 from worker.launch.unpack import BadArchive, unpack
 from worker.node.attempt_files import EXISTING_FILE, INTERPRETER_FILE, LAUNCH_FILE
 from worker.node.hardware import address_reached_by_others, interface_of, is_loopback
@@ -33,7 +33,7 @@ Download = Callable[[ResumeFrom, Path], None]
 
 
 class CannotStart(Exception):
-    """Why an attempt fails before any of its processes exists."""
+    """The attempt cannot start on this node; carries the reason and a sentence."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -42,24 +42,24 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class LocalNode:
-    """What an attempt must know of the machine it runs on."""
+    """The facts of this machine that an attempt needs."""
 
     name: str
     data_dir: Path
     python: str
-    """Trains when a spec names no interpreter."""
+    """The interpreter for runs that name none."""
     address: str = "127.0.0.1"
     interface: str | None = None
     cpu_threads: int = 1
     server_port: int | None = None
-    """Where the server may be on this machine, for others to reach."""
-    talks_from: Callable[[], str | None] | None = field(default=None, compare=False)
-    """The address at which it last spoke with the server; None where somebody chose the address."""
+    """The server's port, in case the server runs on this machine; None if the address was configured."""
+    connection_address: Callable[[], str | None] | None = field(default=None, compare=False)
+    """Returns this node's address in its last connection to the server; None if the address was configured."""
 
-    def among_others(self) -> LocalNode:
-        """As nodes on other machines know it: as the server does now (a network may come up late, or change), or where
-        that is on this machine, by the address at which they reach the server here."""
-        address = (self.talks_from() if self.talks_from else None) or self.address
+    def as_seen_by_others(self) -> LocalNode:
+        """This node with the address at which other machines reach it: the one of its current connection to the server
+        (networks may come up late or change), or, if the server runs here, the one to which others connect."""
+        address = (self.connection_address() if self.connection_address else None) or self.address
         if self.server_port and is_loopback(address):
             address = address_reached_by_others(self.server_port) or address
         return (
@@ -69,39 +69,41 @@ class LocalNode:
         )
 
 
-def prepare(assignment: Assignment, folder: Path, node: LocalNode, download: Download, fetch: Fetch) -> None:
-    """Everything up to launch.json, which the supervisor starts from; may be repeated. Raises CannotStart."""
+def prepare(
+    assignment: Assignment, folder: Path, node: LocalNode, download: Download, fetch: FetchSnapshot
+) -> None:
+    """Prepare the directory up to launch.json, which the supervisor reads; may be repeated. Raises CannotStart."""
     spec = assignment.spec
     python = interpreter_of(spec, folder, node)
     if not has_endpoint(assignment):
-        return  # what trains can be told already; all else depends on where the nodes meet
+        return  # the interpreter can be reported already; all else needs the rendezvous endpoint
     work = folder / "work"
     _check_workdir(spec, node)
-    _bring_code(spec, work, node, fetch)
+    _install_code(spec, work, node, fetch)
     work.mkdir(exist_ok=True)
     _make_links(spec, work)
     _remember_existing(folder, spec)
-    resume_path = _bring_checkpoint(assignment, folder, download)
+    resume_path = _fetch_checkpoint(assignment, folder, download)
     write_whole(folder / "spec.json", spec.model_dump_json())
-    order = launch_order(assignment, folder, node, python.path, resume_path)
-    write_whole(folder / LAUNCH_FILE, json.dumps(order))
+    launch = launch_document(assignment, folder, node, python.path, resume_path)
+    write_whole(folder / LAUNCH_FILE, json.dumps(launch))
 
 
 def has_endpoint(assignment: Assignment) -> bool:
-    """Nodes meet where rank 0's node says; it has to say so first."""
+    """Whether the rendezvous endpoint is known (runs on one node need none)."""
     return assignment.spec.nodes == 1 or assignment.master_port is not None
 
 
-def launch_order(
+def launch_document(
     assignment: Assignment, folder: Path, node: LocalNode, python: str, resume_path: str | None
 ) -> dict[str, object]:
-    """What the supervisor is told: the plan, and what it must know to watch it."""
+    """The contents of launch.json: the launch plan, and the facts the supervisor needs."""
     spec = assignment.spec
-    made = _plan(assignment, folder, node, python, resume_path)
+    launch_plan = _plan(assignment, folder, node, python, resume_path)
     return {
-        "argv": list(made.argv),
-        "env": dict(made.env),
-        "cwd": made.cwd,
+        "argv": list(launch_plan.argv),
+        "env": dict(launch_plan.env),
+        "cwd": launch_plan.cwd,
         "grace_s": spec.stop_grace_s,
         "launcher": spec.effective_launcher,
         "launcher_restarts": spec.torchrun_restarts,
@@ -112,24 +114,24 @@ def launch_order(
 
 
 def training_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment without its secrets, and without traces of a launcher above it."""
+    """The worker's environment without Rankzero's secrets and without variables of an outer launcher."""
     ours = re.compile(
         r"RANKZERO_|TORCHELASTIC_|ROLE_|GROUP_RANK$|GROUP_WORLD_SIZE$|PYTHON_EXEC$"
-        # Of a Slurm job's step: a framework would take our workers, one a node, for the ranks.
+        # A Slurm step's variables: frameworks would mistake our workers, one per node, for the ranks.
         r"|SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|TASK|GTIDS|STEP|SRUN)|PMI"
     )
     dropped = RENDEZVOUS_VARIABLES | {name for name in own if ours.match(name)}
     return {name: value for name, value in own.items() if name not in dropped}
 
 
-def as_shown(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """The command, its variables and its folder as they may be reported: secrets stay on the node."""
+def masked_launch(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """The command, environment and folder of a launch for reports, with secrets masked."""
     argv, env = launch.get("argv"), launch.get("env", {})
     return {"argv": argv and masked_args(argv), "env": masked_env(env), "cwd": launch.get("cwd")}
 
 
 def free_port(address: str) -> int:
-    """A port nobody listens on now, for the nodes of a run to meet at."""
+    """A port that is free now at this address. Raises OSError."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
@@ -140,7 +142,7 @@ def _plan(
     assignment: Assignment, folder: Path, node: LocalNode, python: str, resume_path: str | None
 ) -> LaunchPlan:
     several = assignment.spec.nodes > 1
-    node = node.among_others() if several else node
+    node = node.as_seen_by_others() if several else node
     return plan(
         assignment.spec,
         run_id=assignment.run_id,
@@ -162,7 +164,7 @@ def _plan(
 
 
 def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
-    """Read off the script, where there is one and it is for the legacy launcher."""
+    """The option for the local rank that a script for the legacy launcher declares; None for others."""
     if spec.effective_launcher != "launch" or spec.module or spec.target in recipe_names():
         return None
     home = Path(spec.target) if spec.workdir else folder / "work"
@@ -173,17 +175,19 @@ def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
 
 
 def interpreter_of(spec: RunSpec, folder: Path, node: LocalNode) -> Interpreter:
-    """The Python that trains, the one the spec names or the node's default; noted. Raises CannotStart."""
-    own = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
+    """Inspect and record the Python that trains: the spec's, or the node's default. Raises CannotStart."""
+    python_variables = {name: value for name, value in spec.env.items() if name.startswith("PYTHON")}
     try:
-        found = ask(find(spec.python or node.python), training_environment(os.environ) | own)
-        check(found)
+        interpreter = ask(
+            find(spec.python or node.python), training_environment(os.environ) | python_variables
+        )
+        check(interpreter)
     except Unusable as error:
         reason = Reason.SCRIPT_MISSING if error.is_missing else Reason.LAUNCH_FAILED
         where = f"node {node.name}" + ("" if spec.python else " (whose default it is)")
         raise CannotStart(reason, error.on(where)) from error
-    write_whole(folder / INTERPRETER_FILE, json.dumps(found.facts))
-    return found
+    write_whole(folder / INTERPRETER_FILE, json.dumps(interpreter.facts))
+    return interpreter
 
 
 def _check_workdir(spec: RunSpec, node: LocalNode) -> None:
@@ -194,9 +198,9 @@ def _check_workdir(spec: RunSpec, node: LocalNode) -> None:
         )
 
 
-def _bring_code(spec: RunSpec, work: Path, node: LocalNode, fetch: Fetch) -> None:
+def _install_code(spec: RunSpec, work: Path, node: LocalNode, fetch: FetchSnapshot) -> None:
     if spec.snapshot:
-        _unpack_snapshot(spec.snapshot, work, node, fetch)
+        _install_snapshot(spec.snapshot, work, node, fetch)
         _must_exist(not spec.entry or (work / spec.entry).is_file(), f"{spec.entry} of the snapshot", node)
         return
     if spec.target in recipe_names():
@@ -212,21 +216,21 @@ def _bring_code(spec: RunSpec, work: Path, node: LocalNode, fetch: Fetch) -> Non
         return
     _must_exist(target.is_dir(), f"The folder {target}", node)
     if not spec.workdir:
-        text = f"The code of {target} was not kept with the run: launch it again, or run it in place (--workdir)."
+        text = f"The code of {target} is not stored with the run: launch it again, or run it in place (--workdir)."
         raise CannotStart(Reason.SCRIPT_MISSING, text)
     if spec.entry:
         _must_exist((target / spec.entry).is_file(), f"The script {target / spec.entry}", node)
 
 
-def _must_exist(exists: bool, what: str, node: LocalNode) -> None:
+def _must_exist(exists: bool, subject: str, node: LocalNode) -> None:
     if not exists:
-        raise CannotStart(Reason.SCRIPT_MISSING, f"{what} does not exist on node {node.name}.")
+        raise CannotStart(Reason.SCRIPT_MISSING, f"{subject} does not exist on node {node.name}.")
 
 
-def _unpack_snapshot(sha256: str, work: Path, node: LocalNode, fetch: Fetch) -> None:
-    """A run works in a copy of its own of the code it was launched with."""
+def _install_snapshot(sha256: str, work: Path, node: LocalNode, fetch: FetchSnapshot) -> None:
+    """Unpack the run's own copy of its code snapshot into `work`."""
     try:
-        snapshots.bring(sha256, node.data_dir / "node" / "snapshots", work, fetch)
+        snapshots.install(sha256, node.data_dir / "node" / "snapshots", work, fetch)
     except BadArchive as error:
         text = f"The code (snapshot {sha256[:12]}) could not be unpacked: {error}"
         raise CannotStart(Reason.LAUNCH_FAILED, text) from error
@@ -238,31 +242,31 @@ def _make_links(spec: RunSpec, work: Path) -> None:
             raise CannotStart(Reason.SCRIPT_MISSING, f"{path}, to be linked as {name}, does not exist.")
         link = work / name
         try:
-            _clear(link)
+            _delete(link)
             link.symlink_to(path)
         except OSError as error:
             raise CannotStart(Reason.LAUNCH_FAILED, f"The link {name} could not be made: {error}") from error
 
 
-def _clear(place: Path) -> None:
-    """A link goes before what the code brings under its name: most often an empty folder for the data."""
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
+def _delete(path: Path) -> None:
+    """Delete a file or folder of the code that a link replaces, most often an empty folder for data."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _remember_existing(folder: Path, spec: RunSpec) -> None:
-    """What lies there before the start is not the attempt's; looked at once, not again after a restart."""
-    notes = folder / EXISTING_FILE
-    if not notes.exists():
-        found = remember_existing((folder / "work").resolve())
+    """Record once, before the first start, the files that do not belong to the attempt."""
+    existing_file = folder / EXISTING_FILE
+    if not existing_file.exists():
+        existing = remember_existing((folder / "work").resolve())
         if spec.workdir:
-            found |= remember_existing(Path(spec.workdir).resolve())
-        write_whole(notes, json.dumps(found))
+            existing |= remember_existing(Path(spec.workdir).resolve())
+        write_whole(existing_file, json.dumps(existing))
 
 
-def _bring_checkpoint(assignment: Assignment, folder: Path, download: Download) -> str | None:
+def _fetch_checkpoint(assignment: Assignment, folder: Path, download: Download) -> str | None:
     source = assignment.resume_from
     if source is None:
         return None
@@ -273,13 +277,13 @@ def _bring_checkpoint(assignment: Assignment, folder: Path, download: Download) 
     target.parent.mkdir(exist_ok=True)
     download(source, target)
     if unpacked == target or (is_checkpoint_name(target.name) and not is_tarfile(target)):
-        return str(target)  # `checkpoint.pth.tar` may well be one file
+        return str(target)  # `checkpoint.pth.tar` may be a plain file
     _unpack(target, unpacked, source)
     return str(unpacked)
 
 
 def _unpack(archive: Path, folder: Path, source: ResumeFrom) -> None:
-    """A checkpoint that is a folder travels as one archive."""
+    """Unpack a checkpoint that is a folder: it is transferred as one archive."""
     try:
         unpack(archive, folder, max_bytes=source.size_bytes)
     except BadArchive as error:

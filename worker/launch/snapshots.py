@@ -1,4 +1,4 @@
-"""Code on its way to a run: fetched once a node, checked by its SHA-256, unpacked for every attempt anew."""
+"""Installs code snapshots: fetched once per node, verified by SHA-256, unpacked for every attempt."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from typing import BinaryIO
 from worker.launch.unpack import BadArchive, members, safe_parts, write_new
 
 CACHE_BYTES = 1024**3
-MOST_MEMBERS = 20_000
+MAX_MEMBERS = 20_000
 
-Fetch = Callable[[str, Path], None]
-"""(SHA-256, file): bring the archive of that hash into a new file, verified."""
+FetchSnapshot = Callable[[str, Path], None]
+"""(SHA-256, file): download the archive with that hash into a new file and verify it."""
 
 
-def bring(sha256: str, cache: Path, work: Path, fetch: Fetch, cache_bytes: int = CACHE_BYTES) -> None:
-    """Make `work` out of a snapshot; whole, or not at all. Raises BadArchive, OSError."""
+def install(
+    sha256: str, cache: Path, work: Path, fetch: FetchSnapshot, cache_bytes: int = CACHE_BYTES
+) -> None:
+    """Create the folder `work` from a snapshot, completely or not at all. Raises BadArchive, OSError."""
     if work.exists():
-        return  # made by an earlier worker; nothing was started without it
+        return  # created by an earlier worker, before the attempt started
     staging = work.with_name(f".{work.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700)
@@ -37,16 +39,16 @@ def bring(sha256: str, cache: Path, work: Path, fetch: Fetch, cache_bytes: int =
     _drop_oldest(cache, cache_bytes)
 
 
-def open_archive(sha256: str, cache: Path, fetch: Fetch) -> BinaryIO:
-    """The archive on this node, fetched when it is not there or not what it should be.
+def open_archive(sha256: str, cache: Path, fetch: FetchSnapshot) -> BinaryIO:
+    """Open the archive in this node's cache, fetching it if it is missing or damaged.
 
-    Open, so that it can be read whatever another attempt drops meanwhile."""
+    The open file stays readable even if another attempt deletes it from the cache."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     archive = cache / f"{sha256}.tar"
     with suppress(FileNotFoundError):
         file = archive.open("rb")
         if hashlib.file_digest(file, "sha256").hexdigest() == sha256:
-            os.utime(archive)  # used now
+            os.utime(archive)  # marks it as recently used
             file.seek(0)
             return file
         file.close()
@@ -60,11 +62,13 @@ def open_archive(sha256: str, cache: Path, fetch: Fetch) -> BinaryIO:
 
 
 def unpack_code(file: BinaryIO, folder: Path) -> None:
-    """Files, folders, and links that stay inside; the links last, so that nothing is written through one."""
+    """Unpack files, folders and links that stay inside; links come last, so that nothing is written through one.
+
+    Raises BadArchive, OSError."""
     links: list[tuple[Path, str]] = []
     for count, member in enumerate(members(file, with_links=True), start=1):
-        if count > MOST_MEMBERS:
-            raise BadArchive(f"The archive holds more than {MOST_MEMBERS} entries.")
+        if count > MAX_MEMBERS:
+            raise BadArchive(f"The archive holds more than {MAX_MEMBERS} entries.")
         path = folder.joinpath(*safe_parts(member.name))
         (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
         if member.issym():
@@ -79,23 +83,23 @@ def unpack_code(file: BinaryIO, folder: Path) -> None:
 
 
 def _check_link(member: tarfile.TarInfo) -> None:
-    """Up at most to the top, then down, and never up again: no other links on the way can lead it out."""
+    """Reject a link that leaves the snapshot: `..` may only lead up to its top, and only at the start of the target."""
     parts = PurePosixPath(member.linkname).parts
-    ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+    ups = next((i for i, name in enumerate(parts) if name != ".."), len(parts))
     depth = len(PurePosixPath(member.name).parts) - 1
     if not member.linkname or member.linkname.startswith("/") or ups > depth or ".." in parts[ups:]:
         raise BadArchive(f"The link {member.name[:100]!r} leaves the snapshot.")
 
 
 def _drop_oldest(cache: Path, most_bytes: int) -> None:
-    """What was not used for longest goes first."""
-    found = []
+    """Delete the least recently used archives until the cache holds at most `most_bytes`."""
+    archives = []
     for path in cache.glob("*.tar"):
         with suppress(OSError):
             status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+            archives.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in archives)
+    for _, size, path in sorted(archives):
         if total > most_bytes:
             path.unlink(missing_ok=True)
             total -= size

@@ -1,4 +1,4 @@
-"""Unpacks a checkpoint's archive: regular files and folders below one folder, and nothing else."""
+"""Unpacks a checkpoint's archive, which may hold only regular files and folders below one folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class BadArchive(Exception):
-    """The archive is not one of a checkpoint; the sentence says why."""
+    """The archive is invalid; the message says why."""
 
 
 def unpack(archive: Path, target: Path, *, max_bytes: int, max_members: int = MAX_MEMBERS) -> Path:
-    """Makes the folder `target` out of the one folder in the archive; whole, or not at all.
+    """Create the folder `target` from the single folder in the archive, completely or not at all.
 
-    `max_bytes` limits what is written, `max_members` how many files and folders. Raises BadArchive, OSError.
+    `max_bytes` limits the bytes written, `max_members` the number of files and folders. Raises BadArchive, OSError.
     """
     if target.exists():
         raise FileExistsError(f"{target} exists already")
@@ -41,7 +41,7 @@ def unpack(archive: Path, target: Path, *, max_bytes: int, max_members: int = MA
 
 
 def _extract(file: IO[bytes], folder: Path, bytes_left: int, members_left: int) -> str:
-    """Returns the name of the one folder that everything lies in."""
+    """Extract the archive into `folder`; returns the name of the single top folder."""
     tops = set()
     for member in members(file):
         parts = safe_parts(member.name)
@@ -61,8 +61,10 @@ def _extract(file: IO[bytes], folder: Path, bytes_left: int, members_left: int) 
 
 
 def members(file: IO[bytes], with_links: bool = False) -> Iterator[tarfile.TarInfo]:
-    """Each header in turn, the file standing at its content. Read by hand: what `tarfile` would take for more
-    than names, sizes and contents (sparse files, extended headers) has no place here; links where asked for."""
+    """Yield each member's header, with the file positioned at its content. Raises BadArchive.
+
+    Headers are read one by one because anything beyond names, sizes and contents that `tarfile` would accept
+    (sparse files, extended headers) is rejected here."""
     long_name = long_link = None
     while (header := _read(file, _BLOCK)).strip(b"\0"):
         try:
@@ -92,15 +94,15 @@ def _text(padded: bytes) -> str:
 
 
 def safe_parts(name: str) -> tuple[str, ...]:
-    """A member's name as parts of a path below a folder. Raises BadArchive."""
+    """Split a member's name into the parts of a path below a folder. Raises BadArchive."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
-        raise BadArchive(f"{name[:100]!r} is no name inside the archive's folder.")
+        raise BadArchive(f"{name[:100]!r} is not a path inside the archive's folder.")
     return parts
 
 
 def write_new(path: Path, content: IO[bytes], size: int) -> None:
-    """A name that is there already is refused: nothing is written over or through it."""
+    """Write a new file; nothing is overwritten. Raises FileExistsError, BadArchive."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         while size:

@@ -1,1 +1,1 @@
-"""Whether this node can train together with others."""
+"""Checks whether this node can train together with others."""

@@ -1,4 +1,4 @@
-"""An all-reduce between two nodes, measured: run by the Python that trains, imports nothing of ours."""
+"""Measures an all-reduce between two nodes; run by the Python that trains, so it imports nothing of Rankzero."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import time
 MARK = "rankzero-bytes-per-second:"
 MIB = 1024 * 1024
 SIZE_BYTES = {"gloo": 4 * MIB, "nccl": 64 * MIB}
-"""Large enough for the bandwidth to count and not the latency, small enough for a slow link."""
-MOST = 10_000
+"""Large enough to measure bandwidth instead of latency, small enough for a slow link."""
+MAX_REPETITIONS = 10_000
 
 
 def main() -> None:
-    """Print what was measured, in a line.
+    """Print the measured bandwidth in bytes per second as one line.
 
-    Algorithm bandwidth S / t: bytes of the tensor by the mean time of one all-reduce. With two ranks the bus
+    Algorithm bandwidth S / t: bytes of the tensor divided by the mean time of one all-reduce. With two ranks the bus
     bandwidth, S / t * 2 (n - 1) / n, is the same (nccl-tests, doc/PERFORMANCE.md)."""
-    sys.path[:] = [folder for folder in sys.path if folder]  # not the folder it was started in
-    order = json.loads(sys.argv[1])
+    sys.path[:] = [folder for folder in sys.path if folder]  # without the current folder
+    settings = json.loads(sys.argv[1])
     import torch
     from torch import distributed
 
-    backend = order["backend"]
+    backend = settings["backend"]
     device = torch.device("cuda", 0) if backend == "nccl" else torch.device("cpu")
     distributed.init_process_group(
         backend,
-        init_method=f"tcp://{_host(order['address'])}:{order['port']}",
-        rank=order["rank"],
+        init_method=f"tcp://{_host(settings['address'])}:{settings['port']}",
+        rank=settings["rank"],
         world_size=2,
-        timeout=datetime.timedelta(seconds=order["meet_limit_s"]),
+        timeout=datetime.timedelta(seconds=settings["meet_limit_s"]),
     )
     data = torch.zeros(SIZE_BYTES[backend] // 4, dtype=torch.float32, device=device)
 
@@ -41,13 +41,13 @@ def main() -> None:
         for _ in range(count):
             distributed.all_reduce(data)
         _wait_for(torch, device)
-        slower = torch.tensor([time.perf_counter() - began], dtype=torch.float64, device=device)
-        distributed.all_reduce(slower, op=distributed.ReduceOp.MAX)  # both go on with the same number
-        return float(slower)
+        slowest_s = torch.tensor([time.perf_counter() - began], dtype=torch.float64, device=device)
+        distributed.all_reduce(slowest_s, op=distributed.ReduceOp.MAX)  # both continue with the same number
+        return float(slowest_s)
 
-    time_of(1)  # connections are made with the first one
-    one_s = time_of(2) / 2
-    count = max(1, min(MOST, int(order["seconds"] / max(one_s, 1e-9))))
+    time_of(1)  # the first all-reduce opens the connections
+    single_s = time_of(2) / 2
+    count = max(1, min(MAX_REPETITIONS, int(settings["seconds"] / max(single_s, 1e-9))))
     took_s = time_of(count)
     print(f"\n{MARK}{SIZE_BYTES[backend] * count / took_s}", flush=True)
     distributed.destroy_process_group()

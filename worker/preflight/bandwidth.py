@@ -1,4 +1,4 @@
-"""Measures an all-reduce with one other node, in the Python that trains."""
+"""Measures an all-reduce with one other node, with the Python that trains."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from worker.preflight import allreduce
 
 PROGRAM = str(allreduce.__file__)
 LIMIT_S = 150.0
-"""Importing torch from a cold disk takes most of it; the server gives up a little later."""
+"""Mostly for importing torch from a cold disk; the server waits a little longer."""
 SECONDS = 2.0
 MEET_LIMIT_S = 90.0
-"""The other node imports torch at its own pace."""
+"""Allows for the time in which the other node imports torch."""
 
 
 def measure(
     pair: CheckPair, python: str, interface: str | None, devices: Sequence[str], limit_s: float = LIMIT_S
 ) -> Measured:
-    """Bytes per second of an all-reduce between two nodes; see `allreduce` for what is counted."""
-    order = {
+    """Measure the bytes per second of an all-reduce between two nodes, defined in `allreduce`."""
+    settings = {
         "rank": pair.rank,
         "address": pair.address,
         "port": pair.port,
@@ -35,8 +35,8 @@ def measure(
     }
     program = f"exec(compile(open({PROGRAM!r}).read(), {PROGRAM!r}, 'exec'), {{'__name__': '__main__'}})"
     try:
-        done = subprocess.run(
-            [find(python), "-c", program, json.dumps(order)],
+        completed = subprocess.run(
+            [find(python), "-c", program, json.dumps(settings)],
             env=_environment(pair, interface, devices),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ def measure(
         return Measured(problem=f"no all-reduce within {limit_s:g} s")
     except (OSError, ValueError, Unusable) as error:
         return Measured(problem=str(error))
-    return _read(done)
+    return _read(completed)
 
 
 def _environment(pair: CheckPair, interface: str | None, devices: Sequence[str]) -> dict[str, str]:
@@ -59,9 +59,13 @@ def _environment(pair: CheckPair, interface: str | None, devices: Sequence[str])
     return env
 
 
-def _read(done: subprocess.CompletedProcess[bytes]) -> Measured:
-    for line in reversed(done.stdout.decode(errors="replace").splitlines()):
+def _read(completed: subprocess.CompletedProcess[bytes]) -> Measured:
+    for line in reversed(completed.stdout.decode(errors="replace").splitlines()):
         if line.startswith(allreduce.MARK):
             return Measured(bytes_per_s=float(line.removeprefix(allreduce.MARK)))
-    said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    return Measured(problem=f"no all-reduce: {said[-1][:300] if said else f'exit code {done.returncode}'}")
+    error_lines = [
+        line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()
+    ]
+    return Measured(
+        problem=f"no all-reduce: {error_lines[-1][:300] if error_lines else f'exit code {completed.returncode}'}"
+    )

@@ -1,4 +1,4 @@
-"""Takes part in preflights: answers each stage once, in a thread that holds up nothing else."""
+"""Runs this node's share of preflight checks: each stage once, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from domain.messages import CheckAnswer, Measured
 from domain.spec import CheckWish
 from worker.launch.preparation import LocalNode
 from worker.preflight.bandwidth import measure
-from worker.preflight.node_check import look, open_door
-from worker.preflight.port_probe import Door, find_ways
+from worker.preflight.node_check import check_node, open_listener
+from worker.preflight.port_probe import ProbeListener, probe_ports
 from worker.session.client import Client
 from worker.session.failures import RequestRefused, ServerAway
 
@@ -21,66 +21,73 @@ Background = Callable[[Callable[[], None]], object]
 
 
 class Checks:
-    """The preflights of one node; `take` may be called from any thread."""
+    """The preflight checks of one node; thread-safe."""
 
     def __init__(
         self, node: LocalNode, client: Client, background: Background, devices: Sequence[str]
     ) -> None:
         self._node, self._client, self._background = node, client, background
         self._devices = list(devices)
-        self._doors: dict[int, Door] = {}
-        self._taken_up: set[tuple[int, int]] = set()
+        self._listeners: dict[int, ProbeListener] = {}
+        self._started: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
 
-    def take(self, wishes: Sequence[CheckWish]) -> None:
-        """The newest complete list."""
+    def set_desired_checks(self, requests: Sequence[CheckWish]) -> None:
+        """Replace the desired checks and start those that are new."""
         with self._lock:
-            open_ids = {wish.check_id for wish in wishes if wish.stage <= REACH_STAGE}
-            for check_id in self._doors.keys() - open_ids:
-                self._doors.pop(check_id).close()
-            self._taken_up &= {(wish.check_id, wish.stage) for wish in wishes}
-            for wish in wishes:
-                if (key := (wish.check_id, wish.stage)) not in self._taken_up:
-                    self._taken_up.add(key)
-                    self._background(lambda wish=wish: self._answer(wish))  # type: ignore[misc]
+            open_ids = {request.check_id for request in requests if request.stage <= REACH_STAGE}
+            for check_id in self._listeners.keys() - open_ids:
+                self._listeners.pop(check_id).close()
+            self._started &= {(request.check_id, request.stage) for request in requests}
+            for request in requests:
+                if (key := (request.check_id, request.stage)) not in self._started:
+                    self._started.add(key)
+                    self._background(lambda request=request: self._answer(request))  # type: ignore[misc]
 
-    def _answer(self, wish: CheckWish) -> None:
-        answer = self._found(wish)
+    def _answer(self, request: CheckWish) -> None:
+        answer = self._run_stage(request)
         if answer is None:
             return
         try:
-            self._client.answer_check(wish.check_id, answer)
+            self._client.answer_check(request.check_id, answer)
         except (ServerAway, RequestRefused) as error:
-            log.info("preflight %d: stage %d was not taken: %s", wish.check_id, wish.stage, error)
-            with self._lock:  # with the next list it is answered again
-                self._taken_up.discard((wish.check_id, wish.stage))
+            log.info("preflight %d: stage %d was not accepted: %s", request.check_id, request.stage, error)
+            with self._lock:  # the next poll starts it again
+                self._started.discard((request.check_id, request.stage))
 
-    def _found(self, wish: CheckWish) -> CheckAnswer | None:
-        if wish.stage == 0:
-            found = look(self._node, self._client, wish.python, wish.devices or self._devices)
-            if (door := open_door(found, words(wish.check_id))) is not None:
-                self._keep(wish.check_id, door)
-            return CheckAnswer(stage=wish.stage, facts=found)
-        if wish.peers:
-            return CheckAnswer(stage=wish.stage, reached=find_ways(wish.peers, words(wish.check_id)))
-        if wish.pair is not None:
-            return CheckAnswer(stage=wish.stage, measured=self._measured(wish))
+    def _run_stage(self, request: CheckWish) -> CheckAnswer | None:
+        if request.stage == 0:
+            node_check = check_node(
+                self._node, self._client, request.python, request.devices or self._devices
+            )
+            if (listener := open_listener(node_check, greeting_of(request.check_id))) is not None:
+                self._store_listener(request.check_id, listener)
+            return CheckAnswer(stage=request.stage, facts=node_check)
+        if request.peers:
+            return CheckAnswer(
+                stage=request.stage, reached=probe_ports(request.peers, greeting_of(request.check_id))
+            )
+        if request.pair is not None:
+            return CheckAnswer(stage=request.stage, measured=self._measure(request))
         return None
 
-    def _measured(self, wish: CheckWish) -> Measured:
-        assert wish.pair is not None
-        devices = (wish.devices or self._devices)[:1]
+    def _measure(self, request: CheckWish) -> Measured:
+        assert request.pair is not None
+        devices = (request.devices or self._devices)[:1]
         return measure(
-            wish.pair, wish.python or self._node.python, self._node.among_others().interface, devices
+            request.pair,
+            request.python or self._node.python,
+            self._node.as_seen_by_others().interface,
+            devices,
         )
 
-    def _keep(self, check_id: int, door: Door) -> None:
+    def _store_listener(self, check_id: int, listener: ProbeListener) -> None:
         with self._lock:
-            if (before := self._doors.pop(check_id, None)) is not None:
-                before.close()
-            self._doors[check_id] = door
+            if (previous := self._listeners.pop(check_id, None)) is not None:
+                previous.close()
+            self._listeners[check_id] = listener
 
 
-def words(check_id: int) -> str:
-    """What a node that takes part says to another."""
+def greeting_of(check_id: int) -> str:
+    """The greeting by which the nodes of a check recognise each other."""
     return f"rankzero preflight {check_id}"

@@ -1,4 +1,4 @@
-"""What a node finds out about itself before it trains together with others; facts, no judgement."""
+"""Collects the facts a node reports before it trains together with others; the server judges them."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from worker.node.attempt_files import INTERPRETER_FILE
 from worker.node.clock import Offset, offset
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.state_files import read_object
-from worker.preflight.port_probe import Door, knock
+from worker.preflight.port_probe import ProbeListener, probe_port
 from worker.session.client import Client
 from worker.session.failures import RequestRefused, ServerAway
 
 
-def look(
+def check_node(
     node: LocalNode, client: Client, python: str | None, devices: Sequence[str], gpus: GpuReader = GPUS
 ) -> NodeCheck:
-    """Everything but the ways to other nodes. Raises nothing: what cannot be found out is None."""
-    found = _look_around(node.among_others(), client, [node.data_dir])
+    """Check this node, but not its connections to others; facts that cannot be read are None."""
+    node_check = _check_machine(node.as_seen_by_others(), client, [node.data_dir])
     where = f"node {node.name}"
-    found.interpreter = describe(python or node.python, where, training_environment(os.environ))
-    found.devices, found.foreign_devices = _gpus(devices, gpus)
-    return found
+    node_check.interpreter = describe(python or node.python, where, training_environment(os.environ))
+    node_check.devices, node_check.foreign_devices = _gpus(devices, gpus)
+    return node_check
 
 
-def look_for_run(
+def check_node_for_run(
     assignment: Assignment, folder: Path, node: LocalNode, client: Client, gpus: GpuReader = GPUS
 ) -> NodeCheck:
-    """What its share of a run on several nodes needs here, before its code is brought; the endpoint is known."""
+    """Check this node for its task of a run on several nodes, before the code is fetched; needs the endpoint."""
     spec = assignment.spec
-    found = _look_around(
-        node.among_others(), client, [folder, *([Path(spec.workdir)] if spec.workdir else [])]
+    node_check = _check_machine(
+        node.as_seen_by_others(), client, [folder, *([Path(spec.workdir)] if spec.workdir else [])]
     )
-    found.interpreter = read_object(folder / INTERPRETER_FILE)
+    node_check.interpreter = read_object(folder / INTERPRETER_FILE)
     if assignment.device_kind == "cuda":
-        found.devices, found.foreign_devices = _gpus(assignment.devices, gpus)
+        node_check.devices, node_check.foreign_devices = _gpus(assignment.devices, gpus)
     if assignment.master_addr is None or assignment.master_port is None:
-        return found
+        return node_check
     if assignment.node_rank == 0:
-        found.port = assignment.master_port
+        node_check.port = assignment.master_port
     else:
-        first = CheckPeer(node_rank=0, address=assignment.master_addr, port=assignment.master_port)
-        found.reached = [knock(first, words_of(assignment))]
-    return found
+        rank0 = CheckPeer(node_rank=0, address=assignment.master_addr, port=assignment.master_port)
+        node_check.reached = [probe_port(rank0, greeting_of(assignment))]
+    return node_check
 
 
-def words_of(assignment: Assignment) -> str:
-    """What rank 0's node says at the endpoint, until its launcher listens there: nobody else does."""
+def greeting_of(assignment: Assignment) -> str:
+    """The greeting that only rank 0's node sends at the endpoint, until its launcher listens there."""
     return f"rankzero run {assignment.run_id}/{assignment.attempt} {assignment.fence}"
 
 
 def code_of(spec: RunSpec) -> str | None:
-    """SHA-256 of what is run: the snapshot's, which was verified, or of the one script that is run in place."""
+    """The SHA-256 of the code: of its verified snapshot, or of a single script run in place; None for others."""
     if spec.snapshot:
         return spec.snapshot
     if spec.module or spec.target in recipe_names():
@@ -76,7 +76,7 @@ def code_of(spec: RunSpec) -> str | None:
 
 
 def least_free(folders: Iterable[Path]) -> tuple[str, int | None]:
-    """The folder whose disk has the least room, and how many bytes that is."""
+    """The folder whose disk has the least free space, and that space in bytes; ("", None) if none can be read."""
     free: list[tuple[int, str]] = []
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -87,24 +87,28 @@ def least_free(folders: Iterable[Path]) -> tuple[str, int | None]:
     return path, size_bytes
 
 
-def open_door(found: NodeCheck, words: str, port: int = 0) -> Door | None:
-    """Listen where the node says others reach it; the facts say at which port, or why not."""
+def open_listener(node_check: NodeCheck, greeting: str, port: int = 0) -> ProbeListener | None:
+    """Listen at the node's address and record in `node_check` the port, or the reason for failing (returns None)."""
     try:
-        door = Door(found.address, port, words)
+        listener = ProbeListener(node_check.address, port, greeting)
     except OSError as error:
-        found.port = None
-        found.port_problem = f"cannot listen at {found.address}: {(error.strerror or str(error)).lower()}"
+        node_check.port = None
+        node_check.port_problem = (
+            f"cannot listen at {node_check.address}: {(error.strerror or str(error)).lower()}"
+        )
         return None
-    found.port, found.port_problem = door.port, None
-    return door
+    node_check.port, node_check.port_problem = listener.port, None
+    return listener
 
 
-def _look_around(node: LocalNode, client: Client, folders: Sequence[Path]) -> NodeCheck:
-    found = NodeCheck(address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface))
-    found.disk_path, found.disk_free_bytes = least_free(folders)
-    if (known := _clock(client)) is not None:
-        found.clock_offset_s, found.clock_error_s = known
-    return found
+def _check_machine(node: LocalNode, client: Client, folders: Sequence[Path]) -> NodeCheck:
+    node_check = NodeCheck(
+        address=node.address, interface=node.interface, interface_is_up=_is_up(node.interface)
+    )
+    node_check.disk_path, node_check.disk_free_bytes = least_free(folders)
+    if (clock_offset := _clock_offset(client)) is not None:
+        node_check.clock_offset_s, node_check.clock_error_s = clock_offset
+    return node_check
 
 
 def _is_up(interface: str | None) -> bool:
@@ -114,12 +118,12 @@ def _is_up(interface: str | None) -> bool:
 
 
 def _gpus(devices: Sequence[str], gpus: GpuReader) -> tuple[list[str], list[str]]:
-    """Of these (none named: of all): who there is, and whose memory or processes are not ours."""
-    samples = [each for each in gpus.samples() if not devices or each.get("id") in devices]
-    return [each["id"] for each in samples], [each["id"] for each in samples if each.get("foreign")]
+    """The ids of the named devices (default: all) that exist, and of those that other programs use."""
+    samples = [sample for sample in gpus.samples() if not devices or sample.get("id") in devices]
+    return [sample["id"] for sample in samples], [sample["id"] for sample in samples if sample.get("foreign")]
 
 
-def _clock(client: Client) -> Offset | None:
+def _clock_offset(client: Client) -> Offset | None:
     with contextlib.suppress(ServerAway, RequestRefused):
         return offset(client.time)
     return None

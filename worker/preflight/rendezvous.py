@@ -1,7 +1,7 @@
-"""What the nodes of one run tell each other, through the server, before any of them starts a rank.
+"""Agrees with a run's other nodes, through the server, on the rendezvous endpoint before any rank starts.
 
-Rank 0's node chooses where they meet and holds that port open until all may start; each node says what it found
-(`preflight`), once before its code is brought and once after."""
+Rank 0's node chooses the endpoint and holds its port open until all nodes may start. Each node reports its checks
+(`preflight`) before its code is fetched and again afterwards."""
 
 from __future__ import annotations
 
@@ -19,152 +19,152 @@ from domain.spec import Assignment
 from worker.launch.preparation import CannotStart, LocalNode, free_port, has_endpoint, interpreter_of
 from worker.node.attempt_files import INTERPRETER_FILE, LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.state_files import REPORTED_FILE, read_object, write_whole
-from worker.preflight.node_check import code_of, look_for_run, words_of
-from worker.preflight.port_probe import Door
+from worker.preflight.node_check import check_node_for_run, code_of, greeting_of
+from worker.preflight.port_probe import ProbeListener
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAway
 
 PORT_FILE = "worker/port"
-TAKEN_FILE = "worker/taken-ports.json"
-"""Ports that other programs turned out to have, the last one at the end."""
-PORTS = 5
-"""So many are tried before the run fails."""
+PORTS_IN_USE_FILE = "worker/taken-ports.json"
+"""Ports that turned out to be in use by other programs, in the order of discovery."""
+MAX_PORTS = 5
+"""The number of ports tried before the run fails."""
 PATIENCE_S = 5.0
-"""A launcher that failed before its ranks existed may have met a foreign program at the port of the other node,
-which notices that, and says so, within this time."""
+"""A launcher that failed before its ranks existed may have connected to a foreign program at rank 0's port; rank 0's
+node detects and reports that within this time."""
 
 
 def may_prepare(assignment: Assignment, folder: Path) -> bool:
-    """Before the endpoint is known, a node finds out what it trains with, and no more."""
+    """Whether there is something to prepare: until the endpoint is known, only the interpreter is inspected."""
     return has_endpoint(assignment) or not (folder / INTERPRETER_FILE).exists()
 
 
-class Meeting:
-    """One node's side of it; runs on one node need none."""
+class Rendezvous:
+    """One node's side of the rendezvous; does nothing for runs on one node."""
 
-    def __init__(self, folder: Path, node: LocalNode, client: Client, part: TaskRef) -> None:
-        self._folder, self._node, self._client, self._part = folder, node, client, part
-        self._facts: NodeCheck | None = None
-        self._told: NodeCheck | None = None
-        self._telling = threading.Lock()
-        self._heard_port: int | None = None
-        self._door: Door | None = None
+    def __init__(self, folder: Path, node: LocalNode, client: Client, task: TaskRef) -> None:
+        self._folder, self._node, self._client, self._task = folder, node, client, task
+        self._node_check: NodeCheck | None = None
+        self._reported_check: NodeCheck | None = None
+        self._report_lock = threading.Lock()
+        self._assigned_port: int | None = None
+        self._listener: ProbeListener | None = None
 
-    def hear(self, assignment: Assignment) -> Assignment:
-        """The server's newest word; a place that turned out to be taken is none."""
-        self._heard_port = assignment.master_port
-        if assignment.node_rank == 0 and assignment.master_port in self._taken():
+    def take_up(self, assignment: Assignment) -> Assignment:
+        """Take up the server's newest assignment, without its endpoint if that port is in use."""
+        self._assigned_port = assignment.master_port
+        if assignment.node_rank == 0 and assignment.master_port in self._ports_in_use():
             return assignment.model_copy(update={"master_addr": None, "master_port": None})
         return assignment
 
-    def speak(self, assignment: Assignment) -> Assignment:
-        """Say what the others wait for, as soon as it is known; returns what is known then."""
+    def report(self, assignment: Assignment) -> Assignment:
+        """Report the endpoint and checks the other nodes wait for; returns the assignment with the chosen endpoint."""
         if assignment.spec.nodes == 1:
             return assignment
-        if assignment.node_rank == 0 and (assignment.master_port is None or self._must_hold(assignment)):
+        if assignment.node_rank == 0 and (assignment.master_port is None or self._must_listen(assignment)):
             assignment = self._choose_endpoint(assignment)
-        self._tell()
+        self._report_check()
         return assignment
 
-    def must_look(self, assignment: Assignment) -> bool:
-        """Nothing is known yet of this node, or rank 0's had to choose another port than was looked at."""
+    def needs_check(self, assignment: Assignment) -> bool:
+        """Whether this node has not been checked yet, or was checked with an earlier port of rank 0."""
         if assignment.spec.nodes == 1 or assignment.may_start or not has_endpoint(assignment):
             return False
-        facts = self._facts
-        return facts is None or assignment.master_port not in (
-            facts.port,
-            *(way.port for way in facts.reached),
+        node_check = self._node_check
+        return node_check is None or assignment.master_port not in (
+            node_check.port,
+            *(peer.port for peer in node_check.reached),
         )
 
-    def look(self, assignment: Assignment) -> None:
-        """Find out whether this node can take part; runs in the thread that prepares. Raises CannotStart."""
+    def check_node(self, assignment: Assignment) -> None:
+        """Check this node and report the result; runs in the thread that prepares. Raises CannotStart."""
         if assignment.spec.nodes == 1 or assignment.may_start:
             return
         try:
             interpreter_of(assignment.spec, self._folder, self._node)
         except CannotStart as error:
-            self._facts = self._stranger().model_copy(update={"interpreter": {"problem": str(error)}})
+            self._node_check = self._unchecked().model_copy(update={"interpreter": {"problem": str(error)}})
             raise
         if has_endpoint(assignment):
-            self._facts = look_for_run(assignment, self._folder, self._node, self._client)
-            self._tell_in_passing()
+            self._node_check = check_node_for_run(assignment, self._folder, self._node, self._client)
+            self._try_to_report_check()
 
-    def prepared(self, assignment: Assignment) -> None:
-        """All that the attempt needs lies on this node."""
-        if self._facts is not None:
+    def report_prepared(self, assignment: Assignment) -> None:
+        """Report that everything the attempt needs is on this node."""
+        if self._node_check is not None:
             code = code_of(assignment.spec)
-            self._facts = self._facts.model_copy(update={"is_prepared": True, "code": code})
-            self._tell_in_passing()
+            self._node_check = self._node_check.model_copy(update={"is_prepared": True, "code": code})
+            self._try_to_report_check()
 
-    def cannot_start(self, reason: Reason, message: str) -> TaskReport:
-        """Why nothing can be started here, for a run on several nodes with what was found until then."""
-        found = self._facts
-        if found is not None and not found.interpreter.get("problem"):
-            found = found.model_copy(update={"problem": message})
-        return TaskReport(state="failed", reason=reason, message=message, preflight=found)
+    def failure_report(self, reason: Reason, message: str) -> TaskReport:
+        """The report of a failed start, with the checks done so far if the run has several nodes."""
+        node_check = self._node_check
+        if node_check is not None and not node_check.interpreter.get("problem"):
+            node_check = node_check.model_copy(update={"problem": message})
+        return TaskReport(state="failed", reason=reason, message=message, preflight=node_check)
 
-    def leave(self) -> None:
-        """The port is the launcher's from now on; also when nothing will be started."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+    def close(self) -> None:
+        """Free the port, for the launcher or because nothing will be started."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
-    def follow(
+    def next_step(
         self, assignment: Assignment, is_supervised: Callable[[], bool]
     ) -> Literal["go on", "wait", "start over"]:
-        """Whether the launcher may go on: without a rank, it may wait at a port that another program has.
+        """Whether the launcher goes on, waits or starts over because another program has the rendezvous port.
 
-        Then the first node starts over with another port, and the others as soon as they hear of it."""
+        Rank 0's node starts over with another port, the other nodes as soon as they learn of it."""
         state = read_object(self._folder / STATE_FILE)
         if assignment.spec.nodes == 1 or not state or state["running_at"] is not None:
             return "go on"
-        is_moving = self._found_port_taken(state) if assignment.node_rank == 0 else self._is_elsewhere()
+        is_moving = self._has_lost_port(state) if assignment.node_rank == 0 else self._has_moved()
         if not is_moving:
             return "wait" if assignment.node_rank > 0 and _failed_just_now(state) else "go on"
         if is_supervised():
             if state["state"] != "ended":
                 write_whole(self._folder / STOP_FILE, "0")
             return "wait"
-        self._clear()
+        self._delete_start()
         return "start over"
 
-    def _tell(self) -> None:
-        """Each new finding once, and never an older one after a newer."""
-        with self._telling:
-            facts = self._facts
-            if facts is None or facts is self._told:
+    def _report_check(self) -> None:
+        """Report each new result once, never an older one after a newer."""
+        with self._report_lock:
+            node_check = self._node_check
+            if node_check is None or node_check is self._reported_check:
                 return
-            found = facts.interpreter if "problem" not in facts.interpreter else None
-            report = TaskReport(state="starting", interpreter=found, preflight=facts)
-            self._client.report(self._part, report)
-            self._told = facts
+            interpreter = node_check.interpreter if "problem" not in node_check.interpreter else None
+            report = TaskReport(state="starting", interpreter=interpreter, preflight=node_check)
+            self._client.report(self._task, report)
+            self._reported_check = node_check
 
-    def _tell_in_passing(self) -> None:
-        """At once: the others wait. What does not get through now is said again at the next turn."""
+    def _try_to_report_check(self) -> None:
+        """Report now, because other nodes wait; a failed report is repeated in the next step."""
         with suppress(ServerAway, AttemptSuperseded, RequestRefused):
-            self._tell()
+            self._report_check()
 
-    def _must_hold(self, assignment: Assignment) -> bool:
-        return self._door is None and not assignment.may_start
+    def _must_listen(self, assignment: Assignment) -> bool:
+        return self._listener is None and not assignment.may_start
 
     def _choose_endpoint(self, assignment: Assignment) -> Assignment:
-        """The port that was chosen before (by the worker before us), unless somebody has it now, or a free one."""
-        note, address = self._folder / PORT_FILE, self._node.among_others().address
+        """Choose and report the endpoint: the port chosen earlier, or a free one if that is in use now."""
+        port_file, address = self._folder / PORT_FILE, self._node.as_seen_by_others().address
         port = self._chosen_port()
         try:
             if assignment.may_start:
                 port = port or free_port(address)
             else:
-                self._door = self._door or _open_door(address, port, words_of(assignment))
-                port = self._door.port
+                self._listener = self._listener or _open_listener(address, port, greeting_of(assignment))
+                port = self._listener.port
         except OSError as error:
             text = f"cannot listen at {address}: {(error.strerror or str(error)).lower()}"
-            self._facts = self._stranger().model_copy(update={"port_problem": text})
+            self._node_check = self._unchecked().model_copy(update={"port_problem": text})
             return assignment
-        write_whole(note, str(port))
+        write_whole(port_file, str(port))
         endpoint = {"master_addr": address, "master_port": port}
         if (assignment.master_addr, assignment.master_port) != (address, port):
-            self._client.report(self._part, TaskReport.model_validate({"state": "starting", **endpoint}))
+            self._client.report(self._task, TaskReport.model_validate({"state": "starting", **endpoint}))
         return assignment.model_copy(update=endpoint)
 
     def _chosen_port(self) -> int:
@@ -173,39 +173,39 @@ class Meeting:
         except (OSError, ValueError):
             return 0
 
-    def _stranger(self) -> NodeCheck:
-        """A node of which no more is known than where it is."""
-        node = self._node.among_others()
+    def _unchecked(self) -> NodeCheck:
+        """A check result with only this node's address."""
+        node = self._node.as_seen_by_others()
         return NodeCheck(address=node.address, interface=node.interface)
 
-    def _found_port_taken(self, state: dict[str, Any]) -> bool:
-        """torchrun on the first node could not listen; remembered, so that nobody is sent there again."""
+    def _has_lost_port(self, state: dict[str, Any]) -> bool:
+        """Whether torchrun on rank 0's node could not listen at its port, which is then recorded as in use."""
         if state["state"] != "ended" or state["exit_code"] == 0:
             return False
         port = self._started_port()
-        taken = self._taken()
-        if port in taken:
+        ports_in_use = self._ports_in_use()
+        if port in ports_in_use:
             return True
-        if port is None or len(taken) + 1 >= PORTS or not _says_in_use(self._folder, port):
+        if port is None or len(ports_in_use) + 1 >= MAX_PORTS or not _reports_port_in_use(self._folder, port):
             return False
-        write_whole(self._folder / TAKEN_FILE, json.dumps({"ports": [*taken, port]}))
+        write_whole(self._folder / PORTS_IN_USE_FILE, json.dumps({"ports": [*ports_in_use, port]}))
         return True
 
-    def _is_elsewhere(self) -> bool:
-        """The others are told to meet at another port than the one started with."""
-        return self._heard_port not in (None, self._started_port())
+    def _has_moved(self) -> bool:
+        """Whether the endpoint has moved from the port that this node started with."""
+        return self._assigned_port not in (None, self._started_port())
 
     def _started_port(self) -> int | None:
         port = read_object(self._folder / LAUNCH_FILE).get("master_port")
         return port if isinstance(port, int) else None
 
-    def _taken(self) -> list[int]:
-        return list(read_object(self._folder / TAKEN_FILE).get("ports", []))
+    def _ports_in_use(self) -> list[int]:
+        return list(read_object(self._folder / PORTS_IN_USE_FILE).get("ports", []))
 
-    def _clear(self) -> None:
-        """As if nothing had been started; the words of the launcher stay, beside those of the next.
+    def _delete_start(self) -> None:
+        """Delete the state of the failed start, but keep the launcher's log under another name.
 
-        Whoever is killed in the midst of it leaves what leads here again."""
+        Safe to interrupt: the next call repeats it."""
         logs = self._folder / "logs"
         with suppress(OSError):
             (logs / "launcher.err").replace(logs / f"launcher-at-{self._started_port()}.err")
@@ -213,16 +213,16 @@ class Meeting:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def _open_door(address: str, port: int, words: str) -> Door:
+def _open_listener(address: str, port: int, greeting: str) -> ProbeListener:
     with suppress(OSError):
-        return Door(address, port, words)
-    return Door(address, 0, words)  # somebody has it now
+        return ProbeListener(address, port, greeting)
+    return ProbeListener(address, 0, greeting)  # another program has the port
 
 
-def _says_in_use(folder: Path, port: int) -> bool:
+def _reports_port_in_use(folder: Path, port: int) -> bool:
     with suppress(OSError):
-        said = (folder / "logs" / "launcher.err").read_text(errors="replace")
-        return re.search(rf"port: {port}\b.*EADDRINUSE", said) is not None
+        log_text = (folder / "logs" / "launcher.err").read_text(errors="replace")
+        return re.search(rf"port: {port}\b.*EADDRINUSE", log_text) is not None
     return False
 
 

@@ -1,1 +1,1 @@
-"""The session with the server: requests, answers, failures."""
+"""The session with the server: requests, answers and failures."""

@@ -1,4 +1,4 @@
-"""What the server answers to a worker, read so that a younger server's answers are not lost on an older worker."""
+"""The server's answers to a worker, parsed so that an older worker tolerates a newer server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ValidationError
 from domain.protocol import FIRST
 from domain.spec import Assignment, CheckWish, JobWish
 
-One = TypeVar("One", Assignment, CheckWish, JobWish)
+Entry = TypeVar("Entry", Assignment, CheckWish, JobWish)
 
 
 class Adoption(BaseModel):
-    """How a worker proves that it sees the server's disk, and where it may leave snapshots then."""
+    """How a worker proves that it sees the server's disk, and where it may then place snapshots."""
 
     directory: str
     proof_file: str
@@ -21,12 +21,12 @@ class Adoption(BaseModel):
 
 
 class Registration(BaseModel):
-    """What the server says to a node that joins."""
+    """The server's answer to a node that joins."""
 
     node_id: str
     token: str
     protocol: int = FIRST
-    """The version of the messages that the server speaks; servers of the first one name none."""
+    """The server's protocol version; servers of the first version do not send one."""
     store: str = ""
     """The identity of the server's store."""
     poll_wait_s: float = 20.0
@@ -34,55 +34,55 @@ class Registration(BaseModel):
     adopt: Adoption | None = None
 
 
-class Wishes(BaseModel):
-    """The complete list of what this node should be running, and is to find out."""
+class DesiredState(BaseModel):
+    """The complete desired state of this node: attempts, preflight checks and jobs."""
 
     version: str
     watched: bool = False
     assignments: list[Assignment]
     checks: list[CheckWish] = []
-    """The preflights it takes part in."""
+    """The preflight checks this node takes part in."""
     jobs: list[JobWish] = []
-    """Of a gateway: the jobs that it should have submitted, or should end."""
+    """For a gateway: the jobs that it should submit or end."""
     leave: bool = False
-    """Of a node of a Slurm job: its attempt has ended."""
+    """For a node of a Slurm job: its attempt has ended."""
     store: str = ""
-    """The identity of the server's store; another one than at the registration: it was restored, or replaced."""
+    """The identity of the server's store; if it differs from the registration's, the store was restored or replaced."""
     end_unknown: list[str] = []
-    """Labels of attempts that the store does not know and somebody wants ended."""
+    """Labels of attempts that the store does not know and a person asked to end."""
     unreadable: list[str] = []
-    """A sentence for each entry that this worker cannot read; the others are taken as they are."""
+    """A sentence for each entry that this worker cannot read; the other entries apply."""
 
 
-def read_wishes(answer: dict[str, Any]) -> Wishes:
-    """The list with what can be read of it. Raises ValidationError where it is no such list at all."""
+def read_desired_state(answer: dict[str, Any]) -> DesiredState:
+    """Parse the desired state, skipping unreadable entries. Raises ValidationError if the answer itself is invalid."""
     unreadable: list[str] = []
     lists = {
         "assignments": _readable(Assignment, answer.get("assignments"), "assignment", unreadable),
         "checks": _readable(CheckWish, answer.get("checks", []), "preflight", unreadable),
         "jobs": _readable(JobWish, answer.get("jobs", []), "job", unreadable),
     }
-    return Wishes.model_validate(answer | lists | {"unreadable": unreadable}, extra="ignore")
+    return DesiredState.model_validate(answer | lists | {"unreadable": unreadable}, extra="ignore")
 
 
-def _readable(kind: type[One], entries: Any, what: str, unreadable: list[str]) -> Any:
+def _readable(kind: type[Entry], entries: Any, noun: str, unreadable: list[str]) -> Any:
     if not isinstance(entries, list):
-        return entries  # said by whoever validates the whole
-    found = []
+        return entries  # reported when the whole answer is validated
+    readable = []
     for entry in entries:
         try:
-            found.append(kind.model_validate(entry, extra="ignore"))
+            readable.append(kind.model_validate(entry, extra="ignore"))
         except ValidationError as error:
-            unreadable.append(_sentence(what, entry, error))
-    return found
+            unreadable.append(_sentence(noun, entry, error))
+    return readable
 
 
-def _sentence(what: str, entry: Any, error: ValidationError) -> str:
-    """Cannot read the assignment of run 7f3kq0a1b2: spec.strategy: Input should be …"""
+def _sentence(noun: str, entry: Any, error: ValidationError) -> str:
+    """A sentence such as: The worker cannot read the assignment of run 7f3kq0a1b2 (spec.strategy: …) and skips it."""
     first = error.errors()[0]
     run_id = entry.get("run_id") if isinstance(entry, dict) else None
-    subject = f"the {what} of run {run_id}" if run_id else f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
-    field = ".".join(str(place) for place in first["loc"]) or "it"
+    subject = f"the {noun} of run {run_id}" if run_id else f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    field = ".".join(str(key) for key in first["loc"]) or "it"
     return (
         f"The worker cannot read {subject} ({field}: {first['msg']}) and skips it. Dashboard and worker may be "
         "of different versions: upgrade the older one."

@@ -1,4 +1,4 @@
-"""The server as a worker sees it: one typed method per endpoint, and few kinds of failure."""
+"""The worker's HTTP client of the server: one typed method per endpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from domain.messages import (
 )
 from domain.spec import ResumeFrom
 from worker.session import other_servers
-from worker.session.answers import Registration, Wishes, read_wishes
+from worker.session.answers import DesiredState, Registration, read_desired_state
 from worker.session.body_limit import BodyLimit
 from worker.session.failures import (
     AttemptSuperseded,
@@ -49,72 +49,72 @@ ANSWER_TIMEOUT_S = 15.0
 COMPLETION_TIMEOUT_S = 600.0
 """The server may have to read a large checkpoint to its end before it answers."""
 
-Reached = Callable[[int], None]
-"""Hears how many bytes of a file are here."""
+OnProgress = Callable[[int], None]
+"""Called with the number of bytes of a file received so far."""
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class FileOffsets(BaseModel):
-    """What the server has of one generation of a file: bytes, and bytes whose points are stored."""
+    """How far the server has one generation of a file: its bytes, and the bytes whose points are stored."""
 
     offset: Annotated[int, Field(ge=0, strict=True)]
     points_offset: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
 class CheckpointPlace(BaseModel):
-    """Where a checkpoint's transfer stands."""
+    """The progress of a checkpoint's upload."""
 
     checkpoint_id: int
     offset: Annotated[int, Field(ge=0, strict=True)]
     complete: bool
     batch_bytes: Annotated[int, Field(gt=0)] = 4 * 1024 * 1024
-    """The server makes it durable in stretches of this size."""
+    """The server makes the data durable in batches of this size."""
     part_bytes: int | None = None
-    """Set where it goes to a bucket, in parts of this size, and nodes may bring them there."""
+    """The size of a part, if nodes upload the checkpoint to a bucket themselves."""
 
 
-class _Heard(BaseModel):
-    """A report was taken; the attempt is in this state now."""
+class _ReportAnswer(BaseModel):
+    """The answer to a report: the attempt's current state."""
 
     state: str
 
 
-class _Time(BaseModel):
+class _ServerTime(BaseModel):
     """The server's clock."""
 
     now: float
 
 
 class PresignedPart(BaseModel):
-    """Where one part may be PUT, and the headers that belong to it."""
+    """The URL and headers with which one part is uploaded by PUT."""
 
     url: str
     headers: dict[str, str]
 
 
 class PartLinks(BaseModel):
-    """For as many parts as were asked for."""
+    """One presigned URL for each requested part."""
 
     links: list[PresignedPart]
 
 
 @dataclass(frozen=True)
 class TaskRef:
-    """One node's part of one attempt, as the server addresses it."""
+    """Identifies one node's task of an attempt to the server."""
 
     fence: int
     node_rank: int
     label: str = field(default="", compare=False)
-    """RUN/ATTEMPT/UID, by which a store that was restored tells it from another attempt of its own."""
+    """RUN/ATTEMPT/UID, by which a restored store distinguishes the attempt from another with the same number."""
 
     @property
     def path(self) -> str:
-        """Below the server's address."""
+        """The URL path of the task."""
         return f"/api/worker/attempts/{self.fence}/parts/{self.node_rank}"
 
 
 class Client:
-    """A connection to the server; safe to use from several threads."""
+    """A connection to the server; thread-safe."""
 
     def __init__(self, url: str, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
@@ -131,23 +131,27 @@ class Client:
         self.store = ""
         """The identity of the store that this node registered with."""
         self.own_address: str | None = None
-        """This node's, in the last conversation with the server."""
+        """This node's address in the last connection to the server."""
         self.body_limit = BodyLimit()
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         self._http.close()
 
     def register(
         self, facts: NodeFacts, node_id: str | None, bearer: str, again: bool = False
     ) -> Registration:
-        """Join with a join token, or come back as `node_id`, best with that node's own; keeps the token it is given.
+        """Join with a join token, or return as `node_id` with that node's own token; stores the token of the answer.
 
-        `again`: this very process was that node before."""
+        `again`: this same process was registered as that node before."""
         body = facts.model_dump(mode="json") | {"node_id": node_id, "again": again}
-        # 409 is another worker under this name here, not an attempt that was superseded.
+        # Here 409 means that another worker has this name, not that an attempt was superseded.
         answer = self._json(
-            "POST", "/api/worker/register", content=json.dumps(body), bearer=bearer, gone=RequestRefused
+            "POST",
+            "/api/worker/register",
+            content=json.dumps(body),
+            bearer=bearer,
+            conflict_error=RequestRefused,
         )
         registration = _read(Registration, answer)
         self.token, self.store = registration.token, registration.store
@@ -155,153 +159,171 @@ class Client:
         return registration
 
     def remember(self, fence: int, label: str) -> None:
-        """Say with every request which store this node works for, and the newest attempt it had from that."""
+        """Name with every request the store this node works for and the newest attempt received from it."""
         self._http.headers["Rankzero-Store"] = f"{self.store or '-'} {fence or '-'} {label}".strip()
 
-    def wishes(self, version: str | None, wait_s: float) -> Wishes:
-        """What this node should run; answered at once when it differs from `version`, else after a while."""
+    def desired_state(self, version: str | None, wait_s: float) -> DesiredState:
+        """Poll this node's desired state: answers at once if it differs from `version`, else after `wait_s` seconds."""
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
-        return _checked(read_wishes, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout))
+        return _checked(
+            read_desired_state, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
+        )
 
     def load(self, sample: NodeLoad) -> None:
-        """A sample of the node's load; also says that the node is alive, and what limits its requests."""
+        """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit."""
         if notices := [notice for notice in (sample.notice, self.body_limit.notice) if notice]:
             sample = sample.model_copy(update={"notice": " ".join(notices)})
         self._request("POST", "/api/worker/load", content=sample.model_dump_json())
 
     def time(self) -> float:
         """The server's clock, in seconds since the epoch."""
-        return _read(_Time, self._json("GET", "/api/worker/time")).now
+        return _read(_ServerTime, self._json("GET", "/api/worker/time")).now
 
-    def answer_check(self, check_id: int, said: CheckAnswer) -> None:
-        """What the node found out for one stage of a preflight."""
+    def answer_check(self, check_id: int, answer: CheckAnswer) -> None:
+        """Send the node's results for one stage of a preflight check."""
         path = f"/api/worker/checks/{check_id}"
-        self._request("POST", path, content=said.model_dump_json(), gone=RequestRefused)
+        self._request("POST", path, content=answer.model_dump_json(), conflict_error=RequestRefused)
 
-    def report(self, part: TaskRef, report: TaskReport) -> str:
-        """What became of this node's part; returns the attempt's state on the server."""
+    def report(self, task: TaskRef, report: TaskReport) -> str:
+        """Report the task's state; returns the attempt's state on the server."""
         content = report.model_dump_json(exclude_none=True)
-        return _read(_Heard, self._json("POST", f"{part.path}/report", part=part, content=content)).state
+        return _read(
+            _ReportAnswer, self._json("POST", f"{task.path}/report", task=task, content=content)
+        ).state
 
     def report_job(self, fence: int, report: JobReport) -> None:
-        """What Slurm says of an attempt's job."""
+        """Report the state of an attempt's Slurm job."""
         self._request("POST", f"/api/worker/jobs/{fence}", content=report.model_dump_json())
 
-    def file_offsets(self, part: TaskRef, path: str, generation: int) -> FileOffsets:
-        """How much of a file the server has."""
+    def file_offsets(self, task: TaskRef, path: str, generation: int) -> FileOffsets:
+        """How far the server has this file."""
         params = {"path": path, "generation": generation}
-        return _read(FileOffsets, self._json("GET", f"{part.path}/files", part=part, params=params))
+        return _read(FileOffsets, self._json("GET", f"{task.path}/files", task=task, params=params))
 
-    def append(self, part: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
-        """Append to a mirrored file; returns the offset behind the data."""
+    def append(self, task: TaskRef, path: str, generation: int, offset: int, data: bytes) -> int:
+        """Append to a mirrored file; returns the offset after the data."""
         params = {"path": path, "generation": generation, "offset": offset}
-        answer = self._json("PUT", f"{part.path}/files", part=part, params=params, content=data, is_bulk=True)
+        answer = self._json("PUT", f"{task.path}/files", task=task, params=params, content=data, is_bulk=True)
         return offset_in(answer, offset + len(data), offset + len(data))
 
-    def points(self, part: TaskRef, batch: PointBatch) -> int:
-        """Points of one byte range of an event file; returns the offset up to which they are stored."""
+    def points(self, task: TaskRef, batch: PointBatch) -> int:
+        """Send the points of one byte range of an event file; returns the offset up to which they are stored."""
         content = batch.model_dump_json()
-        answer = self._json("POST", f"{part.path}/points", part=part, content=content, is_bulk=True)
+        answer = self._json("POST", f"{task.path}/points", task=task, content=content, is_bulk=True)
         return offset_in(answer, batch.end, batch.end)
 
-    def findings(self, part: TaskRef, findings: Findings) -> None:
-        """All that is wrong with the part now."""
-        self._request("POST", f"{part.path}/findings", part=part, content=findings.model_dump_json())
+    def findings(self, task: TaskRef, findings: Findings) -> None:
+        """Replace the task's current findings."""
+        self._request("POST", f"{task.path}/findings", task=task, content=findings.model_dump_json())
 
-    def stacks(self, part: TaskRef, stacks: Stacks) -> None:
-        """Where the part's ranks stand, for somebody who asked."""
-        self._request("POST", f"{part.path}/stacks", part=part, content=stacks.model_dump_json())
+    def stacks(self, task: TaskRef, stacks: Stacks) -> None:
+        """Send the stack traces of the task's ranks, which a person requested."""
+        self._request("POST", f"{task.path}/stacks", task=task, content=stacks.model_dump_json())
 
-    def offer_checkpoint(self, part: TaskRef, offer: CheckpointOffer) -> CheckpointPlace:
-        """Announce a snapshot; the same one again gets the same answer."""
-        answer = self._json("POST", f"{part.path}/checkpoints", part=part, content=offer.model_dump_json())
+    def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointPlace:
+        """Announce a checkpoint's snapshot; may be repeated."""
+        answer = self._json("POST", f"{task.path}/checkpoints", task=task, content=offer.model_dump_json())
         return _read(CheckpointPlace, answer)
 
     def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
-        """The next bytes of a snapshot; returns the offset up to which they are durable."""
+        """Send the next bytes of a snapshot; returns the offset up to which they are durable."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/data"
         params = {"offset": offset}
-        # 409 is a second request for the same bytes, not an attempt that was superseded.
-        answer = self._json("PUT", path, params=params, content=data, gone=RequestFailed, is_bulk=True)
+        # Here 409 means a second request for the same bytes, not that an attempt was superseded.
+        answer = self._json(
+            "PUT", path, params=params, content=data, conflict_error=RequestFailed, is_bulk=True
+        )
         return offset_in(answer, 0, offset + len(data))
 
     def part_links(self, checkpoint_id: int, first: int, sha256s: Sequence[str]) -> list[PresignedPart]:
-        """Addresses in the bucket for parts from number `first` on, each for the bytes with that SHA-256."""
+        """Presigned URLs for the parts from number `first` on, each valid for the bytes with that SHA-256."""
         content = json.dumps({"first": first, "sha256": list(sha256s)})
         path = f"/api/worker/checkpoints/{checkpoint_id}/parts"
-        return _read(PartLinks, self._json("POST", path, content=content, gone=RequestFailed)).links
+        return _read(PartLinks, self._json("POST", path, content=content, conflict_error=RequestFailed)).links
 
     def complete_checkpoint(
         self, checkpoint_id: int, adopted: str | None = None, parts: Sequence[str] | None = None
     ) -> None:
-        """All bytes are there (or renamed into the adopt directory): the server checks the SHA-256.
+        """Report that all bytes arrived (or were renamed into the adopt directory); the server verifies the SHA-256.
 
-        `parts`: the SHA-256 of each part, where they went to a bucket."""
+        `parts`: the SHA-256 of each part that was uploaded to a bucket."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
         content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))
         timeout = httpx.Timeout(COMPLETION_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         self._request(
-            "POST", path, content=content, gone=RequestFailed, wrong=ChecksumMismatch, timeout=timeout
+            "POST",
+            path,
+            content=content,
+            conflict_error=RequestFailed,
+            invalid_error=ChecksumMismatch,
+            timeout=timeout,
         )
 
-    def download(self, source: ResumeFrom, target: Path, reached: Reached = lambda _: None) -> None:
-        """Fetch a checkpoint into `target`, going on where an earlier try ended; verified, or RequestRefused.
+    def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
+        """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.
 
-        `reached` hears again and again how many bytes there are; what it raises ends the try."""
+        `reached` is called with the bytes received so far; an exception it raises ends the download."""
         partial = target.with_name(f"{target.name}.part")
-        have = partial.stat().st_size if partial.exists() else 0
-        if have > source.size_bytes:
+        offset_bytes = partial.stat().st_size if partial.exists() else 0
+        if offset_bytes > source.size_bytes:
             partial.unlink()
-            have = 0
-        if have < source.size_bytes or have == 0:
-            self._fetch(partial, source.download_path, have, reached)
+            offset_bytes = 0
+        if offset_bytes < source.size_bytes or offset_bytes == 0:
+            self._fetch(partial, source.download_path, offset_bytes, on_progress)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != source.sha256:
             partial.unlink()
-            raise ChecksumMismatch(f"the checkpoint {source.name} arrived with another SHA-256 than listed")
+            raise ChecksumMismatch(f"the checkpoint {source.name} does not match its listed SHA-256")
         partial.replace(target)
 
-    def _fetch(self, partial: Path, path: str, have: int, reached: Reached) -> None:
-        """From its bucket where it is in one; through the server when that cannot be reached from here."""
+    def _fetch(self, partial: Path, path: str, offset_bytes: int, on_progress: OnProgress) -> None:
+        """Download from the checkpoint's bucket, or through the server if the bucket cannot be reached."""
         try:
-            self._stream_into(partial, path, have, reached, via="bucket")
-        except other_servers.ElsewhereAway as error:
+            self._stream_into(partial, path, offset_bytes, on_progress, via="bucket")
+        except other_servers.BucketUnavailable as error:
             log.info("a checkpoint comes through the server: %s", error)
-            have = partial.stat().st_size if partial.exists() else 0
-            self._stream_into(partial, path, have, reached, via="server")
+            offset_bytes = partial.stat().st_size if partial.exists() else 0
+            self._stream_into(partial, path, offset_bytes, on_progress, via="server")
 
     def download_snapshot(self, sha256: str, target: Path) -> None:
-        """Fetch the code of a run into `target`; verified, or RequestRefused. It is small: a broken try begins anew."""
+        """Download a code snapshot into `target`, always from its start. Raises ChecksumMismatch."""
         target.unlink(missing_ok=True)
         self._stream_into(target, f"/api/worker/snapshots/{sha256}", 0)
         with target.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                raise ChecksumMismatch("it arrived with another SHA-256 than the run names")
+                raise ChecksumMismatch("its SHA-256 does not match the run's")
 
     def _stream_into(
-        self, partial: Path, path: str, have: int, reached: Reached = lambda _: None, **params: str
+        self,
+        partial: Path,
+        path: str,
+        offset_bytes: int,
+        on_progress: OnProgress = lambda _: None,
+        **params: str,
     ) -> None:
-        headers = {"Authorization": f"Bearer {self.token}"} | ({"Range": f"bytes={have}-"} if have else {})
+        headers = {"Authorization": f"Bearer {self.token}"} | (
+            {"Range": f"bytes={offset_bytes}-"} if offset_bytes else {}
+        )
         try:
             with self._http.stream("GET", path, headers=headers, params=params) as response:
                 if response.status_code != 307:
                     if not response.is_success:
                         response.read()
-                        raise_for(response, gone=RequestRefused, wrong=RequestRefused)
+                        raise_for(response, conflict_error=RequestRefused, invalid_error=RequestRefused)
                     if response.headers.get("content-type", "").startswith("text/html"):
-                        raise RequestFailed(f"{path}: the answer is a page, so it is not the server's")
-                    other_servers.write_down(response, partial, reached)
+                        raise RequestFailed(f"{path}: the answer is a web page, not one of the server's")
+                    other_servers.write_body(response, partial, on_progress)
                     return
         except httpx.TransportError as error:
             raise broken_off(error) from error
-        other_servers.fetch(response.headers.get("location", ""), partial, have, reached)
+        other_servers.fetch(response.headers.get("location", ""), partial, offset_bytes, on_progress)
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer = json_of(self._request(method, path, **options))
         if not isinstance(answer, dict):
-            raise RequestFailed(f"{path}: the answer is empty, so it is not the server's")
+            raise RequestFailed(f"{path}: the answer is empty, not one of the server's")
         return answer
 
     def _note_address(self, response: httpx.Response) -> None:
@@ -316,16 +338,16 @@ class Client:
         path: str,
         *,
         bearer: str | None = None,
-        part: TaskRef | None = None,
-        gone: type[Exception] = AttemptSuperseded,
-        wrong: type[Exception] = RequestRefused,
+        task: TaskRef | None = None,
+        conflict_error: type[Exception] = AttemptSuperseded,
+        invalid_error: type[Exception] = RequestRefused,
         is_bulk: bool = False,
         **options: Any,
     ) -> httpx.Response:
-        """An answer of the server's. `is_bulk`: data that can be sent in smaller pieces when this is too large."""
+        """Send a request and check its answer. `is_bulk`: the data can be sent in smaller pieces if it is too large."""
         headers = {"Authorization": f"Bearer {self.token if bearer is None else bearer}"}
-        if part is not None and part.label:
-            headers["Rankzero-Attempt"] = part.label
+        if task is not None and task.label:
+            headers["Rankzero-Attempt"] = task.label
         content = options.pop("content", None)
         if content is not None:
             kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
@@ -339,7 +361,7 @@ class Client:
             raise broken_off(error) from error
         try:
             if not response.is_success:
-                raise_for(response, gone, wrong)
+                raise_for(response, conflict_error, invalid_error)
             raise_unless_ours(response)
         except TooLarge:
             if is_bulk:

@@ -1,4 +1,4 @@
-"""What can become of a request to the server: few kinds of failure, and which answer means which."""
+"""The exceptions of requests to the server, and the answers that raise them."""
 
 from __future__ import annotations
 
@@ -7,73 +7,75 @@ from typing import Any
 import httpx
 
 NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-NOBODY_BEHIND = (502, 503, 504)
-"""With these a proxy says that it does not reach the server either."""
+GATEWAY_ERRORS = (502, 503, 504)
+"""Sent by a proxy that cannot reach the server."""
 
 
 class ServerAway(Exception):
-    """No answer that counts: the same request is worth sending again, a little later."""
+    """The server gave no usable answer: retry the request later."""
 
 
 class RequestFailed(ServerAway):
-    """The server was reached, and failed at this request: others may pass meanwhile."""
+    """The server was reached but failed at this request; other requests may succeed."""
 
 
 class AttemptUnknown(RequestFailed):
-    """The server's store does not know the attempt, and has not deleted it: it is older, or another one. What trains
-    goes on, and what is new is kept here."""
+    """The server's store does not know the attempt and has not deleted it: the store is older, or another one. Training
+    continues, and new data stays on this node."""
 
 
 class ServerMistake(RequestFailed):
-    """It failed by a mistake of its own, in its own words: the same request may fail for ever."""
+    """The server failed with an internal error: the same request may always fail."""
 
 
 class ServerFull(RequestFailed):
-    """The server's disk has no room for data now; short reports may still pass."""
+    """The server's disk is full; short reports may still succeed."""
 
 
 class Unauthorized(ServerAway):
-    """The server does not know this node (any more): register, then send again."""
+    """The server does not know this node: register, then retry."""
 
 
 class Ended(ServerAway):
-    """The node that this worker was was removed, or another worker goes on as it."""
+    """This worker's node was removed, or another worker has taken it over."""
 
 
 class AttemptSuperseded(Exception):
-    """The server has moved on from this attempt; its processes here must end."""
+    """A newer attempt has replaced this one; its processes on this node must end."""
 
 
 class RequestRefused(Exception):
-    """The server will never take this request as it is."""
+    """The server rejects this request; retrying it unchanged is useless."""
 
 
 class TooLarge(RequestRefused):
-    """The server, or a proxy on the way to it, takes no body of this size: a smaller one may pass."""
+    """The server or a proxy rejects a body of this size; a smaller one may pass."""
 
 
 class ChecksumMismatch(RequestRefused):
-    """What arrived is not what was offered: the transfer starts again."""
+    """The received data does not match its SHA-256: the transfer starts again."""
 
 
 class OffsetMismatch(Exception):
-    """The server takes bytes only at the offset it has."""
+    """The server accepts bytes only at its current offset, `have`."""
 
     def __init__(self, have: int) -> None:
         super().__init__(f"the server has {have} bytes")
         self.have = have
 
 
-def raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Exception]) -> None:
-    """Raise what an error answer means: `gone` for what the server does not know (any more), `wrong` for 422."""
+def raise_for(
+    response: httpx.Response, conflict_error: type[Exception], invalid_error: type[Exception]
+) -> None:
+    """Raise the exception for an error answer: `conflict_error` for 403, 404, 409 and 410, `invalid_error` for 422."""
     code, message = response.status_code, _server_message(response)
-    if code == 413:  # most often a proxy's own: nginx takes 1 MB unless it is told otherwise
+    if code == 413:  # most often from a proxy: nginx accepts 1 MB by default
         size_bytes = len(response.request.content)
         raise TooLarge(message or f"a body of {size_bytes:,} bytes was answered 413, and not by the server")
     if code == 416:
-        raise OffsetMismatch(_have(response))
-    if message is None:  # a proxy, or another program on this port: nothing that training may end for
-        kind = ServerAway if code in NOBODY_BEHIND else RequestFailed
+        raise OffsetMismatch(_server_offset(response))
+    if message is None:  # a proxy, or another program on this port: no reason to end a training
+        kind = ServerAway if code in GATEWAY_ERRORS else RequestFailed
         raise kind(f"{response.request.url.path} was answered {code}, and not by the server")
     if code == 401:
         raise Unauthorized(message)
@@ -82,27 +84,27 @@ def raise_for(response: httpx.Response, gone: type[Exception], wrong: type[Excep
     if code == 404 and response.json()["detail"].get("field") == "store":
         raise AttemptUnknown(message)
     if code in (403, 404, 409, 410):
-        raise gone(message)
+        raise conflict_error(message)
     if code == 507:
         raise ServerFull(message)
     if code == 500:
         raise ServerMistake(message)
     if code in (408, 425, 429) or code >= 500:
         raise RequestFailed(message)
-    raise wrong(message) if code == 422 else RequestRefused(message)
+    raise invalid_error(message) if code == 422 else RequestRefused(message)
 
 
 def raise_unless_ours(response: httpx.Response) -> None:
-    """Raise RequestFailed for a success that cannot be the server's: a proxy's login page must not pass for it.
+    """Reject a success that cannot be the server's, such as a proxy's login page. Raises RequestFailed.
 
-    Ours are empty (204) or a JSON object."""
+    The server's own answers are empty (204) or a JSON object."""
     path = response.request.url.path
     if response.status_code != 204 and not isinstance(json_of(response), dict):
-        raise RequestFailed(f"{path}: the answer is no JSON object, so it is not the server's")
+        raise RequestFailed(f"{path}: the answer is not a JSON object, so it is not the server's")
 
 
 def json_of(response: httpx.Response) -> Any:
-    """The answer's JSON; None where it is none."""
+    """The answer's JSON document; None if it is not JSON."""
     try:
         return response.json()
     except ValueError:
@@ -110,7 +112,7 @@ def json_of(response: httpx.Response) -> Any:
 
 
 def offset_in(answer: dict[str, Any], first: int, last: int) -> int:
-    """The offset an answer names. Raises RequestFailed unless it lies between the two: then it is not the server's."""
+    """The offset in an answer. Raises RequestFailed unless it lies in first..last."""
     offset = answer.get("offset")
     if type(offset) is not int or not first <= offset <= last:
         raise RequestFailed(f"the answer's offset {str(offset)[:40]} is not within {first}..{last}")
@@ -118,22 +120,22 @@ def offset_in(answer: dict[str, Any], first: int, last: int) -> int:
 
 
 def broken_off(error: httpx.HTTPError) -> ServerAway:
-    """Without a connection nobody gets through; a conversation that broke off says nothing of the next."""
+    """ServerAway if no connection was made; RequestFailed if an established connection broke off."""
     kind = ServerAway if isinstance(error, NO_CONNECTION) else RequestFailed
     return kind(str(error) or type(error).__name__)
 
 
 def _server_message(response: httpx.Response) -> str | None:
-    """The sentence of an error in the server's own shape."""
+    """The message of an error in the server's own format; None for other formats."""
     try:
         return str(response.json()["detail"]["message"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _have(response: httpx.Response) -> int:
+def _server_offset(response: httpx.Response) -> int:
     answer = json_of(response)
     if not isinstance(answer, dict):
         raise RequestFailed("an offset was refused, and not by the server")
-    said = answer if "offset" in answer else answer.get("detail")
-    return offset_in(said if isinstance(said, dict) else {}, 0, 2**62)
+    detail = answer if "offset" in answer else answer.get("detail")
+    return offset_in(detail if isinstance(detail, dict) else {}, 0, 2**62)

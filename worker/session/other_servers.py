@@ -1,4 +1,4 @@
-"""Fetches what lies with another server, to which ours sent us: no token of ours goes there."""
+"""Downloads from the bucket that the server redirects to, without sending the node's token there."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import httpx
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 
 
-class ElsewhereAway(Exception):
-    """It does not give what we came for."""
+class BucketUnavailable(Exception):
+    """The bucket cannot be reached or refuses the download."""
 
 
-def fetch(url: str, partial: Path, have: int, reached: Callable[[int], None]) -> None:
-    """Go on with a file of which so many bytes are here. Raises ElsewhereAway."""
-    headers = {"Range": f"bytes={have}-"} if have else {}
+def fetch(url: str, partial: Path, offset_bytes: int, on_progress: Callable[[int], None]) -> None:
+    """Resume the download of a file at `offset_bytes`. Raises BucketUnavailable."""
+    headers = {"Range": f"bytes={offset_bytes}-"} if offset_bytes else {}
     try:
         with httpx.stream("GET", url, headers=headers, timeout=TIMEOUT) as answer:
             if not answer.is_success:
-                raise ElsewhereAway(f"the bucket answered {answer.status_code}")
-            write_down(answer, partial, reached)
+                raise BucketUnavailable(f"the bucket answered {answer.status_code}")
+            write_body(answer, partial, on_progress)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ElsewhereAway(f"the bucket cannot be reached from here ({type(error).__name__})") from error
+        raise BucketUnavailable(f"the bucket cannot be reached from here ({type(error).__name__})") from error
 
 
-def write_down(answer: httpx.Response, partial: Path, reached: Callable[[int], None]) -> None:
-    """Its bytes, as they come, behind those that are there or in their place."""
+def write_body(answer: httpx.Response, partial: Path, on_progress: Callable[[int], None]) -> None:
+    """Write the body to the file: appended if the answer is partial (206), else from the start."""
     with partial.open("ab" if answer.status_code == 206 else "wb") as file:
         for chunk in answer.iter_bytes():
             file.write(chunk)
-            reached(file.tell())
+            on_progress(file.tell())

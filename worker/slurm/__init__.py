@@ -1,1 +1,1 @@
-"""Devices that a Slurm cluster gives out: the gateway on its login node, and the workers within its jobs."""
+"""The gateway: submits runs to a Slurm cluster from its login node."""

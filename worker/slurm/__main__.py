@@ -9,4 +9,4 @@ from worker.slurm.program import main
 
 code = main()
 logging.shutdown()
-os._exit(code)  # threads that still wait for an answer are not waited for
+os._exit(code)  # do not wait for threads that are still waiting for an answer

@@ -1,4 +1,4 @@
-"""Slurm as its commands: sbatch, squeue, scontrol, sinfo, scancel."""
+"""Runs Slurm's commands: sbatch, squeue, scontrol, sinfo, scancel."""
 
 from __future__ import annotations
 
@@ -15,64 +15,64 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class SlurmAway(Exception):
-    """No answer that counts: the controller is worth asking again, a little later."""
+    """Slurm's controller gave no usable answer: retry later."""
 
 
 class JobRefused(Exception):
-    """Slurm will not take this job as it is; the text is its own sentence."""
+    """Slurm rejects this job; the message is Slurm's own."""
 
 
 class Slurm:
-    """The cluster, as this user sees it."""
+    """The Slurm cluster as this user sees it. Methods raise SlurmAway unless they say otherwise."""
 
-    def submit(self, wanted: Submission, secret: str) -> str:
-        """Submit a job whose environment carries the secret; its id. Raises JobRefused, SlurmAway."""
-        own = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
-        done = _run(wanted.argv, own | {"RANKZERO_TOKEN": secret}, wanted.script)
-        if done.returncode == 0:
-            return done.stdout.strip().splitlines()[-1].partition(";")[0]
-        if parsing.is_away(done.stderr):
-            raise SlurmAway(parsing.refusal(done.stderr))
-        raise JobRefused(parsing.refusal(done.stderr))
+    def submit(self, submission: Submission, secret: str) -> str:
+        """Submit a job whose environment carries the secret; returns its id. Raises JobRefused, SlurmAway."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")}
+        completed = _run(submission.argv, environment | {"RANKZERO_TOKEN": secret}, submission.script)
+        if completed.returncode == 0:
+            return completed.stdout.strip().splitlines()[-1].partition(";")[0]
+        if parsing.is_away(completed.stderr):
+            raise SlurmAway(parsing.refusal(completed.stderr))
+        raise JobRefused(parsing.refusal(completed.stderr))
 
     def jobs(self) -> dict[str, tuple[str, JobReport]]:
-        """This user's jobs, also those that ended a few minutes ago: by id the name and the state."""
+        """This user's jobs, including those that ended a few minutes ago: job id -> (name, state)."""
         argv = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}"]
-        return parsing.jobs(_ask([*argv, f"--format={parsing.JOBS_FORMAT}"]))
+        return parsing.jobs(_query([*argv, f"--format={parsing.JOBS_FORMAT}"]))
 
     def exit_code(self, job_id: str) -> str:
-        """Of a job that has ended; empty where Slurm has forgotten it."""
+        """The exit code of an ended job; empty if Slurm no longer knows it."""
         try:
-            return parsing.exit_code(_ask(["scontrol", "--oneliner", "show", "job", job_id]))
+            return parsing.exit_code(_query(["scontrol", "--oneliner", "show", "job", job_id]))
         except SlurmAway:
             return ""
 
     def cancel(self, job_id: str) -> None:
-        """End a job; one that is over stays so. Raises SlurmAway."""
-        _ask(["scancel", job_id])
+        """Cancel a job; does nothing if it has ended. Raises SlurmAway."""
+        _query(["scancel", job_id])
 
     def partitions(self) -> list[dict[str, Any]]:
-        """What the cluster offers."""
-        return parsing.partitions(_ask(["sinfo", "--noheader", f"--format={parsing.PARTITIONS_FORMAT}"]))
+        """The cluster's partitions with their nodes, cores and GPUs."""
+        return parsing.partitions(_query(["sinfo", "--noheader", f"--format={parsing.PARTITIONS_FORMAT}"]))
 
     def version(self) -> str:
-        """As `sinfo --version` says it: slurm-wlm 22.05.8"""
-        return _ask(["sinfo", "--version"]).strip()
+        """Slurm's version as `sinfo --version` prints it: slurm-wlm 22.05.8"""
+        return _query(["sinfo", "--version"]).strip()
 
 
-def _ask(argv: Sequence[str]) -> str:
-    done = _run(argv, os.environ | {"SLURM_TIME_FORMAT": "%s"})
-    if done.returncode != 0:
-        raise SlurmAway(f"{argv[0]}: {parsing.refusal(done.stderr)}")
-    return done.stdout
+def _query(argv: Sequence[str]) -> str:
+    completed = _run(argv, os.environ | {"SLURM_TIME_FORMAT": "%s"})
+    if completed.returncode != 0:
+        raise SlurmAway(f"{argv[0]}: {parsing.refusal(completed.stderr)}")
+    return completed.stdout
 
 
-def _run(argv: Sequence[str], env: dict[str, str], given: str = "") -> subprocess.CompletedProcess[str]:
+def _run(argv: Sequence[str], env: dict[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             argv,
             env=env | {"LC_ALL": "C"},
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",

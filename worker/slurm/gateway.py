@@ -1,4 +1,4 @@
-"""Reconciles the jobs that the server wishes with those that Slurm has: one for each attempt, never two."""
+"""Reconciles the desired Slurm jobs with the jobs that Slurm has: exactly one per attempt."""
 
 from __future__ import annotations
 
@@ -19,219 +19,223 @@ from worker.session.failures import AttemptSuperseded, RequestRefused
 from worker.slurm.commands import JobRefused, SlurmAway
 
 log = logging.getLogger(__name__)
-MISSED_LOOKS = 3
-"""A job that Slurm does not know so often in a row is over: nobody looked for longer than Slurm remembers."""
+MISSED_QUERIES = 3
+"""A job missing from this many consecutive queries has ended: Slurm has already forgotten it."""
 OUTPUT_BYTES = 2000
 OUTPUT_LINES = 8
 
 
 class Cluster(Protocol):
-    """What the gateway needs of Slurm."""
+    """The Slurm commands that the gateway uses."""
 
-    def submit(self, wanted: Submission, secret: str) -> str: ...
+    def submit(self, submission: Submission, secret: str) -> str: ...
     def jobs(self) -> dict[str, tuple[str, JobReport]]: ...
     def exit_code(self, job_id: str) -> str: ...
     def cancel(self, job_id: str) -> None: ...
 
 
 @dataclass
-class Kept:
-    """A job as far as this gateway brought it; on disk, so that the next gateway here goes on with it."""
+class TrackedJob:
+    """A job of this gateway; stored on disk, so that the next gateway on this data continues with it."""
 
     fence: int
     name: str
     folder: str
     store: str = ""
-    """The identity of the server's store that wished for it."""
+    """The identity of the server's store that requested the job."""
     job_id: str | None = None
-    """None: it is just being submitted, or was when the gateway before this one ended."""
-    told: JobReport | None = None
-    stop_from: float | None = None
+    """None while it is being submitted, or if the previous gateway ended during the submission."""
+    reported: JobReport | None = None
+    stopping_since: float | None = None
     missed: int = 0
-    """Looks in a row at which Slurm did not know it."""
+    """Consecutive queries in which Slurm did not list it."""
 
 
 class Gateway:
-    """All jobs of one gateway. `step` is called again and again by one thread."""
+    """All jobs of one gateway. One thread calls `step` repeatedly."""
 
     def __init__(
         self,
         client: Client,
         cluster: Cluster,
         folder: Path,
-        place: GatewayPaths,
+        paths: GatewayPaths,
         gpu_partitions: frozenset[str],
     ) -> None:
-        self._client, self._cluster, self._folder, self._place = client, cluster, folder, place
+        self._client, self._cluster, self._folder, self._paths = client, cluster, folder, paths
         self._gpu_partitions = gpu_partitions
         self._lock = threading.Lock()
-        self._wishes: list[JobWish] | None = None
-        self._kept = {kept.fence: kept for kept in self._found()}
-        self._over: set[int] = set()
-        """Of these the server has heard the end; its list may be a moment old."""
-        self._trouble = ""
+        self._desired_jobs: list[JobWish] | None = None
+        self._jobs = {job.fence: job for job in self._load_jobs()}
+        self._ended: set[int] = set()
+        """Fencing numbers of jobs whose end was reported; the desired state may be older than the report."""
+        self._slurm_error = ""
         self.store = ""
-        """The identity of the server's store now."""
+        """The current identity of the server's store."""
         self.starts_new = True
-        """False while the server speaks another protocol: jobs go on, none is submitted."""
+        """False while the server has another protocol version: jobs continue, but none is submitted."""
 
-    def take(self, wishes: list[JobWish]) -> None:
-        """The newest complete list; may be called from another thread."""
+    def set_desired_jobs(self, jobs: list[JobWish]) -> None:
+        """Replace the desired jobs; thread-safe."""
         with self._lock:
-            self._wishes = wishes
+            self._desired_jobs = jobs
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is wished, and nothing is left of what was."""
+        """Whether no job is desired and none is left."""
         with self._lock:
-            return not self._wishes and not self._kept
+            return not self._desired_jobs and not self._jobs
 
     def step(self, now: float) -> None:
-        """One turn. ServerAway goes through; a cluster that does not answer is asked again at the next turn."""
+        """Reconcile once. Passes ServerAway on; a cluster that does not answer is queried again in the next step."""
         with self._lock:
-            wishes = None if self._wishes is None else {wish.fence: wish for wish in self._wishes}
-        if not wishes and not self._kept:
+            desired_jobs = (
+                None if self._desired_jobs is None else {job.fence: job for job in self._desired_jobs}
+            )
+        if not desired_jobs and not self._jobs:
             return
         try:
-            self._reconcile(wishes, now)
+            self._reconcile(desired_jobs, now)
         except SlurmAway as error:
-            if str(error) != self._trouble:
+            if str(error) != self._slurm_error:
                 log.warning("Slurm does not answer: %s", error)
-            self._trouble = str(error)
+            self._slurm_error = str(error)
         else:
-            self._trouble = ""
+            self._slurm_error = ""
 
-    def _reconcile(self, wishes: dict[int, JobWish] | None, now: float) -> None:
-        self._over &= set(wishes or ())
+    def _reconcile(self, desired_jobs: dict[int, JobWish] | None, now: float) -> None:
+        self._ended &= set(desired_jobs or ())
         jobs = self._cluster.jobs()
-        self._recognise(jobs)
-        unknown = [wish for fence, wish in (wishes or {}).items() if self._has_no_job(fence)]
-        for wish in unknown:
-            if wish.action == "run":
+        self._recover_job_ids(jobs)
+        missing = [request for fence, request in (desired_jobs or {}).items() if self._has_no_job(fence)]
+        for request in missing:
+            if request.action == "run":
                 if self.starts_new:
-                    self._submit(wish)
+                    self._submit(request)
             else:
-                self._report(wish.fence, JobReport(state="CANCELLED", reason="it was never submitted"))
-                self._forget(wish.fence)
-        jobs = self._cluster.jobs() if unknown else jobs
-        for kept in list(self._kept.values()):
-            self._follow(kept, jobs)
-            if wishes is None:
+                self._report(request.fence, JobReport(state="CANCELLED", reason="it was never submitted"))
+                self._forget(request.fence)
+        jobs = self._cluster.jobs() if missing else jobs
+        for job in list(self._jobs.values()):
+            self._follow_job(job, jobs)
+            if desired_jobs is None:
                 continue
-            wished = wishes.get(kept.fence)
-            if wished is None and not self._is_unwanted(kept):
+            desired = desired_jobs.get(job.fence)
+            if desired is None and not self._is_unwanted(job):
                 continue
-            if wished is None or wished.action == "stop":
-                self._end(kept, 0.0 if wished is None else wished.grace_s, now)
+            if desired is None or desired.action == "stop":
+                self._stop_job(job, 0.0 if desired is None else desired.grace_s, now)
 
-    def _is_unwanted(self, kept: Kept) -> bool:
-        """Whether a job that the list lacks may be ended: not where the list is late, nor where the store is an older
-        copy or another one, which only does not know it. ServerAway goes through."""
-        if kept.store and kept.store != self.store:
+    def _is_unwanted(self, job: TrackedJob) -> bool:
+        """Whether a job missing from the desired state may be ended: not if the list is outdated, nor if another store
+        (or an older copy) merely does not know the job. Passes ServerAway on."""
+        if job.store and job.store != self.store:
             return False
         try:
-            self._client.report_job(kept.fence, kept.told or JobReport(job_id=kept.job_id, state="PENDING"))
+            self._client.report_job(job.fence, job.reported or JobReport(job_id=job.job_id, state="PENDING"))
         except (AttemptSuperseded, RequestRefused):
             return True
         return False
 
     def _has_no_job(self, fence: int) -> bool:
-        kept = self._kept.get(fence)
-        return fence not in self._over and (kept is None or kept.job_id is None)
+        job = self._jobs.get(fence)
+        return fence not in self._ended and (job is None or job.job_id is None)
 
-    def _submit(self, wish: JobWish) -> None:
-        """What is to be done is written down first: after a crash in between the job is found by its name."""
-        spec, name = wish.spec, job_name(wish.run_id, wish.attempt)
-        folder = f"{self._place.output}/{name}"
-        kept = Kept(wish.fence, name, folder, self.store)
-        self._keep(kept)
+    def _submit(self, desired: JobWish) -> None:
+        """Submit a job; it is recorded first, so that after a crash it can be found by its name."""
+        spec, name = desired.spec, job_name(desired.run_id, desired.attempt)
+        folder = f"{self._paths.output}/{name}"
+        job = TrackedJob(desired.fence, name, folder, self.store)
+        self._store(job)
         has_gpus = (spec.slurm.partition or "") in self._gpu_partitions
-        wanted = submission(spec, wish.run_id, wish.attempt, wish.fence, self._place, has_gpus)
+        slurm_job = submission(spec, desired.run_id, desired.attempt, desired.fence, self._paths, has_gpus)
         try:
             Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-            kept.job_id = self._cluster.submit(wanted, wish.secret)
+            job.job_id = self._cluster.submit(slurm_job, desired.secret)
         except (JobRefused, OSError) as error:
             log.warning("%s was not submitted: %s", name, error)
-            self._tell(kept, JobReport(state="REFUSED", reason=str(error)))
+            self._report_change(job, JobReport(state="REFUSED", reason=str(error)))
             return
-        log.info("%s submitted as job %s", name, kept.job_id)
-        self._keep(kept)
+        log.info("%s submitted as job %s", name, job.job_id)
+        self._store(job)
 
-    def _recognise(self, jobs: dict[str, tuple[str, JobReport]]) -> None:
-        """Jobs that were submitted just before a gateway ended."""
+    def _recover_job_ids(self, jobs: dict[str, tuple[str, JobReport]]) -> None:
+        """Identify by name the jobs that were submitted just before a gateway ended."""
         ids = {name: job_id for job_id, (name, _) in jobs.items()}
-        for kept in self._kept.values():
-            if kept.job_id is None and kept.name in ids:
-                kept.job_id = ids[kept.name]
-                log.info("%s found again as job %s", kept.name, kept.job_id)
-                self._keep(kept)
+        for job in self._jobs.values():
+            if job.job_id is None and job.name in ids:
+                job.job_id = ids[job.name]
+                log.info("%s found again as job %s", job.name, job.job_id)
+                self._store(job)
 
-    def _follow(self, kept: Kept, jobs: dict[str, tuple[str, JobReport]]) -> None:
-        if kept.job_id is None:
+    def _follow_job(self, job: TrackedJob, jobs: dict[str, tuple[str, JobReport]]) -> None:
+        if job.job_id is None:
             return
-        kept.missed = 0 if kept.job_id in jobs else kept.missed + 1
-        if 0 < kept.missed < MISSED_LOOKS:
+        job.missed = 0 if job.job_id in jobs else job.missed + 1
+        if 0 < job.missed < MISSED_QUERIES:
             return
-        _, said = jobs.get(kept.job_id, ("", JobReport(job_id=kept.job_id, state="FORGOTTEN")))
-        if said.has_ended:
-            said.exit_code = self._cluster.exit_code(kept.job_id)
-            said.output = _end_of(Path(kept.folder) / f"job-{kept.job_id}.log")
-        self._tell(kept, said)
+        _, report = jobs.get(job.job_id, ("", JobReport(job_id=job.job_id, state="FORGOTTEN")))
+        if report.has_ended:
+            report.exit_code = self._cluster.exit_code(job.job_id)
+            report.output = _output_tail(Path(job.folder) / f"job-{job.job_id}.log")
+        self._report_change(job, report)
 
-    def _tell(self, kept: Kept, said: JobReport) -> None:
-        if said != kept.told:
-            self._report(kept.fence, said)
-            kept.told = said
-        if said.has_ended:
-            log.info("%s: job %s has ended: %s", kept.name, kept.job_id, said.state)
-            self._forget(kept.fence)
+    def _report_change(self, job: TrackedJob, report: JobReport) -> None:
+        if report != job.reported:
+            self._report(job.fence, report)
+            job.reported = report
+        if report.has_ended:
+            log.info("%s: job %s has ended: %s", job.name, job.job_id, report.state)
+            self._forget(job.fence)
 
-    def _report(self, fence: int, said: JobReport) -> None:
+    def _report(self, fence: int, report: JobReport) -> None:
         try:
-            self._client.report_job(fence, said)
+            self._client.report_job(fence, report)
         except (AttemptSuperseded, RequestRefused) as error:
-            log.info("the server does not want attempt %d any more: %s", fence, error)
-        if said.has_ended:
-            self._over.add(fence)
+            log.info("the server no longer accepts reports of attempt %d: %s", fence, error)
+        if report.has_ended:
+            self._ended.add(fence)
 
-    def _end(self, kept: Kept, grace_s: float, now: float) -> None:
-        """One that waits at once; one that runs may end by itself first, and does when its workers hear of it."""
-        if kept.job_id is None or kept.fence not in self._kept:
+    def _stop_job(self, job: TrackedJob, grace_s: float, now: float) -> None:
+        """Cancel a pending job at once, a running one after its grace: its workers may stop it themselves."""
+        if job.job_id is None or job.fence not in self._jobs:
             return
-        kept.stop_from = kept.stop_from or now
-        is_waiting = kept.told is None or kept.told.state == "PENDING"
-        if is_waiting or now - kept.stop_from >= grace_s:
-            log.info("%s: job %s is cancelled", kept.name, kept.job_id)
-            self._cluster.cancel(kept.job_id)
+        job.stopping_since = job.stopping_since or now
+        is_waiting = job.reported is None or job.reported.state == "PENDING"
+        if is_waiting or now - job.stopping_since >= grace_s:
+            log.info("%s: job %s is cancelled", job.name, job.job_id)
+            self._cluster.cancel(job.job_id)
 
-    def _found(self) -> list[Kept]:
-        found = []
+    def _load_jobs(self) -> list[TrackedJob]:
+        jobs = []
         for path in sorted(self._folder.glob("*.json")):
-            note = read_object(path)
+            record = read_object(path)
             with suppress(KeyError, TypeError, ValueError):
-                kept = Kept(int(note["fence"]), note["name"], note["folder"], job_id=note["job_id"])
-                kept.store = note.get("store", "")
-                found.append(kept)
-        return found
+                job = TrackedJob(
+                    int(record["fence"]), record["name"], record["folder"], job_id=record["job_id"]
+                )
+                job.store = record.get("store", "")
+                jobs.append(job)
+        return jobs
 
-    def _keep(self, kept: Kept) -> None:
-        self._kept[kept.fence] = kept
-        note = {
-            "fence": kept.fence,
-            "name": kept.name,
-            "folder": kept.folder,
-            "store": kept.store,
-            "job_id": kept.job_id,
+    def _store(self, job: TrackedJob) -> None:
+        self._jobs[job.fence] = job
+        record = {
+            "fence": job.fence,
+            "name": job.name,
+            "folder": job.folder,
+            "store": job.store,
+            "job_id": job.job_id,
         }
-        write_whole(self._folder / f"{kept.fence}.json", json.dumps(note))
+        write_whole(self._folder / f"{job.fence}.json", json.dumps(record))
 
     def _forget(self, fence: int) -> None:
-        self._kept.pop(fence, None)
+        self._jobs.pop(fence, None)
         (self._folder / f"{fence}.json").unlink(missing_ok=True)
 
 
-def _end_of(path: Path) -> str:
-    """The last lines a job printed, as far as they can be seen from here."""
+def _output_tail(path: Path) -> str:
+    """The last lines of a job's output; empty if the file cannot be read here."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - OUTPUT_BYTES))

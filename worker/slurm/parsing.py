@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as facts; pure. The formats are those that every version since 20.11 has."""
+"""Parses the output of Slurm's commands, in formats that every version since 20.11 supports; pure functions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ AWAY = re.compile(
 
 
 def jobs(printed: str) -> dict[str, tuple[str, JobReport]]:
-    """squeue's lines in JOBS_FORMAT, times in seconds since the epoch: by job id its name and its state."""
-    found = {}
+    """Parse squeue's lines in JOBS_FORMAT, with times in epoch seconds: job id -> (name, state)."""
+    reports = {}
     for line in printed.splitlines():
         fields = line.strip().split("|", 7)
         if len(fields) == 8:
             job_id, name, state, partition, nodes, starts_at, limit, reason = fields
-            found[job_id] = (
+            reports[job_id] = (
                 name,
                 JobReport(
                     job_id=job_id,
@@ -35,25 +35,25 @@ def jobs(printed: str) -> dict[str, tuple[str, JobReport]]:
                     time_limit=limit,
                 ),
             )
-    return found
+    return reports
 
 
 def exit_code(printed: str) -> str:
-    """Of one line of `scontrol --oneliner show job`: 1, or 0 (signal 9)."""
-    if (found := re.search(r"\bExitCode=(\d+):(\d+)", printed)) is None:
+    """The exit code in a line of `scontrol --oneliner show job`, such as `1` or `0 (signal 9)`."""
+    if (match := re.search(r"\bExitCode=(\d+):(\d+)", printed)) is None:
         return ""
-    return found[1] if found[2] == "0" else f"{found[1]} (signal {found[2]})"
+    return match[1] if match[2] == "0" else f"{match[1]} (signal {match[2]})"
 
 
 def partitions(printed: str) -> list[dict[str, Any]]:
-    """sinfo's lines in PARTITIONS_FORMAT; a partition of unlike nodes has a line for each kind."""
-    found: dict[str, dict[str, Any]] = {}
+    """Parse sinfo's lines in PARTITIONS_FORMAT; a partition of different nodes has a line for each kind."""
+    by_name: dict[str, dict[str, Any]] = {}
     for line in printed.splitlines():
         fields = line.strip().split("|")
         if len(fields) != 6:
             continue
         name, up, nodes, cpus, gres, limit = fields
-        known = found.setdefault(
+        partition = by_name.setdefault(
             name.rstrip("*"),
             {
                 "name": name.rstrip("*"),
@@ -63,37 +63,37 @@ def partitions(printed: str) -> list[dict[str, Any]]:
                 "gpus_per_node": 0,
             },
         )
-        known["is_default"] |= name.endswith("*")
-        known["is_up"], known["time_limit"] = up == "up", limit
-        known["nodes"] += _number(nodes)
-        known["cpus_per_node"] = max(known["cpus_per_node"], _number(cpus))
-        known["gpus_per_node"] = max(known["gpus_per_node"], gpus(gres))
-    return list(found.values())
+        partition["is_default"] |= name.endswith("*")
+        partition["is_up"], partition["time_limit"] = up == "up", limit
+        partition["nodes"] += _number(nodes)
+        partition["cpus_per_node"] = max(partition["cpus_per_node"], _number(cpus))
+        partition["gpus_per_node"] = max(partition["gpus_per_node"], gpus(gres))
+    return list(by_name.values())
 
 
 def gpus(gres: str) -> int:
-    """gpu:4 is four, gpu:a100:2(S:0),gpu:v100:2 too, (null) none."""
+    """The number of GPUs: 4 for `gpu:4` and for `gpu:a100:2(S:0),gpu:v100:2`, 0 for `(null)`."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     return sum(
         int(fields[-1]) if fields[-1].isdigit() else 1
-        for fields in (each.split(":") for each in plain.split(","))
+        for fields in (entry.split(":") for entry in plain.split(","))
         if fields[0] == "gpu"
     )
 
 
 def refusal(printed: str) -> str:
-    """sbatch's own sentence, the last of its errors."""
+    """The last error message of sbatch."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line] or lines
     return errors[-1].partition("error:")[2].strip() or errors[-1] if errors else "sbatch gave no reason"
 
 
 def is_away(printed: str) -> bool:
-    """Is it the controller that does not answer, rather than the job that it does not take?"""
+    """Whether the controller does not answer, rather than rejecting the job."""
     return AWAY.search(printed) is not None
 
 
 def _number(text: str) -> int:
-    """sinfo writes 4+ where the nodes of a line differ."""
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else 0
+    """The leading number of a field; sinfo writes 4+ if the nodes of a line differ."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0

@@ -308,11 +308,11 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(
 ) -> None:
     run_id = hurried.launch(nodes=1)
     assert node_of_hurried.assignment().run_id == run_id
-    version = node_of_hurried.client.wishes(None, 0).version
+    version = node_of_hurried.client.desired_state(None, 0).version
     with hurried.watching(run_id) as page:
         page.subscribe()
         page.next_of("run")
-        node_of_hurried.client.wishes(version, 3)  # a long poll: six looks
+        node_of_hurried.client.desired_state(version, 3)  # a long poll: six looks
         body = json.dumps({"target": "image_classifier", "name": "x" * 150, "args": ["y" * 15_000]}).encode()
         with connected(hurried) as sender:
             sender.sendall(head("/api/preview", hurried.token, length=len(body)))

@@ -99,12 +99,12 @@ def test_it_ends_without_waiting_for_those_who_wait(tmp_path: Path) -> None:
         client = Client(url)
         join = (program.data / "join-token").read_text().strip()
         client.register(FACTS, None, join)
-        version = client.wishes(None, 0).version
+        version = client.desired_state(None, 0).version
         answers: list[Any] = []
 
         def poll() -> None:
             try:
-                answers.append(client.wishes(version, LONG_POLL_S))
+                answers.append(client.desired_state(version, LONG_POLL_S))
             except ServerAway as error:
                 answers.append(error)
 

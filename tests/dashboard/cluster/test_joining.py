@@ -34,7 +34,7 @@ def test_a_node_joins_with_a_token_that_was_made_and_stays_when_it_is_revoked(da
     assert (listed["id"], listed["name"], listed["uses"]) == (token["id"], "rack 3", 1)
     assert str(token["token"]) not in json.dumps(listed)
     assert dashboard.http.delete(f"/api/join-tokens/{token['id']}").json()["revoked_at"] is not None
-    assert node.client.wishes(None, 0).assignments == []
+    assert node.client.desired_state(None, 0).assignments == []
     with pytest.raises(Unauthorized, match=r"This join token was revoked at .*Make a new one"):
         joining(dashboard, token["token"], "n2")
 
@@ -144,7 +144,7 @@ def test_a_nodes_own_token_makes_it_no_other_node(dashboard: Running, node: Fake
     other = dashboard.node("n1")
     back = node.client.register(node.facts, other.identity.node_id, node.client.token)
     assert back.node_id == node.identity.node_id
-    assert other.client.wishes(None, 0).assignments == []
+    assert other.client.desired_state(None, 0).assignments == []
 
 
 def test_a_removed_node_is_gone_from_the_list_and_its_worker_is_told(

@@ -53,7 +53,7 @@ def gateway(dashboard: Running) -> Client:
 
 def launched(dashboard: Running, gateway: Client) -> tuple[str, JobWish]:
     run_id = dashboard.launch(pool="slurm", nodes=1, gpus_per_node=1)
-    (wish,) = wait_for(lambda: gateway.wishes(None, 5).jobs, "the gateway to hear of the run")
+    (wish,) = wait_for(lambda: gateway.desired_state(None, 5).jobs, "the gateway to hear of the run")
     return run_id, wish
 
 
@@ -70,14 +70,14 @@ def test_a_runs_life_in_a_job(dashboard: Running, gateway: Client) -> None:
     )
     wait_for(lambda: "waiting for resources" in dashboard.run(run_id)["waiting_for"], "Slurm's words")
     worker = join(dashboard, wish)
-    (assignment,) = wait_for(lambda: worker.wishes(None, 5).assignments, "the worker's share")
-    assert assignment.run_id == run_id and not worker.wishes(None, 0).leave
+    (assignment,) = wait_for(lambda: worker.desired_state(None, 5).assignments, "the worker's share")
+    assert assignment.run_id == run_id and not worker.desired_state(None, 0).leave
     assert dashboard.run(run_id)["state"] == "starting"
     gateway.report_job(wish.fence, JobReport(job_id="7", state="NODE_FAIL", nodes="n0"))
     ended = dashboard.run(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "node lost")
-    assert worker.wishes(None, 0).leave
-    assert gateway.wishes(None, 0).jobs == []
+    assert worker.desired_state(None, 0).leave
+    assert gateway.desired_state(None, 0).jobs == []
 
 
 def test_the_secret_of_a_job_is_good_for_its_attempt_alone(dashboard: Running, gateway: Client) -> None:
@@ -107,7 +107,7 @@ def test_a_node_of_a_job_comes_back_by_its_own_token(dashboard: Running, gateway
 def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Client) -> None:
     _, wish = launched(dashboard, gateway)
     node = dashboard.node()
-    wishes = node.client.wishes(None, 0)
+    wishes = node.client.desired_state(None, 0)
     assert wishes.jobs == [] and not wishes.leave and wishes.assignments == []
     with pytest.raises(AttemptSuperseded):
         node.client.report_job(wish.fence, JobReport(state="CANCELLED"))

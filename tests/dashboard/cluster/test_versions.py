@@ -39,7 +39,7 @@ def node(dashboard: Running, name: str = "old") -> dict[str, Any]:
 def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard: Running) -> None:
     client = register(dashboard)
     run_id = dashboard.launch()
-    assert client.wishes(None, 0).assignments == []
+    assert client.desired_state(None, 0).assignments == []
     said = dashboard.run(run_id)["waiting_for"]
     assert said == "needs 1 slot; the worker of old must be upgraded first"
     shown = node(dashboard)

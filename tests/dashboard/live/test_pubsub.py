@@ -83,7 +83,7 @@ def test_points_through_both_dashboards_are_shown_once_at_each(pair):
     here, there = pair
     nodes_ = [here.node("n0", 1), there.node("n1", 1)]
     run_id = here.launch(nodes=2, gpus_per_node=1)
-    parts = [wait_for(lambda n=n: n.client.wishes(None, 0).assignments, "its part")[0] for n in nodes_]
+    parts = [wait_for(lambda n=n: n.client.desired_state(None, 0).assignments, "its part")[0] for n in nodes_]
     by_rank = {wanted.node_rank: (node, node.part()) for node, wanted in zip(nodes_, parts, strict=True)}
     with here.watching(run_id) as one, there.watching(run_id) as other:
         for page in (one, other):
@@ -99,10 +99,10 @@ def test_points_through_both_dashboards_are_shown_once_at_each(pair):
 
 def test_a_launch_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: FakeNode):
     _, there = pair
-    version = node.client.wishes(None, 0).version
+    version = node.client.desired_state(None, 0).version
     with soon(there.launch):
         started = time.monotonic()
-        assert node.client.wishes(version, 20).assignments
+        assert node.client.desired_state(version, 20).assignments
         assert time.monotonic() - started < SOON_S
 
 
@@ -110,30 +110,30 @@ def test_what_others_say_on_the_channel_does_no_harm(pair, node: FakeNode):
     _, there = pair
     for said in ("hello", "[1]", '{"from": "x", "runs": {"nosuchrun1": ["run", "points"]}, "nodes": ["y"]}'):
         Channel(there.service.store).send(said)
-    version = node.client.wishes(None, 0).version
+    version = node.client.desired_state(None, 0).version
     with soon(there.launch):
-        assert node.client.wishes(version, 20).assignments
+        assert node.client.desired_state(version, 20).assignments
     assert all(thread.is_alive() for dashboard in pair for thread in dashboard.service.peers._threads)
 
 
 def test_a_stop_at_one_reaches_a_worker_that_waits_at_the_other(pair, node: FakeNode):
     here, there = pair
     run_id = here.launch()
-    version = node.client.wishes(None, 0).version
+    version = node.client.desired_state(None, 0).version
     with soon(lambda: there.http.post(f"/api/runs/{run_id}/stop")):
         started = time.monotonic()
-        assert [a.action for a in node.client.wishes(version, 20).assignments] == ["stop"]
+        assert [a.action for a in node.client.desired_state(version, 20).assignments] == ["stop"]
         assert time.monotonic() - started < SOON_S
 
 
 def test_points_are_wanted_sooner_while_somebody_watches_at_the_other(pair, node: FakeNode):
     here, there = pair
     run_id = here.launch()
-    before = node.client.wishes(None, 0)
+    before = node.client.desired_state(None, 0)
     assert not before.watched
     with there.watching(run_id) as page:
         page.next_of("run")
-        assert node.client.wishes(before.version, 20).watched
+        assert node.client.desired_state(before.version, 20).watched
 
 
 def test_logs_and_checkpoints_brought_to_one_are_had_from_the_other(pair, node: FakeNode):
@@ -158,14 +158,14 @@ def test_each_dashboard_keeps_its_own_proof_of_a_shared_disk(pair):
 
 
 def test_a_token_that_was_renewed_at_one_ends_at_the_other(pair, node: FakeNode):
-    node.client.wishes(None, 0)
+    node.client.desired_state(None, 0)
     again = node.facts.model_copy(update={"instance_id": "later"})
     renewed = pair[1].service.register(again, Claim(node.identity.node_id, proven=True))
     assert renewed.token != node.client.token
 
     def is_refused() -> bool:
         try:
-            node.client.wishes(None, 0)
+            node.client.desired_state(None, 0)
             return False
         except Unauthorized:
             return True

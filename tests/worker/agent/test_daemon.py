@@ -30,7 +30,7 @@ from worker.agent.daemon import Daemon
 from worker.agent.program import spawn_supervisor
 from worker.launch.preparation import LocalNode
 from worker.node import processes
-from worker.session.answers import Adoption, Wishes
+from worker.session.answers import Adoption, DesiredState
 from worker.session.failures import RequestFailed, ServerAway, ServerMistake
 
 RUN = uuid.uuid4().hex[:10]
@@ -55,7 +55,7 @@ class NodeUnderTest:
 
     def start_worker(self) -> None:
         self.daemon = Daemon(self.server, self.node, self.spawn, lambda work: work())
-        self.daemon.find_attempts()
+        self.daemon.recover_attempts()
 
     def spawn(self, *what):
         self.supervisors.append(spawn_supervisor(self.node.data_dir)(*what))
@@ -74,7 +74,7 @@ class NodeUnderTest:
         )  # fmt: skip
 
     def wish(self, *assignments: Assignment) -> None:
-        self.daemon.take(Wishes(version="1", assignments=list(assignments)))
+        self.daemon.set_desired_state(DesiredState(version="1", assignments=list(assignments)))
 
     def turn(self) -> None:
         now = time.monotonic()
@@ -471,7 +471,7 @@ def test_why_slurm_ends_a_job_is_left_to_slurm(node, dies_first):
         supervisor = node.supervisors[0].pid
         processes.kill_all(lambda: [p for p in processes.of_attempt(RUN, 1) if p.pid != supervisor], 10)
         wait_for(lambda: node.supervisor()["state"] == "ended", "the supervisor to notice", 60)
-    node.daemon.shut_down(why="slurm")
+    node.daemon.shut_down(cause="slurm")
     assert node.until_settled() is None
 
 
@@ -772,6 +772,6 @@ def test_what_another_worker_began_as_this_node_is_ended_and_not_started_a_secon
     node.wish(wish.model_copy(update={"is_known": True}))
     end = node.until(node.server.end)
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
-    assert "Node n0 came back without the run" in end.message
+    assert "Node n0 returned without the run" in end.message
     assert processes.of_attempt(RUN, 1) == []
     assert len(node.supervisors) == 1

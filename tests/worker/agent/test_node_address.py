@@ -22,22 +22,22 @@ def node(tmp_path) -> LocalNode:
 def test_the_address_is_the_one_of_the_last_conversation_with_the_server(node):
     server = HttpServer()
     client = Client(server.url, "token")
-    moved = replace(node, talks_from=lambda: client.own_address)
-    assert moved.among_others() == node
+    moved = replace(node, connection_address=lambda: client.own_address)
+    assert moved.as_seen_by_others() == node
     try:
         client.load(NodeLoad())
     finally:
         client.close()
         server.close()
-    there = moved.among_others()
+    there = moved.as_seen_by_others()
     assert (there.address, there.interface) == ("127.0.0.1", interface_of("127.0.0.1"))
 
 
 def test_a_server_on_this_machine_that_nobody_else_is_connected_to_changes_nothing(node):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         local = replace(node, address="127.0.0.1", server_port=nobody.getsockname()[1])
-        assert local.among_others() is local
+        assert local.as_seen_by_others() is local
 
 
 def test_an_address_that_somebody_chose_stays(node):
-    assert node.among_others() is node
+    assert node.as_seen_by_others() is node

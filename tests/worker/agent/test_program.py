@@ -16,7 +16,7 @@ from domain.masking import MASK
 from domain.spec import Assignment, RunSpec
 from tests.worker.agent.test_daemon import WAITING, events
 from tests.worker.http_server import HttpServer
-from worker.launch.preparation import as_shown, training_environment
+from worker.launch.preparation import masked_launch, training_environment
 from worker.node import processes
 
 RUN = uuid.uuid4().hex[:10]
@@ -187,7 +187,7 @@ def test_a_node_whose_own_token_is_not_known_any_more_joins_again(program, serve
     program.process.kill()
     program.process.wait()
     assert program.start(token="").wait(30) == 1
-    assert "it does not know this node's own token any more, and a token is needed" in program.log.read_text()
+    assert "it no longer knows this node's own token, and a token is needed" in program.log.read_text()
 
 
 def test_an_expired_join_token_is_told_and_not_tried_for_ever(program, server):
@@ -235,7 +235,7 @@ def test_the_trainings_environment_has_no_secret_and_no_launcher_of_ours():
 
 def test_a_command_is_reported_without_its_secrets():
     launch = {"argv": ["t.py", "--api-key=x", "--lr=1"], "env": {"HF_TOKEN": "x", "MONKEY": "m"}, "cwd": "/w"}
-    assert as_shown(launch) == {
+    assert masked_launch(launch) == {
         "argv": ["t.py", f"--api-key={MASK}", "--lr=1"], "env": {"HF_TOKEN": MASK, "MONKEY": "m"}, "cwd": "/w",
     }  # fmt: skip
 

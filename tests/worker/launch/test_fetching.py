@@ -8,7 +8,7 @@ from domain.messages import Reason
 from domain.spec import ResumeFrom
 from tests.worker.fake_server import FakeServer
 from worker.launch import fetching
-from worker.launch.fetching import Fetching
+from worker.launch.fetching import Downloads
 from worker.launch.preparation import CannotStart
 
 SOURCE = ResumeFrom(checkpoint_id=3, name="work/last.pt", sha256="0" * 64, size_bytes=4, download_path="/x")
@@ -22,9 +22,9 @@ def server():
 
 
 def test_a_large_checkpoint_says_how_far_it_has_come_and_when_it_is_there(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(fetching, "REPORT_EVERY_S", 0.0)
     told = []
-    Fetching(server, "r/2", lambda: False, told.append).checkpoint(SOURCE, tmp_path / "last.pt")
+    Downloads(server, "r/2", lambda: False, told.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert [(each.name, each.size_bytes) for each in told] == [("work/last.pt", 4)] * 6
     assert [each.done_bytes for each in told] == [0, 1, 2, 3, 4, 4]
     assert [each.is_verified for each in told] == [False] * 5 + [True]
@@ -32,7 +32,7 @@ def test_a_large_checkpoint_says_how_far_it_has_come_and_when_it_is_there(server
 
 def test_a_small_checkpoint_is_only_said_to_be_there(server, tmp_path):
     told = []
-    Fetching(server, "r/2", lambda: False, told.append).checkpoint(SOURCE, tmp_path / "last.pt")
+    Downloads(server, "r/2", lambda: False, told.append).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert [each.is_verified for each in told] == [True]
 
 
@@ -44,6 +44,6 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_checkpoint(server, tmp_path):
         return len(begun) > 2
 
     with pytest.raises(CannotStart, match="stopped while the checkpoint") as refused:
-        Fetching(server, "r/2", is_stopped, lambda _: None).checkpoint(SOURCE, tmp_path / "last.pt")
+        Downloads(server, "r/2", is_stopped, lambda _: None).fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert refused.value.reason == Reason.RESUME_FAILED
     assert not (tmp_path / "last.pt").exists()

@@ -85,8 +85,8 @@ def test_an_answer_is_kept_until_something_is_installed(
     environment = venv(tmp_path / "env")
     install_torch(site_packages(environment), "2.12.0")
     asked = []
-    really_ask = interpreter._asked
-    monkeypatch.setattr(interpreter, "_asked", lambda *what: asked.append(1) or really_ask(*what))
+    really_ask = interpreter._query
+    monkeypatch.setattr(interpreter, "_query", lambda *what: asked.append(1) or really_ask(*what))
     path = str(environment / "bin/python")
     assert [ask(path, ENV).torch for _ in range(3)] == ["2.12.0"] * 3 and len(asked) == 1
     install_torch(site_packages(environment), "2.13.0")
@@ -149,7 +149,7 @@ def test_asking_takes_well_under_a_second() -> None:
         (
             "echo no licence found >&2; exit 1",
             "{} is not a Python that can train (exit code 1) on n0: choose another with --python."
-            " It said: no licence found",
+            " Its last output: no licence found",
         ),
         ("echo rankzero-interpreter:nonsense", "The interpreter {} gave no sensible answer on n0: choose"),
         ("sleep 60", "The interpreter {} did not answer within 0.5 s on n0: choose another with --python."),

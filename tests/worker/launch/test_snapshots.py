@@ -12,7 +12,7 @@ import pytest
 
 from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
-from worker.launch.snapshots import bring, unpack_code
+from worker.launch.snapshots import install, unpack_code
 from worker.launch.unpack import BadArchive
 
 MIB = 1024 * 1024
@@ -102,7 +102,7 @@ def test_nothing_leaves_the_folder(tmp_path, shop, members):
     sha256 = shop.add(tar_of(*members))
     (tmp_path / "run").mkdir()
     with pytest.raises(BadArchive):
-        bring(sha256, tmp_path / "cache", tmp_path / "run" / "work", shop.fetch)
+        install(sha256, tmp_path / "cache", tmp_path / "run" / "work", shop.fetch)
     assert list((tmp_path / "run").iterdir()) == []
 
 
@@ -111,28 +111,28 @@ def test_nothing_is_written_through_a_link(tmp_path, shop):
     (tmp_path / "outside").mkdir()
     content = tar_of(("a", LINK, "b"), ("b/x", FILE, b"1"), ("a/y", FILE, b"2"))
     with pytest.raises(FileExistsError):
-        bring(shop.add(content), tmp_path / "cache", tmp_path / "run" / "work", shop.fetch)
+        install(shop.add(content), tmp_path / "cache", tmp_path / "run" / "work", shop.fetch)
     assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_it_is_fetched_once_and_a_damaged_copy_again(tmp_path, shop):
     sha256 = shop.add(tar_of(("train.py", FILE, b"1")))
     for number in range(3):
-        bring(sha256, tmp_path / "cache", tmp_path / f"work{number}", shop.fetch)
+        install(sha256, tmp_path / "cache", tmp_path / f"work{number}", shop.fetch)
         assert (tmp_path / f"work{number}" / "train.py").read_bytes() == b"1"
     assert shop.fetched == [sha256]
     (copy,) = (tmp_path / "cache").iterdir()
     copy.write_bytes(b"damaged")
-    bring(sha256, tmp_path / "cache", tmp_path / "again", shop.fetch)
+    install(sha256, tmp_path / "cache", tmp_path / "again", shop.fetch)
     assert shop.fetched == [sha256] * 2 and (tmp_path / "again" / "train.py").exists()
 
 
 def test_what_was_not_used_for_longest_makes_room(tmp_path, shop):
     first, second, third = (shop.add(tar_of(("x", FILE, bytes([n]) * 20_000))) for n in range(3))
     for number, sha256 in enumerate((first, second)):
-        bring(sha256, tmp_path / "cache", tmp_path / f"work{number}", shop.fetch, 70_000)
+        install(sha256, tmp_path / "cache", tmp_path / f"work{number}", shop.fetch, 70_000)
     os.utime(tmp_path / "cache" / f"{second}.tar", (1, 1))
-    bring(third, tmp_path / "cache", tmp_path / "work2", shop.fetch, 70_000)
+    install(third, tmp_path / "cache", tmp_path / "work2", shop.fetch, 70_000)
     kept = {path.name for path in (tmp_path / "cache").iterdir()}
     assert kept == {f"{first}.tar", f"{third}.tar"}
 
@@ -142,7 +142,7 @@ def test_an_interrupted_start_begins_with_a_fresh_folder(tmp_path, shop):
     left = tmp_path / ".work.partial"
     left.mkdir()
     (left / "half").touch()
-    bring(sha256, tmp_path / "cache", tmp_path / "work", shop.fetch)
+    install(sha256, tmp_path / "cache", tmp_path / "work", shop.fetch)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["train.py"] and not left.exists()
 
 
@@ -152,5 +152,5 @@ def test_a_failed_fetch_leaves_nothing_behind(tmp_path, shop):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        bring("0" * 64, tmp_path / "cache", tmp_path / "work", broken)
+        install("0" * 64, tmp_path / "cache", tmp_path / "work", broken)
     assert list((tmp_path / "cache").iterdir()) == [] and not (tmp_path / "work").exists()

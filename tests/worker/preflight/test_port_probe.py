@@ -11,7 +11,7 @@ import pytest
 from domain.spec import CheckPeer
 from worker.node.clock import offset
 from worker.preflight.node_check import least_free
-from worker.preflight.port_probe import Door, find_ways, knock
+from worker.preflight.port_probe import ProbeListener, probe_port, probe_ports
 from worker.session.failures import ServerAway
 
 
@@ -20,8 +20,8 @@ def at(port: int, node_rank: int = 0) -> CheckPeer:
 
 
 def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
-    door = Door("127.0.0.1", 0, "rankzero abc/1")
-    found = find_ways([at(door.port, rank) for rank in range(40)], "rankzero abc/1")
+    door = ProbeListener("127.0.0.1", 0, "rankzero abc/1")
+    found = probe_ports([at(door.port, rank) for rank in range(40)], "rankzero abc/1")
     assert [each.node_rank for each in found] == list(range(40)) and not any(each.problem for each in found)
     door.close()
     with socket.socket() as other:
@@ -30,19 +30,19 @@ def test_who_comes_hears_the_words_and_the_port_is_free_at_once_after() -> None:
 
 
 def test_nobody_there_is_a_refusal() -> None:
-    door = Door("127.0.0.1", 0, "x")
+    door = ProbeListener("127.0.0.1", 0, "x")
     door.close()
-    found = knock(at(door.port), "x")
+    found = probe_port(at(door.port), "x")
     assert (found.trouble, found.problem) == ("refused", "connection refused")
 
 
 def test_a_door_that_opens_a_moment_later_is_found() -> None:
-    door = Door("127.0.0.1", 0, "x")
+    door = ProbeListener("127.0.0.1", 0, "x")
     door.close()
-    late: list[Door] = []
-    timer = threading.Timer(0.3, lambda: late.append(Door("127.0.0.1", door.port, "x")))
+    late: list[ProbeListener] = []
+    timer = threading.Timer(0.3, lambda: late.append(ProbeListener("127.0.0.1", door.port, "x")))
     timer.start()
-    assert knock(at(door.port), "x").problem is None
+    assert probe_port(at(door.port), "x").problem is None
     late[0].close()
 
 
@@ -56,15 +56,15 @@ def test_another_program_is_not_taken_for_a_node(words: bytes) -> None:
             guest.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        found = knock(at(server.getsockname()[1]), "rankzero abc/1")
+        found = probe_port(at(server.getsockname()[1]), "rankzero abc/1")
     assert (found.trouble, found.problem) == ("foreign", "another program answers")
 
 
 def test_a_taken_port_and_a_strange_address_open_no_door() -> None:
-    door = Door("127.0.0.1", 0, "x")
+    door = ProbeListener("127.0.0.1", 0, "x")
     for address, port in (("127.0.0.1", door.port), ("192.0.2.1", 0)):
         with pytest.raises(OSError):
-            Door(address, port, "x")
+            ProbeListener(address, port, "x")
     door.close()
 
 

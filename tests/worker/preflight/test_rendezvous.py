@@ -181,14 +181,14 @@ def test_the_first_node_holds_the_port_until_all_may_start(node: NodeUnderTest) 
     node.until(lambda: checks(node) and checks(node)[-1].is_prepared)
     assert checks(node)[-1].port == port
     for _ in range(2):
-        assert port_probe.knock(peer, f"rankzero run {RUN}/1 1").problem is None
-        assert port_probe.knock(peer, f"rankzero run {RUN}/2 2").trouble == "foreign"
+        assert port_probe.probe_port(peer, f"rankzero run {RUN}/1 1").problem is None
+        assert port_probe.probe_port(peer, f"rankzero run {RUN}/2 2").trouble == "foreign"
         node.wish(first)  # a stale list, without the port
         node.turn()
     endpoint = {"master_addr": "127.0.0.1", "master_port": port}
     node.wish(first.model_copy(update={"may_start": True} | endpoint))
     assert node.until_settled().state == "succeeded"
-    assert port_probe.knock(peer, "").trouble == "refused"
+    assert port_probe.probe_port(peer, "").trouble == "refused"
     assert len({report.master_port for _, report in node.server.reports if report.master_port}) == 1
 
 
@@ -217,7 +217,7 @@ def test_a_node_without_room_for_the_runs_directory_says_so(node: NodeUnderTest)
     (node.node.data_dir / "runs").write_text("a file where the directory should be")
     node.wish(node.assignment(node.script("pass")))
     node.until(lambda: node.server.end())
-    assert "directory could not be made on node n0" in node.server.end().message
+    assert "directory could not be created on node n0" in node.server.end().message
 
 
 def test_the_first_node_takes_another_port_when_a_program_has_the_one_it_chose(node: NodeUnderTest) -> None:

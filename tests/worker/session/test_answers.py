@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from domain.messages import NodeLoad
 from domain.spec import RunSpec
 from worker.agent.notices import Notices
-from worker.session.answers import read_wishes
+from worker.session.answers import read_desired_state
 
 ASSIGNMENT = {
     "run_id": "abcdefghij", "attempt": 1, "fence": 7, "node_rank": 0, "action": "run", "devices": ["cpu:0"],
@@ -17,7 +17,7 @@ ASSIGNMENT = {
 
 
 def wishes(*assignments: dict, **more):
-    return read_wishes({"version": "1", "assignments": list(assignments)} | more)
+    return read_desired_state({"version": "1", "assignments": list(assignments)} | more)
 
 
 def test_fields_that_are_not_known_are_ignored_at_every_depth() -> None:
@@ -49,7 +49,7 @@ def test_one_that_cannot_be_read_is_skipped_and_told_and_the_others_count(change
 def test_a_list_that_is_none_is_no_answer_of_the_server() -> None:
     for answer in ({"version": "1"}, {"version": "1", "assignments": {}}):
         with pytest.raises(ValidationError):
-            read_wishes(answer)
+            read_desired_state(answer)
 
 
 def test_the_api_for_people_stays_strict() -> None:
@@ -59,7 +59,7 @@ def test_the_api_for_people_stays_strict() -> None:
 
 def test_notices_are_said_with_every_load_until_they_end() -> None:
     notices = Notices()
-    notices.tell("unreadable", ["One.", "Two."])
+    notices.replace("unreadable", ["One.", "Two."])
     assert notices.add_to(NodeLoad(notice="Disk.")).notice == "Disk. One. Two."
-    notices.tell("unreadable", [])
+    notices.replace("unreadable", [])
     assert notices.add_to(NodeLoad()).notice is None

@@ -88,7 +88,7 @@ def test_only_without_a_connection_nobody_gets_through(error, meaning):
 def test_an_answer_that_is_not_the_servers_counts_as_no_answer():
     for body in (b"<html>", b"[]", b'{"detail": "Not Found"}'):
         with pytest.raises(ServerAway):
-            client(lambda request, body=body: httpx.Response(200, content=body)).wishes(None, 0)
+            client(lambda request, body=body: httpx.Response(200, content=body)).desired_state(None, 0)
 
 
 def test_a_server_that_cannot_be_reached_is_away():

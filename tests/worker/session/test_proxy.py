@@ -72,7 +72,7 @@ class Behind:
 
     def turn(self) -> bool:
         now = time.monotonic()
-        self.daemon.take(self.client.wishes(None, 0))
+        self.daemon.set_desired_state(self.client.desired_state(None, 0))
         self.daemon.step(now)
         self.daemon.take_checkpoints(now)
         self.daemon.send_checkpoints(None, lambda: True)
@@ -154,7 +154,7 @@ def test_a_limit_is_learnt_once_for_all_and_tried_again_later() -> None:
     assert limit.most(10**9) == 1_500_000 and limit.most(10) == 10
     limit.refused(1)
     assert limit.bytes == body_limit.LEAST_BYTES
-    now[0] += body_limit.AGAIN_AFTER_S
+    now[0] += body_limit.RETRY_AFTER_S
     assert limit.bytes is None and limit.notice is None
 
 
@@ -172,7 +172,7 @@ CALLS = {
     "checkpoint": lambda client, part: client.send_checkpoint(1, 0, b"x"),
     "complete": lambda client, part: client.complete_checkpoint(1),
     "time": lambda client, part: client.time(),
-    "wishes": lambda client, part: client.wishes(None, 0),
+    "wishes": lambda client, part: client.desired_state(None, 0),
 }
 JSON, PAGE = "application/json", "text/html"
 

@@ -88,7 +88,7 @@ class Site:
 
     def wish(self, *actions: str, grace_s: float = 30.0) -> None:
         spec = RunSpec(target="t", pool="slurm")
-        self.gateway.take(
+        self.gateway.set_desired_jobs(
             [
                 JobWish(
                     run_id="k3v9x0qd2m", attempt=fence, fence=fence, action=action, spec=spec, secret=f"s{fence}",

@@ -34,17 +34,17 @@ class Answering:
         version = None
         while not self._ends.is_set():
             try:
-                wishes = self._client.wishes(version, 0.2)
+                wishes = self._client.desired_state(version, 0.2)
             except ServerAway:
                 continue
             version = wishes.version
-            self._checks.take(wishes.checks)
+            self._checks.set_desired_checks(wishes.checks)
 
     def end(self) -> None:
         """And its door with it."""
         self._ends.set()
         self._thread.join()
-        self._checks.take([])
+        self._checks.set_desired_checks([])
 
 
 @pytest.fixture

@@ -258,7 +258,7 @@ def test_a_silent_node_is_told_of_and_heard_again(dashboard: Running, node: Fake
     wait_for(lambda: last_entry().startswith("no contact with n0 for "), "the silence to be written down")
     run = dashboard.run(run_id)
     assert (run["lost_contact"], run["state"]) == (True, "running")
-    node.client.wishes(None, 0)
+    node.client.desired_state(None, 0)
     wait_for(lambda: "in contact again" in last_entry(), "the node to be heard again")
     assert not dashboard.run(run_id)["lost_contact"]
 
@@ -282,5 +282,5 @@ def test_two_launches_at_once_do_not_get_the_same_devices(dashboard: Running, no
         thread.start()
     for thread in threads:
         thread.join()
-    taken = [a.devices for a in node.client.wishes(None, 0).assignments]
+    taken = [a.devices for a in node.client.desired_state(None, 0).assignments]
     assert sorted(taken) == [["cpu:0"], ["cpu:1"]]

@@ -20,7 +20,7 @@ from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
 from tests.dashboard.running import FakeNode, Running, wait_for
 from tests.worker.streams.test_events import scalar
-from worker.attempt.uploader import Courier
+from worker.attempt.uploader import AttemptUploader
 from worker.session.client import TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
@@ -36,10 +36,10 @@ from worker.streams.point_uploader import TRIES
 
 
 def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:
-    before = node.client.wishes(None, 0)
+    before = node.client.desired_state(None, 0)
     assert before.assignments == []
     answers = []
-    waiting = threading.Thread(target=lambda: answers.append(node.client.wishes(before.version, 15)))
+    waiting = threading.Thread(target=lambda: answers.append(node.client.desired_state(before.version, 15)))
     started = time.monotonic()
     waiting.start()
     run_id = dashboard.launch()
@@ -50,21 +50,21 @@ def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, nod
 
 
 def test_the_version_is_of_the_content_and_a_wait_ends_when_nothing_happens(node: FakeNode) -> None:
-    first = node.client.wishes(None, 0)
+    first = node.client.desired_state(None, 0)
     started = time.monotonic()
-    again = node.client.wishes(first.version, 0.3)
+    again = node.client.desired_state(first.version, 0.3)
     assert again.version == first.version
     assert time.monotonic() - started >= 0.3
 
 
 def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
-    before = node.client.wishes(None, 0)
+    before = node.client.desired_state(None, 0)
     assert not before.watched
     with dashboard.watching(run_id):
-        now = node.client.wishes(before.version, 15)
+        now = node.client.desired_state(before.version, 15)
         assert now.watched
-    assert not node.client.wishes(now.version, 15).watched
+    assert not node.client.desired_state(now.version, 15).watched
 
 
 def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
@@ -77,7 +77,7 @@ def test_a_runs_life_is_reported(dashboard: Running, node: FakeNode) -> None:
     with pytest.raises(AttemptSuperseded, match="has ended"):
         node.report(part, "failed")
     assert dashboard.run(run_id)["state"] == "succeeded"
-    assert node.client.wishes(None, 0).assignments == []
+    assert node.client.desired_state(None, 0).assignments == []
 
 
 def test_the_end_of_one_run_starts_the_next(dashboard: Running, node: FakeNode) -> None:
@@ -161,11 +161,11 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
         records[number] = bytes(damaged)
     path.write_bytes(b"".join(records))
     for _ in range(3):  # also by workers that are started anew
-        courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
-        while courier.carry_rest():
+        uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+        while uploader.upload_remaining():
             pass
-    courier.take_checkpoints(0.0, final=True)
-    courier.carry_rest()
+    uploader.take_checkpoints(0.0, final=True)
+    uploader.upload_remaining()
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
     (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
@@ -187,19 +187,19 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
         store(session, attempt, rank, batch)
 
     monkeypatch.setattr(progress, "_store_series", mistaken)
-    courier = Courier(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
+    uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
     tried = 0
     for number in (1, 2, 3):
         with path.open("ab") as file:
             file.write(scalar(number, 0.5) if number > 1 else b"")
         while True:
             try:
-                if not courier.carry_rest():
+                if not uploader.upload_remaining():
                     break
             except RequestFailed as error:  # after a mistake the server may also close the connection
                 tried += isinstance(error, ServerMistake)
-    courier.take_checkpoints(0.0, final=True)
-    courier.carry_rest()
+    uploader.take_checkpoints(0.0, final=True)
+    uploader.upload_remaining()
     assert tried == TRIES - 1
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert [step for step, _, _ in points] == [1, 3]
@@ -404,10 +404,10 @@ def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Runni
 def test_a_second_registration_ends_the_first_token(dashboard: Running, node: FakeNode) -> None:
     old = node.client.token
     node.client.register(node.facts, node.identity.node_id, dashboard.join_token)
-    node.client.wishes(None, 0)
+    node.client.desired_state(None, 0)
     node.client.token = old
     with pytest.raises(Unauthorized):
-        node.client.wishes(None, 0)
+        node.client.desired_state(None, 0)
 
 
 def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) -> None:
