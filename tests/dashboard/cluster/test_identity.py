@@ -43,8 +43,8 @@ def test_a_store_keeps_its_identity_over_restarts_until_it_is_renewed(
         with store.write() as session:
             renewed = identity.renew(session, "restored", 5.0).identity
         assert renewed != first
-        assert beside.hears(renewed) and beside.identity == renewed
-        assert not beside.hears(first)
+        assert beside.is_current(renewed) and beside.identity == renewed
+        assert not beside.is_current(first)
     finally:
         other.close()
 
@@ -66,8 +66,8 @@ def test_a_worker_that_remembers_more_gives_the_store_another_identity(cluster: 
     key = key_of(cluster.store, cluster.launch())
     lineage = Lineage(cluster.store, Clock())
     before = lineage.identity
-    assert lineage.hears(f"{before} {key.fence} {key.label}") and lineage.identity == before
-    assert not lineage.hears(f"{before} {key.fence + 1} zzzzzzzzzz/1/ff00")
+    assert lineage.is_current(f"{before} {key.fence} {key.label}") and lineage.identity == before
+    assert not lineage.is_current(f"{before} {key.fence + 1} zzzzzzzzzz/1/ff00")
     assert lineage.identity != before
     assert Lineage(cluster.store, Clock()).identity == lineage.identity
 
