@@ -73,8 +73,8 @@ def _badges(node: NodeView) -> None:
         if node.draining:
             st.badge("draining", color="violet", icon=":material/hourglass_bottom:")
         if node.upgrade:
-            whose = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
-            st.badge(whose, color="orange", icon=":material/upgrade:")
+            label = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
+            st.badge(label, color="orange", icon=":material/upgrade:")
         st.caption(as_text(f"{node.free} of {plural(node.slots, picture.noun(node))} free"))
 
 

@@ -174,7 +174,7 @@ def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, S
     with signed_in(browser, dashboard, scheme) as context:
         page = look(context, dashboard, "/nodes?node=gpu-007").page
         details(page).get_by_role("button", name="Remove").click()
-        expect(page.get_by_role("dialog")).to_contain_text("What ran there stays in the history")
+        expect(page.get_by_role("dialog")).to_contain_text("Its past runs stay in the history")
         whole(page)
 
 

@@ -31,12 +31,12 @@ def test_four_nodes_of_two_gpus_are_eight_ranks():
 
 def test_a_recipes_own_batch_counts_when_none_is_given():
     product, text = meaning.global_batch(plan(gpus_per_node=2, accumulate=3, batch_size=64), True)
-    assert product == 384 and text.startswith("64 (recipe’s own) × 2 ranks × 3")
+    assert product == 384 and text.startswith("64 (recipe’s default) × 2 ranks × 3")
 
 
 def test_a_scripts_own_batch_is_said_to_be_the_scripts():
     spec = RunSpec(target="/src/train.py", gpus_per_node=2, batch_size=64)
-    assert meaning.global_batch(spec, True)[1].startswith("64 (script’s own) × 2 ranks")
+    assert meaning.global_batch(spec, True)[1].startswith("64 (script’s default) × 2 ranks")
 
 
 def test_the_image_classifier_is_told_what_batch_norm_sees():
