@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import delete, or_, select
@@ -11,13 +9,13 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Attempt, Check, CheckPart, Node, PairPass, Run, Task
+from db.preflight.pair_passes import fingerprint, not_passed
 from db.records.exceptions import NoSuchNode
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
 from domain.preflight.judgement import Link, NodeAnswer, judge, judge_links, red
 from domain.preflight.pairs import Pair, pairs, rounds
-from domain.preflight.version_match import versions
 from domain.spec import CheckPair, CheckPeer, CheckWish
 from domain.views import CheckView, PreflightCell
 
@@ -152,24 +150,6 @@ def bandwidth(nodes: int, measured: Iterable[Sequence[float | None]]) -> list[li
     for a, b, speed, _ in measured:
         matrix[int(a or 0)][int(b or 0)] = matrix[int(b or 0)][int(a or 0)] = speed
     return matrix
-
-
-def not_passed(session: Session, facts: Sequence[tuple[str, NodeCheck]], pairs: Iterable[Pair]) -> list[Pair]:
-    """The candidate pairs without a successful all-reduce since their nodes' versions or addresses changed."""
-    return [(a, b) for a, b in pairs if _pass(session, facts[a], facts[b]) is None]
-
-
-def _pass(session: Session, first: tuple[str, NodeCheck], second: tuple[str, NodeCheck]) -> PairPass | None:
-    (node_a, a), (node_b, b) = sorted((first, second), key=lambda item: item[0])
-    stored = session.get(PairPass, (node_a, node_b))
-    return stored if stored is not None and stored.fingerprint == _fingerprint(a, b) else None
-
-
-def _fingerprint(*facts: NodeCheck) -> str:
-    identities = [
-        [node_facts.address, node_facts.interface, versions(node_facts.interpreter)] for node_facts in facts
-    ]
-    return hashlib.sha256(json.dumps(identities).encode()).hexdigest()
 
 
 def _nodes_by_name(session: Session, names: Sequence[str]) -> list[Node]:
@@ -343,7 +323,7 @@ def _remember_passes(session: Session, check: Check, parts: Sequence[CheckPart],
         first, second = sorted((parts[a], parts[b]), key=lambda part: part.node_id)
         facts = [NodeCheck.model_validate(part.facts) for part in (first, second)]
         passed = PairPass(node_a=first.node_id, node_b=second.node_id, bytes_per_s=speed, at=now)
-        passed.fingerprint = _fingerprint(*facts)
+        passed.fingerprint = fingerprint(*facts)
         session.merge(passed)
 
 

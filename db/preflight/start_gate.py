@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Check, Checkpoint, Node, Run, Task
-from db.preflight import preflight_sessions
+from db.preflight import pair_passes, preflight_sessions
 from db.records.history import add_history
 from domain.messages import TERMINAL_STATES, NodeCheck, Reason, State
 from domain.preflight.judgement import (
@@ -145,7 +145,7 @@ def _has_new_pairs(session: Session, attempt: Attempt, parts: Sequence[tuple[Tas
         return False
     facts = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in parts]
     return bool(
-        preflight_sessions.not_passed(
+        pair_passes.not_passed(
             session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)
         )
     )

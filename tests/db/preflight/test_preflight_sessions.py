@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.preflight import preflight_results, preflight_sessions
+from db.preflight import pair_passes, preflight_results, preflight_sessions
 from db.records.exceptions import NoSuchNode
 from db.reports import nodes
 from domain.errors import InvalidRequest
@@ -133,9 +133,9 @@ def test_pairs_measure_in_rounds_and_passes_are_remembered(asked):
     assert view.bandwidth == [[None, 1e9, 1e9], [1e9, None, 1e9 + 1], [1e9, 1e9 + 1, None]]
     found = [(node, NodeCheck(**GOOD | {"address": f"10.0.0.{n}"})) for n, node in enumerate(asked.ids)]
     with asked.store.read() as session:
-        assert preflight_sessions.not_passed(session, found, [(0, 1), (1, 2)]) == []
+        assert pair_passes.not_passed(session, found, [(0, 1), (1, 2)]) == []
         found[1] = (asked.ids[1], NodeCheck(**GOOD | {"address": "10.0.9.9"}))
-        assert preflight_sessions.not_passed(session, found, [(0, 1), (0, 2)]) == [(0, 1)]
+        assert pair_passes.not_passed(session, found, [(0, 1), (0, 2)]) == [(0, 1)]
 
 
 def test_a_pair_that_fails_or_never_ends_is_red(asked):
