@@ -1,4 +1,4 @@
-"""Deadlines for clients that send slowly: uvicorn has none of its own."""
+"""Deadlines for clients that send slowly or stop reading: uvicorn has none of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ else:
 CHECK_EVERY_S = 10.0
 MIN_BYTES = 1000
 """Least growth of a body between two checks: 100 bytes a second, which every working link has."""
-MAX_SLOW_CHECKS = {"headers": 2, "body": 3}
-"""Checks in a row that may find incomplete headers, or a body that does not grow."""
+MAX_SLOW_CHECKS = {"headers": 2, "body": 3, "answer": 30}
+"""Checks in a row that may find incomplete headers, a body that does not grow, or a response of which the client reads
+nothing: five minutes, after which a download goes on by Range."""
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\n"
     b"Connection: close\r\n\r\nThe request came too slowly.\n"
@@ -26,12 +27,13 @@ TOO_SLOW = (
 class ImpatientProtocol(Protocol):
     """uvicorn's HTTP protocol, ending connections whose request stalls.
 
-    Responses may take as long as they like (long polls, downloads); idle connections end as uvicorn has it."""
+    Responses may take as long as they like (long polls, downloads that are read); idle connections end as uvicorn
+    has it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to check the connection regularly."""
         super().connection_made(transport)
-        self._received = self._received_before = self._slow_checks = 0
+        self._received = self._received_before = self._unread_before = self._slow_checks = 0
         self._phase_before: tuple[str, int] | None = None
         self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
 
@@ -49,8 +51,7 @@ class ImpatientProtocol(Protocol):
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return  # closed, or upgraded to a WebSocket, which has its own pings
         phase = self._phase()
-        new_bytes = self._received - self._received_before
-        is_slow = phase == "headers" or (phase == "body" and new_bytes < MIN_BYTES)
+        is_slow = self._is_slow(phase)
         is_same = self._phase_before == (phase, id(self.cycle))
         self._slow_checks = (self._slow_checks if is_same else 0) + 1 if is_slow else 0
         self._phase_before, self._received_before = (phase, id(self.cycle)), self._received
@@ -58,6 +59,15 @@ class ImpatientProtocol(Protocol):
             self._end()
         else:
             self._timer = self.loop.call_later(CHECK_EVERY_S, self._check)
+
+    def _is_slow(self, phase: str) -> bool:
+        """Whether nothing, or next to nothing, moved since the last check."""
+        new_bytes = self._received - self._received_before
+        unread, unread_before = self.transport.get_write_buffer_size(), self._unread_before
+        self._unread_before = unread
+        if phase == "answer":
+            return 0 < unread == unread_before
+        return phase == "headers" or (phase == "body" and new_bytes < MIN_BYTES)
 
     def _phase(self) -> Literal["headers", "body", "answer", "idle"]:
         if self.timeout_keep_alive_task is not None:
@@ -70,6 +80,9 @@ class ImpatientProtocol(Protocol):
     def _end(self) -> None:
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(TOO_SLOW)
+        if self._unread_before:  # the client does not read, so nothing need be flushed
+            self.transport.abort()
+            return
         self.transport.close()
         # In case the client does not read either.
         self._timer = self.loop.call_later(CHECK_EVERY_S, self.transport.abort)
