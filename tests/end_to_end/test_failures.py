@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "killed",
         "rank 1 on NODE was killed (SIGKILL); the kernel does this when memory runs out",
-        "If nobody killed it, watch the node's memory while it trains, and lower the batch or the number of "
+        "If nobody killed it, watch the node's memory during training, and lower the batch or the number of "
         "data-loader workers.",
     ),
     "import": (
@@ -90,8 +90,8 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "timed out",
         "rank 0 on NODE: all_reduce timed out after 4 s: rank 1 never arrived, broken.py line LINE",
-        "Look at what rank 1 did then (fewer batches than the others, a collective that only some ranks call, slow "
-        "saving or loading); where the wait is meant, give init_process_group a longer timeout.",
+        "Check what rank 1 did then (fewer batches than the others, a collective that only some ranks call, slow "
+        "saving or loading); if the wait is intended, give init_process_group a longer timeout.",
     ),
     "port --rank=0": (
         {"strategy": "single"},

@@ -22,7 +22,7 @@ from worker.attempt.supervision import Background, Spawn, SupervisorProcess
 from worker.attempt.uploader import Courier
 from worker.launch.fetching import Fetching
 from worker.launch.preparation import CannotStart, LocalNode, prepare
-from worker.monitor.watch import HUNG_FILE, as_hung
+from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
 from worker.node.processes import Process
@@ -304,7 +304,7 @@ class LocalAttempt:
 
     def _carry(self, now: float, watched: bool) -> bool:
         courier = self._courier()
-        courier.teller.want_stacks(self.assignment.stacks_requested_at)
+        courier.teller.request_stacks(self.assignment.stacks_requested_at)
         return courier.carry_rest() if self.is_over else courier.carry(now, watched=watched)
 
     def _end_when_hung(self) -> None:
@@ -354,7 +354,7 @@ class LocalAttempt:
             launch = read_object(self.folder / LAUNCH_FILE)
             node = self._node.name
             end = end_of(self.folder, self._state, launch, node, self.part.node_rank, bool(self._shutdown))
-            end = as_hung(end, self.folder)
+            end = with_hang_reason(end, self.folder)
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that had given this node up waits for the proof
                 send_report(self._client, self.part, end)

@@ -15,7 +15,7 @@ from worker.checkpoints.upload import Handover
 from worker.checkpoints.watching import CheckpointWatch
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbePump
-from worker.monitor.reporter import Teller
+from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import Listing
@@ -70,10 +70,10 @@ class Courier:
             lambda path, generation: client.file_offsets(part, path, generation).points_offset,
             delivery.send,
         )
-        self.teller = Teller(folder, spec, client, part, label, self._omissions)
+        self.teller = FindingsReporter(folder, spec, client, part, label, self._omissions)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self._handover = Handover(checkpoints, client, part, label)
-        self.teller.refused = self._refused
+        self.teller.refused_data = self._refused
         self._points_turn, self._mirror_turn = _Turn(POINTS_WATCHED_EVERY_S), _Turn(MIRROR_WATCHED_EVERY_S)
         self._printed_turn, self._probe_turn = _Turn(PRINTED_WATCHED_EVERY_S), _Turn(PROBE_WATCHED_EVERY_S)
         self._has_last_word = False

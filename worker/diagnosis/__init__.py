@@ -1,1 +1,1 @@
-"""Why an attempt ended, in one sentence."""
+"""Diagnosis of an attempt's end, in one sentence."""

@@ -1,4 +1,4 @@
-"""What is known of an attempt's end on one node, and what is made of it."""
+"""Facts about an attempt's end on one node, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from worker.diagnosis.causes.files import Workplace
 
 @dataclass(frozen=True)
 class EndFacts:
-    """What the supervisor and the logs of one node know when no process of the attempt is left."""
+    """Facts from the supervisor and the logs of one node after all processes of the attempt have ended."""
 
     exit_code: int | None = None
-    """The launcher's; None when it could not be started, or nobody saw its end."""
+    """Exit code of the launcher; None if it could not be started or its end was not observed."""
     signal: str | None = None
     """The signal that ended the launcher, e.g. SIGKILL."""
     launcher: Launcher = "torchrun"
@@ -25,23 +25,23 @@ class EndFacts:
     world_size: int | None = None
     """Ranks over all nodes."""
     stop_requested: bool = False
-    """A person asked for the end before it came."""
+    """A stop was requested before the end."""
     killed_by_us: bool = False
-    """The grace period was over, so the supervisor killed what was left."""
+    """The supervisor killed the remaining processes after the grace period."""
     launch_error: str | None = None
-    """What the system said when the launcher could not be started."""
+    """The system's error if the launcher could not be started."""
     launcher_err: str = ""
-    """The end of what the launcher itself wrote to stderr."""
+    """The end of the launcher's own stderr."""
     rank_errs: Mapping[int, str] = field(default_factory=dict)
     """Global rank -> the end of its stderr."""
     rank_outs: Mapping[int, str] = field(default_factory=dict)
-    """Global rank -> the end of its stdout, where some scripts print their tracebacks."""
+    """Global rank -> the end of its stdout, in which some scripts print their tracebacks."""
     error_file: str | None = None
     """The text of TORCHELASTIC_ERROR_FILE, which scripts with `@record` leave."""
     out_of_memory_kills: int = 0
-    """How often the kernel killed a process of the attempt for its memory, where it tells."""
+    """Number of the attempt's processes killed by the kernel for lack of memory, if the kernel reports it."""
     memory_limit_bytes: int | None = None
-    """Of the container or control group it ran in."""
+    """Memory limit of its container or control group."""
     workplace: Workplace = field(default_factory=Workplace)
 
 

@@ -1,4 +1,4 @@
-"""Pure: the launcher itself broke, was killed, or nobody saw its end; no rank is to blame."""
+"""Explain failures of the launcher itself: broken, killed or lost, without a rank to blame. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from domain.messages import RankError, Reason
 from worker.diagnosis.causes.exits import by_missing_script
 from worker.diagnosis.causes.machine import KILLED_HINT
 from worker.diagnosis.end_facts import EndFacts, Verdict
-from worker.diagnosis.tracebacks.exceptions import find_failure, last_words, shorten, tail
+from worker.diagnosis.tracebacks.exceptions import find_failure, last_line, shorten, tail
 
 _AGAIN = "Resume it, or launch it again."
 
 
-def explain_launch(facts: EndFacts) -> Verdict:
-    """Why there was nothing to start, or nothing that could have failed."""
+def explain_launch_failure(facts: EndFacts) -> Verdict:
+    """Explain why the launcher did not start, or ended without a failed rank."""
     node, failure = facts.node, find_failure(facts.launcher_err)
     if facts.launch_error is not None:
         return _not_started(facts)
@@ -22,18 +22,20 @@ def explain_launch(facts: EndFacts) -> Verdict:
         memory = KILLED_HINT if facts.signal == "SIGKILL" else ""
         return _verdict(facts, Reason.KILLED, f"on {node} was killed ({facts.signal}){memory}", _AGAIN)
     if facts.exit_code is None:
-        sentence = f"ended on {node} unseen: the node, or its supervisor, went down"
+        sentence = f"ended on {node} without a report: the node or its supervisor went down"
         return _verdict(facts, Reason.NODE_LOST, sentence, _AGAIN)
     for rank, text in sorted(facts.rank_errs.items()):
         if (missing := by_missing_script(text)) is not None:
             error = RankError(rank=rank, node_rank=facts.node_rank, traceback=tail(text))
             message = f"rank {rank} on {node}{missing.says}"
             return Verdict("failed", missing.reason, message, error, missing.next_step)
-    words = failure.exception if failure else last_words(facts.launcher_err)
+    error_text = failure.exception if failure else last_line(facts.launcher_err)
     if facts.rank_errs:
         sentence = f"on {node} ended with exit code {facts.exit_code}"
-        return _verdict(facts, Reason.EXIT_CODE, f"{sentence}: {words}" if words else sentence, _AGAIN)
-    return _could_not_start(facts, words)
+        return _verdict(
+            facts, Reason.EXIT_CODE, f"{sentence}: {error_text}" if error_text else sentence, _AGAIN
+        )
+    return _could_not_start(facts, error_text)
 
 
 def _not_started(facts: EndFacts) -> Verdict:
@@ -48,23 +50,23 @@ def _not_started(facts: EndFacts) -> Verdict:
     return _verdict(facts, reason, f"could not be started on {facts.node}: {shorten(error)}", next_step)
 
 
-def _could_not_start(facts: EndFacts, words: str | None) -> Verdict:
+def _could_not_start(facts: EndFacts, error_text: str | None) -> Verdict:
     reason, next_step = Reason.LAUNCH_FAILED, None
     if port := re.search(r"port: (\d+).*EADDRINUSE", facts.launcher_err):
         reason = Reason.PORT_IN_USE
-        words = f"port {port[1]} is in use by another program"
+        error_text = f"port {port[1]} is in use by another program"
         next_step = "Start the run again: it gets another port."
     elif re.search(r"No module named '?torch\b", facts.launcher_err):
-        words = "the Python that trains has no torch"
+        error_text = "the Python that trains has no torch"
         next_step = "Install torch there, or choose another Python with --python."
     elif unknown := re.search(r"error: unrecognized arguments: (.+)", facts.launcher_err):
-        words = f"its torch is too old, torchrun does not know {unknown[1]}"
+        error_text = f"its torch is too old, torchrun does not know {unknown[1]}"
         next_step = "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
     elif re.search(
         r"error while loading shared libraries|cannot open shared object file", facts.launcher_err
     ):
         next_step = "Install that library, or choose another Python with --python."
-    sentence = f"could not start on {facts.node}: {words or 'it gave no reason'}"
+    sentence = f"could not start on {facts.node}: {error_text or 'it gave no reason'}"
     return _verdict(facts, reason, sentence, next_step)
 
 

@@ -1,4 +1,4 @@
-"""Pure: how each rank of a node ended, and which of them failed first."""
+"""Determine how each rank of a node ended, and which failed first. Pure."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_its_peer
+from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_peer
 from worker.diagnosis.causes.exits import signal_name
 from worker.diagnosis.causes.pytorch import NCCL
 from worker.diagnosis.end_facts import EndFacts
-from worker.diagnosis.tracebacks.exceptions import PythonFailure, by_rank, find_failure
+from worker.diagnosis.tracebacks.exceptions import PythonFailure, find_failure, split_by_rank
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
 
 
 class Blame(IntEnum):
-    """How likely a rank's end was the first one, and not the consequence of another's."""
+    """How likely a rank failed by itself, in descending order."""
 
     OWN = 0
     WAITED = 1
-    """It waited for another one in vain."""
+    """It timed out waiting for another rank."""
     LOST_PEER = 2
     ENDED = 3
-    """torchrun ended it because another one had failed."""
+    """torchrun ended it because another rank had failed."""
 
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How one rank ended, as far as torchrun and its output tell."""
+    """The end of one rank, from torchrun's report and its output."""
 
     rank: int
     exit_code: int | None = None
     at: float | None = None
     failure: PythonFailure | None = None
     text: str = ""
-    """The end of its stderr; of its stdout where the traceback stands there."""
+    """The end of its stderr, or of its stdout if that holds the traceback."""
 
     @property
     def signal(self) -> str | None:
@@ -49,64 +49,67 @@ class RankEnd:
 
     @property
     def raised(self) -> PythonFailure | None:
-        """The exception that ended it. A signal speaks before an older traceback; but an uncaught exception
-        can end in SIGABRT, and in the SIGTERM that torchrun sends to all."""
+        """The exception that ended it.
+
+        A signal takes precedence over an older traceback, except SIGABRT and SIGTERM: an uncaught exception can
+        end in SIGABRT, and torchrun sends SIGTERM to all ranks.
+        """
         return self.failure if self.signal in (None, "SIGABRT", "SIGTERM") else None
 
     @property
     def timeout(self) -> Timeout | None:
-        """What it had waited for in vain."""
+        """The collective operation that timed out, if any."""
         if self.raised is not None:
             return find_timeout(self.raised.all_text, self.raised) or self._timeout_of_watchdog
         return find_timeout(self.text, None) if self.signal in (None, "SIGABRT") else None
 
     @property
     def _timeout_of_watchdog(self) -> Timeout | None:
-        """NCCL's watchdog speaks beside the traceback that it causes."""
+        """The timeout that NCCL's watchdog reports beside the traceback it causes."""
         return find_timeout(self.text, None) if "Watchdog caught collective" in self.text else None
 
     @property
     def blame(self) -> Blame:
-        """Whether it failed by itself."""
+        """How likely it failed by itself."""
         failure = self.raised
-        said = failure.all_text if failure else self.text
+        text = failure.all_text if failure else self.text
         if self.signal not in (None, "SIGABRT", "SIGTERM"):
             return Blame.OWN
         if self.signal == "SIGTERM" and failure is None:
             return Blame.ENDED
-        if failure is not None and any(cause.match(said) for cause in NCCL):
+        if failure is not None and any(cause.match(text) for cause in NCCL):
             return Blame.OWN
         if self.timeout is not None:
             return Blame.WAITED
-        return Blame.LOST_PEER if lost_its_peer(said) else Blame.OWN
+        return Blame.LOST_PEER if lost_peer(text) else Blame.OWN
 
 
 def rank_ends(facts: EndFacts) -> list[RankEnd]:
-    """Every rank that is known to have failed, torchrun's root cause first."""
+    """Return the ends of all failed ranks, torchrun's root cause first."""
     if facts.launcher == "python":
         return _ends_of_single_process(facts)
-    ends = _ends_told_by_torchrun(facts.launcher_err, facts.rank_errs, facts.rank_outs)
-    if ends and (record := _recorded(facts.error_file)) is not None:
+    ends = _ends_reported_by_torchrun(facts.launcher_err, facts.rank_errs, facts.rank_outs)
+    if ends and (record := _read_error_file(facts.error_file)) is not None:
         root = ends[0]
         failure, text = root.failure or find_failure(record[0]), root.text or record[0]
         ends[0] = RankEnd(root.rank, root.exit_code, record[1] or root.at, failure, text)
-    told = {end.rank for end in ends}
-    # Where torchrun was killed, no rank failed first: what they wrote before may have been caught.
+    reported_ranks = {end.rank for end in ends}
+    # If torchrun was killed, no rank failed first: exceptions in the output may have been caught.
     for rank, text in sorted(facts.rank_errs.items()) if facts.signal is None else ():
-        if rank not in told and (failure := find_failure(text)) is not None:
+        if rank not in reported_ranks and (failure := find_failure(text)) is not None:
             ends.append(RankEnd(rank, None, None, failure, text))
     return ends
 
 
 def first_failing(ends: list[RankEnd]) -> RankEnd | None:
-    """The earliest by its own time of those that failed by themselves; where none did, whom torchrun names."""
+    """Return the earliest end among the ranks that failed by themselves, else the one that torchrun names."""
 
     def order_of(numbered: tuple[int, RankEnd]) -> tuple[int, float, int]:
         number, end = numbered
         return min(end.blame, Blame.LOST_PEER), end.at or float("inf"), number
 
-    order = sorted(enumerate(ends), key=order_of)
-    return order[0][1] if order else None
+    ordered = sorted(enumerate(ends), key=order_of)
+    return ordered[0][1] if ordered else None
 
 
 # -- torchrun ----------------------------------------------------------------------------------
@@ -119,7 +122,7 @@ _BLOCK = re.compile(
 )
 
 
-def _ends_told_by_torchrun(
+def _ends_reported_by_torchrun(
     launcher_err: str, errs: Mapping[int, str], outs: Mapping[int, str]
 ) -> list[RankEnd]:
     ends: dict[int, RankEnd] = {}
@@ -130,9 +133,9 @@ def _ends_told_by_torchrun(
 
 
 def _torchrun_failures(launcher_err: str) -> Iterator[tuple[int, int, float | None]]:
-    """(rank, exit code, time) of torchrun's last summary, the root cause first."""
-    others, found, root = launcher_err.rpartition(ROOT_CAUSE)
-    if found:
+    """Yield (rank, exit code, time) of torchrun's last summary, the root cause first."""
+    others, marker, root = launcher_err.rpartition(ROOT_CAUSE)
+    if marker:
         others = others.rpartition("\nFailures:\n")[2]
         for block in [*_BLOCK.finditer(root), *_BLOCK.finditer(others)]:
             yield int(block["rank"]), int(block["exit_code"]), _local_time(block["time"])
@@ -146,15 +149,15 @@ def _local_time(text: str) -> float | None:
 
 
 def _end(rank: int, exit_code: int | None, at: float | None, err: str, out: str) -> RankEnd:
-    """From stdout comes a traceback that stderr lacks, and the last words where stderr is silent."""
+    """Return the rank's end; stdout is used if stderr holds no traceback or nothing at all."""
     failure = find_failure(err)
     if failure is None and (printed := find_failure(out)) is not None:
         return RankEnd(rank, exit_code, at, printed, out)
     return RankEnd(rank, exit_code, at, failure, err if err.strip() else out)
 
 
-def _recorded(error_file: str | None) -> tuple[str, float | None] | None:
-    """(traceback, time) from what `@record` wrote for the root cause."""
+def _read_error_file(error_file: str | None) -> tuple[str, float | None] | None:
+    """Return (traceback, time) from the error file that `@record` wrote for the root cause."""
     try:
         message: Any = json.loads(error_file or "")["message"]
         if isinstance(message, str):
@@ -175,23 +178,23 @@ _SPAWNED_EXIT = re.compile(
 
 
 def _ends_of_single_process(facts: EndFacts) -> list[RankEnd]:
-    """A script may start ranks by itself: mp.spawn, Lightning, a launcher of its own."""
+    """Return the ends of ranks that the script started itself: mp.spawn, Lightning, its own launcher."""
     text, exit_code = facts.rank_errs.get(0, facts.launcher_err), _single_exit_code(facts)
-    spoken = by_rank(text)
-    if nested := _ends_told_by_torchrun(text, spoken, {}):
-        return nested
+    texts = split_by_rank(text)
+    if nested_ends := _ends_reported_by_torchrun(text, texts, {}):
+        return nested_ends
     main = _end(0, exit_code, None, text, facts.rank_outs.get(0, ""))
     if main.raised is None:
         return [main]
-    if found := _SPAWNED_EXIT.search(main.raised.exception):
-        code = -_number_of(found["signal"]) if found["signal"] else int(found["exit_code"])
-        rank = int(found["rank"])
-        return [RankEnd(rank, code, None, find_failure(spoken.get(rank, "")), spoken.get(rank, ""))]
+    if match := _SPAWNED_EXIT.search(main.raised.exception):
+        code = -_number_of(match["signal"]) if match["signal"] else int(match["exit_code"])
+        rank = int(match["rank"])
+        return [RankEnd(rank, code, None, find_failure(texts.get(rank, "")), texts.get(rank, ""))]
     if main.raised.process is not None:
         return [RankEnd(main.raised.process, exit_code, None, main.raised, text)]
-    said = {rank: failure for rank, words in spoken.items() if (failure := find_failure(words))}
+    failures = {rank: failure for rank, rank_text in texts.items() if (failure := find_failure(rank_text))}
     return [
-        RankEnd(rank, exit_code, None, failure, spoken[rank]) for rank, failure in sorted(said.items())
+        RankEnd(rank, exit_code, None, failure, texts[rank]) for rank, failure in sorted(failures.items())
     ] or [main]
 
 

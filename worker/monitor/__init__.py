@@ -1,1 +1,1 @@
-"""Hangs, silent mistakes and losses of attempts that train."""
+"""Monitoring of training attempts: hangs, silent mistakes and losses."""

@@ -1,4 +1,4 @@
-"""Pure: tells a rank that hangs from one that is slow or busy, and which rank the others wait for."""
+"""Detect hangs: distinguish them from slow or busy ranks, and name the rank that the others wait for. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 PATIENCE_S = 60.0
 PATIENCE_STEPS = 10
 BUSY_PATIENCE_S = 1800.0
-"""Saving, validating and compiling may take long, but a hang in them is a hang in the end."""
+"""Timeout while saving, validating or compiling, which may take long."""
 START_PATIENCE_S = 600.0
 BUSY = frozenset({"saving", "validating", "compiling"})
 WAITING = frozenset({"waiting", "backward"})
@@ -31,27 +31,27 @@ class PythonFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class RankStatus:
-    """Where a rank is, by its last line."""
+    """Status of a rank by its last probe record."""
 
     rank: int
     pid: int
     world_size: int = 1
     step: int = 0
-    """Optimizer steps this process has made."""
+    """Optimizer steps of this process."""
     last_step_at: float | None = None
     first_seen_at: float = 0.0
     seen_at: float = 0.0
     doing: str = ""
     """starting, stepping, data, computing, backward, waiting, validating, saving or compiling."""
     stacks: bool = False
-    """It answers when it is asked for its stack."""
+    """Whether it answers a request for its stack."""
     ended: bool = False
     frames: tuple[PythonFrame, ...] = ()
-    """The user's own lines, the innermost first, when it has not stepped for a while."""
+    """Frames in the user's code, innermost first, when it has not stepped for a while."""
 
     @property
     def moved_at(self) -> float:
-        """When it last made a step, or was first seen."""
+        """Time of its last step, or when it was first seen."""
         return self.last_step_at or self.first_seen_at
 
 
@@ -62,23 +62,23 @@ class HangVerdict:
     since: float
     idle_s: float
     behind: tuple[RankStatus, ...]
-    """Those the others wait for; empty when nothing tells them apart."""
+    """Ranks that the others wait for; empty when nothing distinguishes them."""
     sentence: str
 
 
 def users_frame(frames: Iterable[PythonFrame]) -> PythonFrame | None:
-    """The innermost frame in the user's own code, else the innermost one."""
-    known = list(frames)
-    return next((frame for frame in known if not _LIBRARY.search(frame.file)), known[0] if known else None)
+    """Return the innermost frame in the user's own code, else the innermost one."""
+    stack = list(frames)
+    return next((frame for frame in stack if not _LIBRARY.search(frame.file)), stack[0] if stack else None)
 
 
-def who_is_behind(statuses: Collection[RankStatus]) -> list[RankStatus]:
-    """The ranks that the others wait for: with fewer steps, or not waiting where others are."""
-    fewest = min((each.step for each in statuses), default=0)
-    behind = [each for each in statuses if each.step == fewest]
+def ranks_behind(statuses: Collection[RankStatus]) -> list[RankStatus]:
+    """Return the ranks that the others wait for: those with fewer steps, or those not waiting while others are."""
+    fewest = min((status.step for status in statuses), default=0)
+    behind = [status for status in statuses if status.step == fewest]
     if len(behind) == len(statuses):
-        behind = [each for each in statuses if each.doing not in WAITING and not each.ended]
-    return sorted(behind, key=lambda each: each.rank) if len(behind) < len(statuses) else []
+        behind = [status for status in statuses if status.doing not in WAITING and not status.ended]
+    return sorted(behind, key=lambda status: status.rank) if len(behind) < len(statuses) else []
 
 
 def hang_verdict(
@@ -87,25 +87,25 @@ def hang_verdict(
     median_step_s: float | None,
     patience_s: float | None = None,
 ) -> HangVerdict | None:
-    """None while some rank still steps, or may be expected to take this long."""
-    living = [each for each in statuses if not each.ended]
-    if not living:
+    """Return None while some rank still steps, or may be expected to take this long."""
+    running = [status for status in statuses if not status.ended]
+    if not running:
         return None
-    since = max(each.moved_at for each in living)
-    if now - since <= _limit_s(living, median_step_s, patience_s):
+    since = max(status.moved_at for status in running)
+    if now - since <= _limit_s(running, median_step_s, patience_s):
         return None
-    behind = tuple(who_is_behind(statuses))
+    behind = tuple(ranks_behind(statuses))
     sentence = _sentence(now - since, median_step_s, behind, statuses)
     return HangVerdict(since, now - since, behind, sentence)
 
 
-def _limit_s(living: list[RankStatus], median_step_s: float | None, patience_s: float | None) -> float:
+def _limit_s(running: list[RankStatus], median_step_s: float | None, patience_s: float | None) -> float:
     limit_s = patience_s
     if limit_s is None:
         limit_s = max(PATIENCE_S, PATIENCE_STEPS * (median_step_s or 0.0))
-    if any(each.doing in BUSY for each in living):
+    if any(status.doing in BUSY for status in running):
         limit_s = max(limit_s, BUSY_PATIENCE_S)
-    if not any(each.step for each in living):
+    if not any(status.step for status in running):
         limit_s = max(limit_s, START_PATIENCE_S)
     return limit_s
 
@@ -116,17 +116,17 @@ def _sentence(
     behind: tuple[RankStatus, ...],
     statuses: Collection[RankStatus],
 ) -> str:
-    usual = "" if median_step_s is None else f" (a step took {median_step_s:.3g} s)"
-    words = [f"No rank has made a step for {idle_s:.0f} s{usual}."]
-    words += [f"Rank {each.rank} is behind: {_place(each)}." for each in behind[:4]]
-    others = sorted((each for each in statuses if each not in behind), key=lambda each: each.rank)
+    usual_step = "" if median_step_s is None else f" (a step took {median_step_s:.3g} s)"
+    sentences = [f"No rank has made a step for {idle_s:.0f} s{usual_step}."]
+    sentences += [f"Rank {status.rank} is behind: {_position(status)}." for status in behind[:4]]
+    others = sorted((status for status in statuses if status not in behind), key=lambda status: status.rank)
     if others:
-        listed = "; ".join(f"rank {each.rank} {_place(each)}" for each in others[:4])
-        words.append(f"{'Waiting' if behind else 'They stand'}: {listed}.")
-    return " ".join(words)
+        positions = "; ".join(f"rank {status.rank} {_position(status)}" for status in others[:4])
+        sentences.append(f"{'Waiting' if behind else 'Positions'}: {positions}.")
+    return " ".join(sentences)
 
 
-def _place(status: RankStatus) -> str:
+def _position(status: RankStatus) -> str:
     if status.ended:
         return f"has ended after step {status.step}"
     frame = users_frame(status.frames)

@@ -1,4 +1,4 @@
-"""Watches the losses a run logs: one that is no number any more, and one that has not moved since the start."""
+"""Watch a run's losses: detect values that are not finite, and losses that do not change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from domain import not_finite
 from domain.messages import Finding, Point
 
 ENDS_KEPT = 50
-"""Points kept of the beginning, and of the end: what a comparison needs, however long the run."""
+"""Points remembered from the beginning and from the end, for a comparison in runs of any length."""
 CONSTANT_POINTS = 20
 FLAT_POINTS = 3 * ENDS_KEPT
-"""So many points are wanted between the beginning and the end before a loss is called flat."""
+"""Minimum number of points before a loss counts as flat."""
 FLAT_CHANGE = 0.01
 FLAT_STANDARD_ERRORS = 3.0
 _LOSS = re.compile(r"(?:^|[^a-z])loss(?:[^a-z]|$)", re.IGNORECASE)
@@ -28,7 +28,7 @@ Number = Annotated[float, Field(allow_inf_nan=True)]
 
 
 class Loss(BaseModel):
-    """One loss, as far as it must be remembered."""
+    """The state remembered of one loss."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -40,21 +40,21 @@ class Loss(BaseModel):
     last_number: Number | None = None
     last_number_step: int = 0
     broken_since: int | None = None
-    """First step of the equal values, all NaN or all the same infinity, that it now ends with."""
+    """First step of the trailing values that are all NaN or all the same infinity."""
     broken_value: Number = math.nan
     broken_points: int = 0
 
     def take(self, points: Sequence[Point]) -> None:
-        """Newer points, in the order in which they were logged."""
+        """Add newer points in the order in which they were logged."""
         for step, value, _ in points:
             self.first_step = step if not self.count else self.first_step
             self.count, self.last_step = self.count + 1, step
             if len(self.first) < ENDS_KEPT:
                 self.first.append(value)
             self.last = [*self.last[1 - ENDS_KEPT :], value]
-            self._note_whether_it_is_a_number(step, value)
+            self._track_finiteness(step, value)
 
-    def _note_whether_it_is_a_number(self, step: int, value: float) -> None:
+    def _track_finiteness(self, step: int, value: float) -> None:
         if math.isfinite(value):
             self.last_number, self.last_number_step = value, step
             self.broken_since, self.broken_points = None, 0
@@ -65,53 +65,55 @@ class Loss(BaseModel):
 
 
 class LossWatch(BaseModel):
-    """The losses of one part of an attempt; a JSON document, so that a restarted worker goes on."""
+    """The losses of an attempt on one node; a JSON document, so that a restarted worker continues."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
     is_fresh: bool = True
-    """The attempt trains from the beginning; one that goes on from a checkpoint may well be flat."""
+    """The attempt trains from the beginning; one that resumes from a checkpoint may be flat."""
     losses: dict[str, Loss] = {}
 
     def take(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
-        """New points of any series; those that are no loss are passed over."""
+        """Add new points of any series; ignore those that are no loss."""
         for tag, points in series.items():
             name = f"{_PRINTED}{tag}" if source == "printed" else tag
             if source != "probe" and _LOSS.search(tag):
                 self.losses.setdefault(name, Loss()).take(points)
 
     def findings(self) -> list[Finding]:
-        """What is wrong with them now."""
-        told = {name: loss for name, loss in self.losses.items() if self._counts(name)}
-        broken = [(name, loss) for name, loss in told.items() if loss.broken_points >= 2]
-        found = [_not_a_number(broken)] if broken else []
-        return found + [each for name, loss in told.items() if (each := self._has_not_moved(name, loss))][:1]
+        """Return the findings for the losses now."""
+        losses = {name: loss for name, loss in self.losses.items() if self._is_relevant(name)}
+        broken = [(name, loss) for name, loss in losses.items() if loss.broken_points >= 2]
+        flat = [finding for name, loss in losses.items() if (finding := self._check_flat(name, loss))]
+        return ([_not_finite_finding(broken)] if broken else []) + flat[:1]
 
-    def _counts(self, name: str) -> bool:
-        """What is printed only matters where nothing is logged."""
-        is_logged = any(not each.startswith(_PRINTED) for each in self.losses)
+    def _is_relevant(self, name: str) -> bool:
+        """Whether the loss is logged, or printed in a run that logs none."""
+        is_logged = any(not loss_name.startswith(_PRINTED) for loss_name in self.losses)
         return not (is_logged and name.startswith(_PRINTED))
 
-    def _has_not_moved(self, name: str, loss: Loss) -> Finding | None:
+    def _check_flat(self, name: str, loss: Loss) -> Finding | None:
         if not self.is_fresh or not _TRAINING_LOSS.match(name.removeprefix(_PRINTED)):
             return None
         values = loss.first + loss.last
         if not all(map(math.isfinite, values)):
             return None
         if loss.count >= CONSTANT_POINTS and max(values) == min(values):
-            return _unmoved(f"{name} is {values[0]:.6g} at each of the {loss.count} points it has so far.")
+            return _flat_finding(
+                f"{name} is {values[0]:.6g} at each of the {loss.count} points it has so far."
+            )
         if loss.count >= FLAT_POINTS and (change := _flat_change(loss.first, loss.last)) is not None:
-            return _unmoved(
+            return _flat_finding(
                 f"{name} was {statistics.fmean(loss.first):.5g} on average over its first {ENDS_KEPT} points "
                 f"(from step {loss.first_step}) and is {statistics.fmean(loss.last):.5g} over its last "
-                f"{ENDS_KEPT} (to step {loss.last_step}): it changed by {100 * change:.2g} %, less than it "
-                "varies by chance."
+                f"{ENDS_KEPT} (to step {loss.last_step}): it changed by {100 * change:.2g} %, less than its "
+                "random variation."
             )
         return None
 
 
 def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
-    """The relative change of the mean, where it is less than 1 % and than three standard errors."""
+    """Return the relative change of the mean if it is below 1 % and below three standard errors, else None."""
     before, after = statistics.fmean(first), statistics.fmean(last)
     error = math.sqrt(statistics.variance(first) / len(first) + statistics.variance(last) / len(last))
     change = abs(after - before)
@@ -119,9 +121,9 @@ def _flat_change(first: Sequence[float], last: Sequence[float]) -> float | None:
     return change / abs(before) if is_flat else None
 
 
-def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
-    name, loss = min(broken, key=lambda each: each[1].broken_since or 0)
-    what = not_finite.told(loss.broken_value, loss.broken_since)
+def _not_finite_finding(broken: Sequence[tuple[str, Loss]]) -> Finding:
+    name, loss = min(broken, key=lambda named_loss: named_loss[1].broken_since or 0)
+    value = not_finite.told(loss.broken_value, loss.broken_since)
     before = (
         f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
         if loss.last_number is not None
@@ -130,16 +132,16 @@ def _not_a_number(broken: Sequence[tuple[str, Loss]]) -> Finding:
     others = f" Others too: {', '.join(tag for tag, _ in broken if tag != name)}." if len(broken) > 1 else ""
     return Finding(
         kind="loss is not a number",
-        evidence=f"{name} is {what}.{before}{others}",
-        meaning="Every step since then has most likely spoiled the parameters: the model learns nothing more, "
-        "and checkpoints saved since then are worthless.",
+        evidence=f"{name} is {value}.{before}{others}",
+        meaning="The parameters have most likely been invalid since then: the model learns nothing more, "
+        "and checkpoints saved since then are useless.",
         mend="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "
         "warm-up or clipped gradients (torch.nn.utils.clip_grad_norm_); look for a logarithm or a division by "
         "zero, and for bad samples (torch.autograd.set_detect_anomaly(True) names the operation).",
     )
 
 
-def _unmoved(evidence: str) -> Finding:
+def _flat_finding(evidence: str) -> Finding:
     return Finding(
         kind="loss has not moved",
         evidence=evidence,

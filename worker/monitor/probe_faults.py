@@ -1,4 +1,4 @@
-"""Pure: parts of the probe that broke, as a finding; what they saw is missing, and nothing else."""
+"""Report failed parts of the probe as a finding. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ MOST_NAMED = 8
 
 
 def fault_findings(faults: Sequence[str]) -> list[Finding]:
-    """One finding for the faults of all ranks, each in a sentence; none where there is none."""
+    """Return one finding for the faults of all ranks (one sentence each), or none."""
     if not faults:
         return []
-    told = list(dict.fromkeys(faults))[:MOST_NAMED]
-    more = len(set(faults)) - len(told)
+    sentences = list(dict.fromkeys(faults))[:MOST_NAMED]
+    unnamed = len(set(faults)) - len(sentences)
     return [
         Finding(
             kind=KIND,
-            evidence="; ".join(told)[:7800]
-            + (f"; and {more} more" if more else "")
-            + "; the training is not touched.",
-            meaning="What this part sees of the rank (steps, waiting, memory or silent mistakes) is missing from "
-            "now on, so a hang or a mistake may go unnoticed. Logged metrics, logs and checkpoints do not need it.",
-            mend="Often a version of torch that the probe does not know yet, or a script that replaces a part of "
-            "torch. Report the sentence above with the versions on the run's Code tab; probe: false in the spec "
-            "(--no-probe) leaves the probe out.",
+            evidence="; ".join(sentences)[:7800]
+            + (f"; and {unnamed} more" if unnamed else "")
+            + "; the training is not affected.",
+            meaning="What this part measures on the rank (steps, waiting, memory or silent mistakes) is missing from "
+            "now on, so a hang or a mistake may go unnoticed. Logged metrics, logs and checkpoints are not affected.",
+            mend="The usual cause is a version of torch that the probe does not know yet, or a script that replaces a "
+            "part of torch. Report the sentence above with the versions on the run's Code tab; probe: false in the "
+            "spec (--no-probe) leaves the probe out.",
         )
     ]

@@ -1,4 +1,4 @@
-"""Reads what the probe wrote in each rank: points for the server, and where every rank of this node is."""
+"""Read the probe's files of all ranks: points for the server, and the status of every rank of this node."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 FOLDER = "probe"
 """Below the attempt's directory; the ranks find it in RANKZERO_PROBE_DIR."""
 READ_BYTES = 1024 * 1024
-"""A longer line is none of the probe's, and is passed over."""
+"""A longer line is not the probe's and is skipped."""
 STEP_BYTES = 4 * READ_BYTES
 MOST_LINES = 1 << 16
-"""In one batch; fewer after one that was too large to pass."""
-KEPT_EVENTS = 200
-KEPT_STEP_TIMES = 300
+"""In one batch; fewer after one that was too large."""
+MAX_EVENTS = 200
+MAX_STEP_TIMES = 300
 PER_RANK = ("step_time_s", "data_wait_s")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
@@ -54,7 +54,7 @@ class ProbePump:
     def step(self) -> bool:
         """Send what is new; True when more is waiting. What the server raises goes through."""
         left = STEP_BYTES
-        for name in _recorded(self._folder):
+        for name in _list_records(self._folder):
             while left > 0 and (size := self._send_batch(name)):
                 left -= size
         return left <= 0
@@ -90,85 +90,90 @@ class ProbePump:
 
 
 class ProbeReader:
-    """Knows what each rank of this node is doing. Reads from the beginning, also after the worker restarts."""
+    """Tracks the status of each rank of this node. Reads from the beginning, also after a restart of the worker."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: dict[str, _RankProcess] = {}
 
     def look(self) -> None:
-        """Read what is new."""
-        for name in _recorded(self._folder):
+        """Read new lines."""
+        for name in _list_records(self._folder):
             if name not in self._processes:
                 self._processes[name] = _RankProcess(_Tail(self._folder / name))
             self._processes[name].read()
 
     def latest(self) -> dict[int, RankStatus]:
-        """Rank -> where it is; of several processes that were this rank, the one that trains now."""
+        """Return rank -> status; among several processes with this rank, the one that trains now."""
         return {rank: process.status() for rank, process in self._of_ranks().items()}
 
     def records(self) -> dict[int, RankRecord]:
-        """Rank -> what the probe noted there, for `silent_mistakes`."""
+        """Return rank -> recorded events, for `silent_mistakes`."""
         return {rank: process.record() for rank, process in self._of_ranks().items()}
 
     def median_step_s(self) -> float | None:
-        """Of the last steps of all ranks."""
-        times = [each for process in self._of_ranks().values() for each in process.step_times_s]
+        """Return the median duration of the last steps of all ranks; None before the first."""
+        times = [step_s for process in self._of_ranks().values() for step_s in process.step_times_s]
         return statistics.median(times) if times else None
 
     def faults(self) -> list[str]:
-        """Parts of the probe that failed in a rank and are off there, in its own words."""
+        """Return one sentence for each part of the probe that failed in a rank and is off there."""
         return [
-            f"rank {rank}: the probe's {_part(str(event.get('hook')))} part failed: {event.get('message')}"
+            f"rank {rank}: the probe's {_part_name(str(event.get('hook')))} part failed: {event.get('message')}"
             for rank, process in sorted(self._of_ranks().items())
             for event in process.events.get("error", ())
         ]
 
-    def ask_stacks(self, wanted: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[PythonFrame]]:
-        """Rank -> its Python lines, the innermost first; may be called from another thread. Only processes
-        that can answer are asked; for others, and those that do not answer, it is what was recorded last."""
-        asked = {each: _ask(self._folder, each.pid) for each in wanted if each.stacks and not each.ended}
+    def ask_stacks(self, statuses: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[PythonFrame]]:
+        """Return rank -> its Python frames, innermost first. May be called from another thread.
+
+        Only processes that can answer are asked; for the others it returns the frames recorded last.
+        """
+        answering = [status for status in statuses if status.stacks and not status.ended]
+        sizes = {status: _request_stack(self._folder, status.pid) for status in answering}
         deadline = time.monotonic() + wait_s
-        found = {each.rank: list(each.frames) for each in wanted}
-        for status, before in asked.items():
-            answer = _answer(self._folder, status.pid, before, deadline) if before is not None else []
-            found[status.rank] = answer or found[status.rank]
-        return found
+        stacks = {status.rank: list(status.frames) for status in statuses}
+        for status, size in sizes.items():
+            answer = _read_answer(self._folder, status.pid, size, deadline) if size is not None else []
+            stacks[status.rank] = answer or stacks[status.rank]
+        return stacks
 
     def _of_ranks(self) -> dict[int, _RankProcess]:
-        chosen: dict[int, _RankProcess] = {}
+        by_rank: dict[int, _RankProcess] = {}
         for process in self._processes.values():
             rank = process.last.get("rank")
-            if isinstance(rank, int) and (rank not in chosen or process.claim > chosen[rank].claim):
-                chosen[rank] = process
-        return dict(sorted(chosen.items()))
+            if isinstance(rank, int) and (
+                rank not in by_rank or process.precedence > by_rank[rank].precedence
+            ):
+                by_rank[rank] = process
+        return dict(sorted(by_rank.items()))
 
 
 def parse_stack(text: str) -> list[PythonFrame]:
-    """The last stack that faulthandler wrote, the innermost frame first."""
+    """Parse the last stack that faulthandler wrote, innermost frame first."""
     last = text.rpartition("(most recent call first):")[2]
     return [PythonFrame(match[1], int(match[2]), match[3]) for match in _FRAME.finditer(last)]
 
 
 @dataclass
 class _Tail:
-    """Whole lines from where it stopped."""
+    """Reads complete lines from an offset on."""
 
     path: Path
     offset: int = 0
     wall: float | None = None
-    """Of the last point."""
+    """Wall time of the last point."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the file now; 0 when there is none."""
+        """Size of the file now; 0 if there is none."""
         try:
             return self.path.stat().st_size
         except OSError:
             return 0
 
     def read(self) -> Iterator[tuple[int, Line]]:
-        """(offset behind the line, the line) for each; what is no record is passed over. `offset` follows."""
+        """Yield (offset after the record, the record) and move `offset`; lines that are no record are skipped."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset)
@@ -188,7 +193,7 @@ class _Tail:
 
 @dataclass
 class _RankProcess:
-    """One process that was a rank, as its lines tell."""
+    """One process that was a rank, by its records."""
 
     tail: _Tail
     last: Line = field(default_factory=dict)
@@ -196,18 +201,18 @@ class _RankProcess:
     ended: bool = False
     frames: tuple[PythonFrame, ...] = ()
     events: dict[str, deque[Line]] = field(default_factory=dict)
-    step_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_TIMES))
+    step_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STEP_TIMES))
 
     def read(self) -> None:
         while True:
             lines = [line for _, line in self.tail.read()]
             for line in lines:
                 with suppress(KeyError, TypeError, ValueError):
-                    self._take(line)
+                    self._add(line)
             if not lines:
                 return
 
-    def _take(self, line: Line) -> None:
+    def _add(self, line: Line) -> None:
         self.first_seen_at = self.first_seen_at or float(line["t"])
         if line.get("step") != self.last.get("step") or line.get("in") != self.last.get("in"):
             self.frames = ()
@@ -219,12 +224,12 @@ class _RankProcess:
         if "step_time_s" in line:
             self.step_times_s.append(float(line["step_time_s"]))
         for event in line.get("events", ()):
-            self.events.setdefault(str(event["kind"]), deque(maxlen=KEPT_EVENTS)).append(event)
+            self.events.setdefault(str(event["kind"]), deque(maxlen=MAX_EVENTS)).append(event)
             self.ended = self.ended or event["kind"] == "exit"
 
     @property
-    def claim(self) -> tuple[bool, float]:
-        """One that has stepped is the rank; a helper of it, or the one before a restart, is not."""
+    def precedence(self) -> tuple[bool, float]:
+        """Sort key among processes with the same rank: one that has stepped, then the latest."""
         return bool(self.last.get("step")), float(self.last.get("t", 0.0))
 
     def status(self) -> RankStatus:
@@ -258,15 +263,15 @@ _PARTS = {"recorder": "recording", "replicas": "parameters"}
 _OF_MODULES = {"optim": "steps", "data": "data", "parallel": "parameters", "writer": "writers"}
 
 
-def _part(hook: str) -> str:
-    """What a part of the probe looks at; a module's name stands for all that is hooked into it."""
+def _part_name(hook: str) -> str:
+    """Name a part of the probe in words; a module's name stands for all hooks into it."""
     if "." not in hook:
         return _PARTS.get(hook, hook)
-    looks_at = next((name for word, name in _OF_MODULES.items() if word in hook), "")
-    return f"{looks_at} ({hook})".strip()
+    subject = next((name for pattern, name in _OF_MODULES.items() if pattern in hook), "")
+    return f"{subject} ({hook})".strip()
 
 
-def _recorded(folder: Path) -> list[str]:
+def _list_records(folder: Path) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208
     except OSError:
@@ -285,8 +290,7 @@ def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
 
 
 def _points_of(line: Line) -> Iterator[tuple[str, float]]:
-    """Rank 0 speaks for all where all do the same: only so do points follow from one file alone, on any
-    number of nodes."""
+    """Yield (tag, value) of one record. Rank 0's rates stand for all ranks, so that points depend on one file only."""
     rank, step = line.get("rank"), line.get("step")
     if not isinstance(step, int) or not isinstance(line.get("t"), float | int) or step.bit_length() > 63:
         return
@@ -302,10 +306,10 @@ def _points_of(line: Line) -> Iterator[tuple[str, float]]:
 
 
 def _time_of(line: Line, tail: _Tail) -> float:
-    """Where it is no number: that of the point before, else the file's."""
+    """Return the record's time; if it is not finite, that of the previous point, else the file's."""
     with suppress(OverflowError):
-        if math.isfinite(said := float(line["t"])):
-            return said
+        if math.isfinite(recorded_at := float(line["t"])):
+            return recorded_at
     if tail.wall is None:
         with suppress(OSError):
             return tail.path.stat().st_mtime
@@ -315,8 +319,8 @@ def _time_of(line: Line, tail: _Tail) -> float:
 # -- stacks on demand ----------------------------------------------------------------------------
 
 
-def _ask(folder: Path, pid: int) -> int | None:
-    """The size of the process's stack file before it was asked; None when it cannot be asked."""
+def _request_stack(folder: Path, pid: int) -> int | None:
+    """Signal the process; return the size of its stack file before, None if it cannot be asked."""
     path = folder / f"{pid}.stack"
     if processes.environment(pid).get("RANKZERO_PROBE_DIR") != str(folder) or not _catches_signal(pid):
         return None
@@ -329,7 +333,7 @@ def _ask(folder: Path, pid: int) -> int | None:
 
 
 def _catches_signal(pid: int) -> bool:
-    """The signal ends a process that does not catch it."""
+    """Whether the process catches SIGUSR2, which would end it otherwise."""
     with suppress(OSError, ValueError, StopIteration):
         status = Path(f"/proc/{pid}/status").read_text()
         caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
@@ -337,14 +341,14 @@ def _catches_signal(pid: int) -> bool:
     return False
 
 
-def _answer(folder: Path, pid: int, before: int, deadline: float) -> list[PythonFrame]:
-    """It has no end mark: it is whole when it has not grown for a moment."""
-    path, size = folder / f"{pid}.stack", before
+def _read_answer(folder: Path, pid: int, start: int, deadline: float) -> list[PythonFrame]:
+    """Read the stack after byte `start`; without an end mark it is complete when it has not grown for a moment."""
+    path, size = folder / f"{pid}.stack", start
     while time.monotonic() < deadline:
         time.sleep(0.05)
         with suppress(OSError):
-            grown = path.stat().st_size
-            if grown == size > before:
-                return parse_stack(path.read_bytes()[before:].decode(errors="replace"))
-            size = grown
+            new_size = path.stat().st_size
+            if new_size == size > start:
+                return parse_stack(path.read_bytes()[start:].decode(errors="replace"))
+            size = new_size
     return []

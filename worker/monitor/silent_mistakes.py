@@ -1,4 +1,4 @@
-"""Pure: mistakes that raise no error and spoil a training, found in what the probe noted in each rank."""
+"""Detect mistakes that raise no error but spoil a training, from the probe's records of each rank. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from domain.messages import Finding
+
 LARGE_DIFFERENCE = 1e-3
 SMALL_DIFFERENCE = 1e-5
-"""Relative; ranks of one kind agree in every bit, of several kinds (two GPU models) nearly so."""
+"""Relative; ranks on equal devices agree in every bit, on different ones (two GPU models) nearly so."""
 UNUSED_CHECKS = 3
 DISTINCT_VALUES = 3
 DISTINCT_VALUES_ALONE = 8
-"""A batch of zeros is alike on all ranks and says nothing; without indices it must say more."""
+"""Minimum distinct values to compare batches without indices: a batch of zeros is alike on all ranks."""
 
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What the probe noted in one rank."""
+    """Events that the probe recorded in one rank."""
 
     rank: int
     world_size: int
@@ -29,44 +31,45 @@ class RankRecord:
     events: Sequence[Event] = ()
 
     def of(self, kind: str) -> list[Event]:
-        """Events of one kind, in order."""
+        """Return the events of one kind, in order."""
         return [event for event in self.events if event.get("kind") == kind]
 
     @property
     def is_replica(self) -> bool:
-        """Every rank holds the same model and should read other samples: not so where a model is divided."""
+        """Whether each rank holds the whole model and should read different samples; False for sharded models."""
         return any(event.get("replicas") == self.world_size > 1 for event in self.of("ddp"))
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """One mistake: what was seen in this run, what it means, how to mend it."""
-
-    kind: str
-    evidence: str
-    meaning: str
-    mend: str
-
-
-def silent_mistakes(records: Mapping[int, RankRecord]) -> list[Mistake]:
-    """All that is certain from these records, the gravest first."""
+def silent_mistakes(records: Mapping[int, RankRecord]) -> list[Finding]:
+    """Return all mistakes that are certain from these records, the most severe first."""
     ranks = [records[rank] for rank in sorted(records)]
-    checks = (_differing, _same_samples, _forgotten_epochs, _lonely_batches, _unused, _unequal)
+    checks = (
+        _differing_parameters,
+        _same_samples,
+        _missing_set_epoch,
+        _batches_of_one,
+        _unused_parameters,
+        _unequal_steps,
+    )
     return [finding for check in checks for finding in check(ranks)]
 
 
-def _differing(ranks: list[RankRecord]) -> Iterator[Mistake]:
-    replicas = [each for each in ranks if each.is_replica]
+def _mistake(kind: str, evidence: str, meaning: str, mend: str) -> Finding:
+    return Finding(kind=kind, evidence=evidence, meaning=meaning, mend=mend)
+
+
+def _differing_parameters(ranks: list[RankRecord]) -> Iterator[Finding]:
+    replicas = [record for record in ranks if record.is_replica]
     for first, other in combinations(replicas, 2):
-        found = sorted(_differences(first, other), key=lambda each: each[1])
-        small = [each for each in found if each[0] > SMALL_DIFFERENCE]
-        if len(small) > 1 or any(each[0] > LARGE_DIFFERENCE for each in found):
-            _, step, mine, others = max(found)
-            yield Mistake(
+        differences = sorted(_differences(first, other), key=lambda difference: difference[1])
+        small = [difference for difference in differences if difference[0] > SMALL_DIFFERENCE]
+        if len(small) > 1 or any(difference[0] > LARGE_DIFFERENCE for difference in differences):
+            _, step, mine, theirs = max(differences)
+            yield _mistake(
                 "parameters differ",
                 f"After step {step} the same sample of the parameters adds up to {mine:.6g} on rank "
-                f"{first.rank} and to {others:.6g} on rank {other.rank}.",
-                "The ranks no longer train one model: rank 0's checkpoint holds only what rank 0 learned.",
+                f"{first.rank} and to {theirs:.6g} on rank {other.rank}.",
+                "The ranks no longer train the same model: rank 0's checkpoint holds only what rank 0 learned.",
                 "Call the DistributedDataParallel wrapper, not model.module, in the training step; load weights "
                 "and build the optimizer alike on every rank, before wrapping.",
             )
@@ -74,27 +77,27 @@ def _differing(ranks: list[RankRecord]) -> Iterator[Mistake]:
 
 
 def _differences(first: RankRecord, other: RankRecord) -> Iterator[tuple[float, int, float, float]]:
-    """(relative difference, step, one sum, the other) wherever both have a checksum."""
+    """Yield (relative difference, step, own sum, other sum) for each step at which both have a checksum."""
     theirs = {(event["model"], event["step"]): event for event in other.of("checksum")}
     for mine in first.of("checksum"):
         match = theirs.get((mine["model"], mine["step"]))
         if match is not None:
             size = max(abs(mine["size"]), abs(match["size"]), 1e-30)
             gap = max(abs(mine["sum"] - match["sum"]), abs(mine["size"] - match["size"])) / size
-            if gap == gap:  # not NaN: a loss that is no number is told elsewhere
+            if gap == gap:  # not NaN: a loss that is not finite is reported elsewhere
                 yield gap, mine["step"], mine["sum"], match["sum"]
 
 
-def _same_samples(ranks: list[RankRecord]) -> Iterator[Mistake]:
-    replicas = [each for each in ranks if each.is_replica]
+def _same_samples(ranks: list[RankRecord]) -> Iterator[Finding]:
+    replicas = [record for record in ranks if record.is_replica]
     for first, other in combinations(replicas, 2):
         for mine, theirs in zip(first.of("epoch"), other.of("epoch"), strict=False):
             if length := _common_beginning(mine, theirs):
-                yield Mistake(
+                yield _mistake(
                     "same samples on several ranks",
                     f"Ranks {first.rank} and {other.rank} began an epoch with the same {length}, and their "
                     "first batches are alike.",
-                    f"The ranks do the same work: {first.world_size} ranks learn no more in a step than one.",
+                    f"The ranks do the same work: a step on {first.world_size} ranks learns no more than on one.",
                     "Give the DataLoader sampler=DistributedSampler(dataset) instead of shuffle=True; shard an "
                     "iterable data set by rank.",
                 )
@@ -102,7 +105,7 @@ def _same_samples(ranks: list[RankRecord]) -> Iterator[Mistake]:
 
 
 def _common_beginning(mine: Event, theirs: Event) -> str | None:
-    """In words; None when they differ, or too little is known."""
+    """Return the common beginning in words; None if they differ or too little is recorded."""
     if mine.get("dataset_length") != theirs.get("dataset_length"):
         return None
     ours, others = mine.get("digests") or {}, theirs.get("digests") or {}
@@ -115,12 +118,12 @@ def _common_beginning(mine: Event, theirs: Event) -> str | None:
 
 
 def _same_batch(mine: Event, theirs: Event, distinct: int) -> bool:
-    """Equal indices into data sets that differ by rank are no mistake: the data itself must agree."""
+    """Whether the data itself agrees: equal indices into data sets that differ by rank are no mistake."""
     pairs = zip(mine.get("fields") or (), theirs.get("fields") or (), strict=False)
     return any(ours == others and ours[2] >= distinct for ours, others in pairs)
 
 
-def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Mistake]:
+def _missing_set_epoch(ranks: list[RankRecord]) -> Iterator[Finding]:
     for rank in ranks:
         epochs = [
             event
@@ -131,7 +134,7 @@ def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Mistake]:
         orders = {tuple(sorted(event["digests"].items())) for event in epochs if event.get("digests")}
         if len(epochs) > 1 and len(settings) == 1 and len(orders) == 1:
             name, epoch = epochs[0]["sampler"]["type"], settings.pop()
-            yield Mistake(
+            yield _mistake(
                 "set_epoch never called",
                 f"Rank {rank.rank} began {len(epochs)} epochs with its {name} at epoch {epoch} each time, and "
                 "read the samples in the same order.",
@@ -141,12 +144,12 @@ def _forgotten_epochs(ranks: list[RankRecord]) -> Iterator[Mistake]:
             return
 
 
-def _lonely_batches(ranks: list[RankRecord]) -> Iterator[Mistake]:
+def _batches_of_one(ranks: list[RankRecord]) -> Iterator[Finding]:
     for rank in ranks:
         layers = sum(event.get("batch_norms", 0) for event in rank.of("ddp"))
         is_one = any(event.get("batch_size") == 1 for event in rank.of("epoch"))
         if layers and is_one:
-            yield Mistake(
+            yield _mistake(
                 "batch of 1 with BatchNorm",
                 f"Rank {rank.rank} trains {layers} BatchNorm layers on batches of one sample.",
                 "Each rank's BatchNorm takes mean and variance from its own batch, and one sample has no spread.",
@@ -155,7 +158,7 @@ def _lonely_batches(ranks: list[RankRecord]) -> Iterator[Mistake]:
             return
 
 
-def _unused(ranks: list[RankRecord]) -> Iterator[Mistake]:
+def _unused_parameters(ranks: list[RankRecord]) -> Iterator[Finding]:
     for rank in ranks:
         for model in sorted({event["model"] for event in rank.of("unused")}):
             checks = [event for event in rank.of("unused") if event["model"] == model]
@@ -163,7 +166,7 @@ def _unused(ranks: list[RankRecord]) -> Iterator[Mistake]:
             if len(checks) >= UNUSED_CHECKS and names:
                 count = min(event["count"] for event in checks)
                 listed = ", ".join(sorted(names)[:3]) + (", …" if count > 3 else "")
-                yield Mistake(
+                yield _mistake(
                     "unused parameters",
                     f"{count} parameters got no gradient on rank {rank.rank} in the first {len(checks)} steps: "
                     f"{listed}.",
@@ -174,14 +177,14 @@ def _unused(ranks: list[RankRecord]) -> Iterator[Mistake]:
                 return
 
 
-def _unequal(ranks: list[RankRecord]) -> Iterator[Mistake]:
-    ended = [each for each in ranks if each.ended and each.is_replica]
-    if len(ended) < 2 or len({each.step for each in ended}) == 1:
+def _unequal_steps(ranks: list[RankRecord]) -> Iterator[Finding]:
+    ended = [record for record in ranks if record.ended and record.is_replica]
+    if len(ended) < 2 or len({record.step for record in ended}) == 1:
         return
-    few, many = min(ended, key=lambda each: each.step), max(ended, key=lambda each: each.step)
-    yield Mistake(
+    fewest, most = min(ended, key=lambda record: record.step), max(ended, key=lambda record: record.step)
+    yield _mistake(
         "unequal steps",
-        f"Rank {few.rank} made {few.step} steps, rank {many.rank} made {many.step}.",
+        f"Rank {fewest.rank} made {fewest.step} steps, rank {most.rank} made {most.step}.",
         "The last steps of some ranks were not averaged with the others', or were lost.",
         "Give every rank as many batches: drop_last=True, or DistributedSampler, which evens them out.",
     )

@@ -1,1 +1,1 @@
-"""What looks into unchanged training scripts: a folder for the PYTHONPATH of the ranks."""
+"""The probe for unchanged training scripts: a folder for the PYTHONPATH of the ranks."""

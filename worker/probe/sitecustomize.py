@@ -1,4 +1,4 @@
-"""Every Python that a run starts loads this first: switches the probe on, then makes way for the site's own."""
+"""Switch the probe on in every Python of a run, then load the site's own sitecustomize."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ def _switch_on() -> None:
         import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
         rankzero_probe.switch_on()
-    except Exception:  # a training must not fail because somebody wanted to watch it
+    except Exception:  # a training must not fail because it is watched
         pass
 
 
 def _leave_path() -> None:
-    """The script finds sys.path as it would be without us."""
+    """Restore sys.path to what it would be without the probe."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
 
 
-def _make_way() -> None:
-    """Load the sitecustomize that would have been loaded without us; its errors stay its own."""
+def _load_site_own() -> None:
+    """Load the sitecustomize that Python would have loaded without the probe. Raises what that module raises."""
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
@@ -36,4 +36,4 @@ def _make_way() -> None:
 if os.environ.get("RANKZERO_PROBE_DIR"):
     _switch_on()
 _leave_path()
-_make_way()
+_load_site_own()

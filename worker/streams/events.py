@@ -1,4 +1,4 @@
-"""TensorBoard event files become points: whole records with right checksums, whatever the file looks like."""
+"""Read points from TensorBoard event files: complete records with valid checksums, however damaged the file."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ MAX_REMEMBERED_LENGTH = 4096
 
 
 def find_event_files(root: Path, prune: Path | None = None) -> list[Path]:
-    """Event files below `root`, the earliest created first; links are not followed."""
-    found = islice(walk_files(root, is_event_file, prune), MAX_FILES)
-    return sorted((Path(entry.path) for entry in found), key=_created)
+    """Return the event files below `root`, oldest first; links are not followed."""
+    entries = islice(walk_files(root, is_event_file, prune), MAX_FILES)
+    return sorted((Path(entry.path) for entry in entries), key=_created)
 
 
 def main_writer_dir(files: Iterable[Path]) -> Path | None:
-    """The directory whose tags keep their plain names: where the first event file was created."""
+    """Return the directory whose tags keep their plain names: that of the oldest event file."""
     first = min(files, key=_created, default=None)
     return first.parent if first else None
 
 
 def series_name(tag: str, writer_dir: str, main_dir: str) -> str:
-    """The tag alone for the main writer, `DIR:tag` for further ones; DIR inside the main one is cut short."""
+    """Return the tag for the main writer, `DIR:tag` for others; DIR is relative to the main directory if inside."""
     if writer_dir == main_dir:
         return tag
     return f"{writer_dir.removeprefix(f'{main_dir}/')}:{tag}"
@@ -58,43 +58,43 @@ def series_name(tag: str, writer_dir: str, main_dir: str) -> str:
 
 @dataclass(frozen=True)
 class EventBytes:
-    """What stands in the bytes from `start` to `end` of an event file."""
+    """Points read from the bytes `start` to `end` of a file."""
 
     start: int
     end: int
     series: dict[str, list[Point]] = field(default_factory=dict)
     """Tag -> points, in the file's order."""
     notice: str | None = None
-    """One sentence when something was skipped."""
+    """One sentence if something was skipped."""
     gaps: Sequence[Gap] = ()
-    """Bytes that gave no points though they may have held some."""
+    """Bytes that gave no points but may have held some."""
     awaits_data: bool = False
-    """Zeros stand at the end of the file: they may be filled without its growing."""
+    """The file ends in zeros, which may be filled without the file growing."""
 
 
 class EventTail:
-    """Reads an event file from where it stopped; a record that is not whole yet is read next time."""
+    """Read an event file from an offset on; an incomplete record is read next time."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
         self.final = False
-        """Nobody writes any more: what is not whole now never will be."""
+        """The writer has ended: an incomplete record will never be completed."""
         self._wall: float | None = None
 
     def read(self, max_bytes: int = 4 * 1024 * 1024) -> EventBytes:
-        """The next whole records, about `max_bytes` of them; `offset` moves behind them."""
+        """Read the next complete records, about `max_bytes`; `offset` moves past them."""
         start = self.offset
         try:
-            reading = _Reading(self._bytes_from(start, max_bytes), self._wall)
+            parser = _Parser(self._bytes_from(start, max_bytes), self._wall)
         except OSError as error:
             return EventBytes(start, start, notice=f"{self.path.name} could not be read: {error.strerror}")
-        read = reading.read()
-        self.offset, self._wall = read.end, reading.wall
-        return read
+        batch = parser.parse()
+        self.offset, self._wall = batch.end, parser.wall
+        return batch
 
     def _bytes_from(self, start: int, max_bytes: int) -> _Bytes:
-        """The bytes at `start`, more than asked for when one record is longer."""
+        """Read the bytes at `start`: `max_bytes`, or one record if it is longer."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
             status = os.fstat(fd)
@@ -111,21 +111,21 @@ class EventTail:
 
 
 def _only_zeros(fd: int, offset: int) -> bool:
-    """Whether nothing else follows; data behind more zeros than are looked through is found in the end."""
+    """Whether only zeros follow. Data after more zeros than are checked here is found when the attempt has ended."""
     return not any(os.pread(fd, size, offset).rstrip(b"\0") for size in (4096, MAX_ZEROS_BYTES))
 
 
 def _created(path: Path) -> tuple[int, int, str]:
-    """Writers put the second of creation into the name; file times change with every record.
+    """Return a sort key: the second of creation in the name, because file times change with every record.
 
-    Of one second's, the outer folder's: a writer makes another one below its own for add_hparams and add_scalars.
+    In the same second the outer folder comes first: add_hparams and add_scalars make further writers below it.
     """
     match = re.search(r"tfevents\.(\d{9,11})\.", path.name)
     return (int(match[1]) if match else 1 << 62, len(path.parts), str(path))
 
 
 class _Bytes(NamedTuple):
-    """Bytes of a file of `size` bytes that were read at `start`."""
+    """Bytes read at `start` from a file of `size` bytes."""
 
     name: str
     start: int
@@ -133,54 +133,54 @@ class _Bytes(NamedTuple):
     buffer: bytes
     is_final: bool
     ends_in_zeros: bool
-    """From some place in the buffer on the file has nothing but zeros."""
+    """The file has nothing but zeros after some position in the buffer."""
     written_at: float
 
 
-class _Reading:
-    """One pass over bytes of a file; `wall` is the last wall time before them."""
+class _Parser:
+    """One pass over a buffer; `wall` is the last wall time before it."""
 
-    def __init__(self, given: _Bytes, wall: float | None) -> None:
-        self._given, self.wall = given, wall
+    def __init__(self, buffer: _Bytes, wall: float | None) -> None:
+        self._source, self.wall = buffer, wall
         self._series: dict[str, list[Point]] = {}
         self._gaps: list[Gap] = []
         self._notice: str | None = None
         self._awaits_data = self._lacks_wall = False
 
-    def read(self) -> EventBytes:
-        """A record counts when both of its checksums are right."""
-        buffer, available, position = self._given.buffer, len(self._given.buffer), 0
-        unpack, checksum, decode, keep = (
+    def parse(self) -> EventBytes:
+        """Parse the buffer; a record counts if both of its checksums are valid."""
+        buffer, available, position = self._source.buffer, len(self._source.buffer), 0
+        unpack, checksum, decode, add = (
             HEADER.unpack_from,
             CHECKSUM.unpack_from,
             Event.FromString,
-            self._keep,
+            self._add,
         )
         lengths = _LENGTHS
         while position + 12 <= available:
             length, length_crc = unpack(buffer, position)
             if lengths.get(length) != length_crc and not _is_length(length, length_crc):
-                behind = self._behind_no_record(position)
-            elif (behind := position + AROUND_BYTES + length) > available:
-                behind = self._behind_end(position, behind)
+                end = self._skip_to_next_record(position)
+            elif (end := position + AROUND_BYTES + length) > available:
+                end = self._skip_beyond_buffer(position, end)
             else:
-                data = buffer[position + 12 : behind - 4]
+                data = buffer[position + 12 : end - 4]
                 crc = crc32c(data)
-                if (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF == checksum(buffer, behind - 4)[0]:
+                if (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF == checksum(buffer, end - 4)[0]:
                     try:
-                        keep(decode(data))
+                        add(decode(data))
                     except DecodeError:
-                        self._leave_out(position, behind)
+                        self._add_gap(position, end)
                 else:
-                    behind = self._behind_damage(position, behind)
-            if behind == position:
+                    end = self._skip_damaged(position, end)
+            if end == position:
                 break
-            position = behind
+            position = end
         else:
             position = self._at_end(position)
         return self._result(position)
 
-    def _keep(self, event: Any) -> None:
+    def _add(self, event: Any) -> None:
         step, wall, series = event.step, event.wall_time, self._series
         if wall - wall:  # NaN or infinite
             self._lacks_wall = self._lacks_wall or self.wall is None
@@ -200,51 +200,51 @@ class _Reading:
                     points = series[tag] = []
                 points.append((step, number, wall))
 
-    # -- what is no whole record: each returns where to go on, or the same place to wait there ------
+    # -- incomplete and damaged records: each method returns where to continue, or `position` to wait there ------
 
-    def _behind_no_record(self, position: int) -> int:
-        """Nothing says where this one ends: the next one that says where it begins is looked for."""
+    def _skip_to_next_record(self, position: int) -> int:
+        """Skip to the next valid header: this record's length is damaged, so its end is unknown."""
         if position + HEADER.size > self._written:
             return self._wait(position)
-        behind = next_header(self._given.buffer, position + 1)
-        if behind is None:
-            is_all = self._given.is_final and self._reaches_end
-            behind = self._written if is_all else max(position + 1, self._written - HEADER.size + 1)
-        return self._leave_out(position, behind)
+        end = next_header(self._source.buffer, position + 1)
+        if end is None:
+            is_all = self._source.is_final and self._reaches_end
+            end = self._written if is_all else max(position + 1, self._written - HEADER.size + 1)
+        return self._add_gap(position, end)
 
-    def _behind_damage(self, position: int, behind: int) -> int:
-        """Its length is right, its data is not, or not there yet."""
-        return self._wait(position) if behind > self._written else self._leave_out(position, behind)
+    def _skip_damaged(self, position: int, end: int) -> int:
+        """Skip a record whose length is valid and whose data is not, unless the data may still come."""
+        return self._wait(position) if end > self._written else self._add_gap(position, end)
 
-    def _behind_end(self, position: int, behind: int) -> int:
-        """It goes on behind the bytes that were read."""
-        given, end = self._given, self._given.start + behind
-        if end > given.size:
-            return self._unfinished(position) if given.is_final else position
+    def _skip_beyond_buffer(self, position: int, behind: int) -> int:
+        """Decide on a record that ends beyond the buffer: wait for it, read it next time or skip it."""
+        source, end = self._source, self._source.start + behind
+        if end > source.size:
+            return self._unfinished(position) if source.is_final else position
         if behind - position <= MAX_RECORD_BYTES:
-            return position  # it is read whole next time
+            return position  # the next call reads it completely
         self._notice = (
-            f"{given.name}: skipped a record of {behind - position} bytes at byte {end - behind + position}"
+            f"{source.name}: skipped a record of {behind - position} bytes at byte {end - behind + position}"
         )
         return behind
 
     def _unfinished(self, position: int) -> int:
         if not self._reaches_end:
-            return self._behind_no_record(position)
-        behind = next_header(self._given.buffer, position + 1) or len(self._given.buffer)
-        return self._leave_out(position, behind, "unfinished")
+            return self._skip_to_next_record(position)
+        end = next_header(self._source.buffer, position + 1) or len(self._source.buffer)
+        return self._add_gap(position, end, "unfinished")
 
     def _at_end(self, position: int) -> int:
-        """Less is left than a record's beginning."""
-        rest = len(self._given.buffer) - position
-        if rest > 0 and self._given.is_final and self._reaches_end:
-            return self._leave_out(position, position + rest, "unfinished")
+        """Handle a remainder that is shorter than a record's header."""
+        remaining = len(self._source.buffer) - position
+        if remaining > 0 and self._source.is_final and self._reaches_end:
+            return self._add_gap(position, position + remaining, "unfinished")
         return position
 
-    def _leave_out(self, position: int, behind: int, why: Why = "damaged") -> int:
-        start = self._given.start
-        self._gaps.append(Gap(start + position, start + behind, why))
-        return behind
+    def _add_gap(self, position: int, end: int, why: Why = "damaged") -> int:
+        start = self._source.start
+        self._gaps.append(Gap(start + position, start + end, why))
+        return end
 
     def _wait(self, position: int) -> int:
         self._awaits_data = True
@@ -252,26 +252,26 @@ class _Reading:
 
     @property
     def _reaches_end(self) -> bool:
-        return self._given.start + len(self._given.buffer) >= self._given.size
+        return self._source.start + len(self._source.buffer) >= self._source.size
 
     @cached_property
     def _written(self) -> int:
-        """How many of the bytes have come; where a file was made longer before its data came, zeros stand."""
-        buffer = self._given.buffer
-        return len(buffer.rstrip(b"\0")) if self._given.ends_in_zeros else len(buffer)
+        """Return the number of bytes before the trailing zeros of a file that was extended before it was written."""
+        buffer = self._source.buffer
+        return len(buffer.rstrip(b"\0")) if self._source.ends_in_zeros else len(buffer)
 
     def _result(self, position: int) -> EventBytes:
         if self._lacks_wall:
-            self._give_first_walls()
-        start = self._given.start
+            self._fill_first_walls()
+        start = self._source.start
         return EventBytes(
             start, start + position, self._series, self._notice, join(self._gaps), self._awaits_data
         )
 
-    def _give_first_walls(self) -> None:
-        """The first points had none: they get that of the first behind them that has one, else the file's own."""
+    def _fill_first_walls(self) -> None:
+        """Give points without a wall time that of the first point that has one, else the file's modification time."""
         walls = [wall for points in self._series.values() for _, _, wall in points if not math.isnan(wall)]
-        first = min(walls, default=self._given.written_at)
+        first = min(walls, default=self._source.written_at)
         self._series = {
             tag: [(step, value, first if math.isnan(wall) else wall) for step, value, wall in points]
             for tag, points in self._series.items()
@@ -279,7 +279,7 @@ class _Reading:
 
 
 _LENGTHS: dict[int, int] = {}
-"""Checksums of lengths met before: there are few, and looking one up costs less than computing it."""
+"""Checksums of lengths seen before: there are few, and a look-up costs less than computing one."""
 
 
 def _is_length(length: int, length_crc: int) -> bool:

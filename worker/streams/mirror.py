@@ -1,4 +1,4 @@
-"""Copies what an attempt appends to (logs, event files) to the server: by byte offset, fairly, in pieces."""
+"""Copy the files an attempt appends to (logs, event files) to the server: by byte offset, in turn, in chunks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.node.run_files import Listing, data_directory, name_on_server
+from worker.node.state_files import write_whole
 from worker.session.body_limit import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.events import find_event_files
@@ -23,11 +24,11 @@ CHUNK_BYTES = 1024 * 1024
 STEP_BYTES = 16 * CHUNK_BYTES
 CAP_BYTES = 1024 * CHUNK_BYTES
 HEAD_BYTES = 64
-"""So much of a file's beginning is remembered: a new file may get the inode of the one it replaces."""
+"""Bytes remembered from a file's beginning: a new file may get the inode of the one it replaces."""
 SCAN_EVERY_S = 1.0
 
 OffsetOf = Callable[[str, int], int]
-"""(path, generation) -> how many bytes of it the server has."""
+"""(path, generation) -> the number of bytes the server has."""
 Send = Callable[[str, int, int, bytes], int]
 """(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
 
@@ -39,21 +40,21 @@ class MirroredFile:
     path: str
     """Its name on the server."""
     source: Path
-    """Where it lies, links resolved."""
+    """Its path on this node, links resolved."""
     inode: int
     generation: int = 0
     head: bytes = b""
     size_bytes: int = 0
     sent_bytes: int | None = None
-    """None until the server was asked."""
+    """None until the server has reported its offset."""
     unreadable_size_bytes: int | None = None
-    """How large it was when it could not be read: it is tried again when that changes."""
+    """Size when it could not be read: it is tried again when the size changes."""
     refusal: str | None = None
-    """Why the server takes no more of it: the rest stays on the node."""
+    """Why the server accepts no more of it: the remaining bytes stay on the node."""
 
     @property
     def is_log(self) -> bool:
-        """True for text that people read, false for event files."""
+        """True for logs that people read, False for event files."""
         return self.path.startswith("logs/")
 
 
@@ -77,64 +78,64 @@ class FileMirror:
         self._offset_of, self._send = offset_of, send
         self._ignored = {path: key[0] for path, key in (ignore or {}).items()}
         self._cap_bytes, self._step_bytes, self._most = cap_bytes, step_bytes, most
-        self._notes = self._attempt_dir / "worker" / "mirror.json"
-        self._known: dict[str, MirroredFile] = {}
-        self._remembered = self._read_notes()
+        self._state_file = self._attempt_dir / "worker" / "mirror.json"
+        self._files: dict[str, MirroredFile] = {}
+        self._remembered = self._read_state()
         self._order: deque[str] = deque()
         self._event_files: list[tuple[Path, Path]] = []
         self._scan_at = float("-inf")
 
     def step(self, now: float) -> int:
-        """Sends at most `step_bytes`, a piece of each file in turn; returns how much went out.
+        """Send at most `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
 
-        What `offset_of` and `send` raise goes through; the next call goes on where this one stopped.
+        Raises what `offset_of` and `send` raise; the next call continues where this one stopped.
         """
-        self._look(now)
-        turn = deque(path for path in self._order if self._unsent(self._known[path]))
+        self._scan(now)
+        turn = deque(path for path in self._order if self._unsent(self._files[path]))
         self._order.rotate(-1)  # a file whose sending fails must not be the first one every time
-        sent = 0
-        while turn and sent < self._step_bytes:
-            file = self._known[turn.popleft()]
-            piece = self._send_piece(file)
-            sent += piece
-            if piece and self._unsent(file):
+        sent_bytes = 0
+        while turn and sent_bytes < self._step_bytes:
+            file = self._files[turn.popleft()]
+            chunk_bytes = self._send_chunk(file)
+            sent_bytes += chunk_bytes
+            if chunk_bytes and self._unsent(file):
                 turn.append(file.path)
-        return sent
+        return sent_bytes
 
     def pending_bytes(self) -> int:
-        """How much is on disk now and not on the server; 0 when everything has arrived."""
-        self._look(float("inf"))
-        return sum(self._unsent(file) for file in self._known.values())
+        """Return the number of bytes on disk that are not on the server yet."""
+        self._scan(float("inf"))
+        return sum(self._unsent(file) for file in self._files.values())
 
     def refusals(self) -> list[str]:
-        """In words, what was set aside because the server takes none of it."""
-        return [file.refusal for file in list(self._known.values()) if file.refusal]
+        """Return one sentence for each file that the server refuses."""
+        return [file.refusal for file in list(self._files.values()) if file.refusal]
 
     def event_files(self) -> list[MirroredFile]:
-        """The event files seen so far, with their generations; may be asked from another thread."""
-        return [file for file in list(self._known.values()) if not file.is_log]
+        """Return the event files seen so far. May be called from another thread."""
+        return [file for file in list(self._files.values()) if not file.is_log]
 
     def logs(self) -> list[MirroredFile]:
-        """The logs seen so far, with their generations; may be asked from another thread."""
-        return [file for file in list(self._known.values()) if file.is_log]
+        """Return the logs seen so far. May be called from another thread."""
+        return [file for file in list(self._files.values()) if file.is_log]
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- finding files -------------------------------------------------------------------------
 
-    def _look(self, now: float) -> None:
+    def _scan(self, now: float) -> None:
         for path, source in self._logs():
-            self._see(path, source)
+            self._register(path, source)
         if now >= self._scan_at:
             began = time.monotonic()
             self._event_files = list(self._find_event_files())
-            # A huge working directory is walked less often: at most a twentieth of the time.
+            # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
             self._scan_at = now + max(SCAN_EVERY_S, 20 * (time.monotonic() - began))
             if now == float("inf"):
                 self._scan_at = float("-inf")
         for source, root in self._event_files:
-            self._see(name_on_server(source, self._attempt_dir, root), source)
+            self._register(name_on_server(source, self._attempt_dir, root), source)
 
     def _logs(self) -> Iterator[tuple[str, Path]]:
-        """Our supervisor's links in `logs/` are followed, as long as they stay in the attempt's directory."""
+        """Yield the logs. Our supervisor's links in `logs/` are followed if they stay in the attempt's directory."""
         logs = self._attempt_dir / "logs"
         if not logs.is_dir():
             return
@@ -150,32 +151,32 @@ class FileMirror:
                 if str(source) not in self._ignored or _inode(source) != self._ignored[str(source)]:
                     yield source, root
 
-    def _see(self, path: str, source: Path) -> None:
-        """Notices a new file, a grown one, and a truncated or replaced one (a new generation)."""
+    def _register(self, path: str, source: Path) -> None:
+        """Register a new file, a grown one, and a truncated or replaced one (a new generation)."""
         try:
             status = source.lstat()
         except OSError:
             return
         if not stat.S_ISREG(status.st_mode):
             return
-        file = self._known.get(path)
+        file = self._files.get(path)
         if file is None:
-            file = self._first_sight(path, source, status.st_ino)
+            file = self._add(path, source, status.st_ino)
         if file.inode != status.st_ino or status.st_size < file.size_bytes:
-            self._renew(file, status.st_ino)
+            self._start_generation(file, status.st_ino)
         file.source, file.size_bytes = source, status.st_size
 
-    def _first_sight(self, path: str, source: Path, inode: int) -> MirroredFile:
+    def _add(self, path: str, source: Path, inode: int) -> MirroredFile:
         file = self._remembered.pop(path, None) or MirroredFile(path, source, inode)
-        self._known[path] = file
+        self._files[path] = file
         self._order.append(path)
         return file
 
-    def _renew(self, file: MirroredFile, inode: int) -> None:
+    def _start_generation(self, file: MirroredFile, inode: int) -> None:
         file.inode, file.head, file.sent_bytes = inode, b"", None
         file.unreadable_size_bytes = file.refusal = None
         file.generation += 1
-        self._write_notes()
+        self._write_state()
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -187,14 +188,14 @@ class FileMirror:
             end += len(self._marker(file))
         return max(0, end - (file.sent_bytes or 0))
 
-    def _send_piece(self, file: MirroredFile) -> int:
+    def _send_chunk(self, file: MirroredFile) -> int:
         offset, most = self._agreed_offset(file), self._most(CHUNK_BYTES)
         while data := self._read(file, offset, most):
             try:
                 file.sent_bytes = self._send(file.path, file.generation, offset, data)
                 return len(data)
             except OffsetMismatch as mismatch:
-                self._accept(file, mismatch.have)
+                self._continue_at(file, mismatch.have)
                 return 0
             except RequestRefused as refusal:
                 most = len(data) // 2
@@ -204,21 +205,24 @@ class FileMirror:
         return 0
 
     def _set_aside(self, file: MirroredFile, offset: int, refusal: RequestRefused) -> None:
-        """An attempt's end must not wait for what will never be taken."""
+        """Give the file up: an attempt's end must not wait for bytes that the server never accepts."""
         file.refusal = f"{file.path} was refused at byte {offset}: {refusal}"
-        log.error("%s; the rest of it is not copied, it stays at %s", file.refusal, file.source)
+        log.error("%s; the remaining bytes are not copied, they stay at %s", file.refusal, file.source)
 
     def _agreed_offset(self, file: MirroredFile) -> int:
         while file.sent_bytes is None:
-            self._accept(file, self._offset_of(file.path, file.generation))
+            self._continue_at(file, self._offset_of(file.path, file.generation))
         return file.sent_bytes
 
-    def _accept(self, file: MirroredFile, have: int) -> None:
-        """Goes on where the server is; when it has more than the file, the file is not the one it knew."""
+    def _continue_at(self, file: MirroredFile, have: int) -> None:
+        """Continue at the server's offset `have`; an offset beyond the file's end means that the file is another one.
+
+        Raises RequestFailed for an offset that no server can have.
+        """
         if have > self._cap_bytes + len(self._marker(file)):
             raise RequestFailed(f"{file.path}: {have} bytes are more than any server was ever sent")
         if have > file.size_bytes and have <= self._cap_bytes:
-            self._renew(file, file.inode)
+            self._start_generation(file, file.inode)
         else:
             file.sent_bytes = have
 
@@ -228,61 +232,58 @@ class FileMirror:
         try:
             fd = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                return self._read_same(fd, file, min(most, self._cap_bytes - offset), offset)
+                return self._read_if_unchanged(fd, file, min(most, self._cap_bytes - offset), offset)
             finally:
                 os.close(fd)
-        except OSError as error:  # gone, forbidden or broken: an attempt's end must not wait for it
+        except OSError as error:  # missing, forbidden or broken: an attempt's end must not wait for it
             log.warning("%s: %d bytes are lost: %s", file.source, file.size_bytes - offset, error.strerror)
             file.unreadable_size_bytes = file.size_bytes
             return b""
 
-    def _read_same(self, fd: int, file: MirroredFile, size: int, offset: int) -> bytes:
-        """The bytes at `offset`, unless the file is another one by now: then it begins anew next time."""
+    def _read_if_unchanged(self, fd: int, file: MirroredFile, size: int, offset: int) -> bytes:
+        """Return the bytes at `offset`; if the file was replaced, start a new generation and return nothing."""
         head = os.pread(fd, HEAD_BYTES, 0)
         if os.fstat(fd).st_ino != file.inode or head[: len(file.head)] != file.head:
-            self._renew(file, os.fstat(fd).st_ino)
+            self._start_generation(file, os.fstat(fd).st_ino)
             return b""
         if len(file.head) < HEAD_BYTES and head != file.head:
             file.head = head
-            self._write_notes()
+            self._write_state()
         return os.pread(fd, size, offset)
 
     def _marker(self, file: MirroredFile) -> bytes:
-        """Says where the rest is. Fixed text: it can be resumed like any other bytes."""
+        """Return the notice at the end of a cut log. Its text is fixed, so sending it can be resumed."""
         if not file.is_log:
             return b""
         return (
-            f"\n[rankzero] This log is longer than {self._cap_bytes} bytes. What follows is not copied here; "
+            f"\n[rankzero] This log is longer than {self._cap_bytes} bytes. The remaining lines are not copied here; "
             f"the whole file stays on the node: {self._attempt_dir / file.path}\n"
         ).encode(errors="replace")
 
-    # -- what a restarted worker must know -----------------------------------------------------
+    # -- state for a restarted worker -----------------------------------------------------
 
-    def _read_notes(self) -> dict[str, MirroredFile]:
+    def _read_state(self) -> dict[str, MirroredFile]:
         try:
-            notes = json.loads(self._notes.read_text())
+            files = json.loads(self._state_file.read_text())
             return {
                 path: MirroredFile(
-                    path, Path(), note["inode"], note["generation"], bytes.fromhex(note["head"])
+                    path, Path(), state["inode"], state["generation"], bytes.fromhex(state["head"])
                 )
-                for path, note in notes.items()
+                for path, state in files.items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
-    def _write_notes(self) -> None:
-        files = {**self._remembered, **self._known}
-        notes = {
+    def _write_state(self) -> None:
+        files = {**self._remembered, **self._files}
+        states = {
             path: {"inode": file.inode, "generation": file.generation, "head": file.head.hex()}
             for path, file in files.items()
         }
         try:
-            self._notes.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._notes.with_suffix(".tmp")
-            fresh.write_text(json.dumps(notes))
-            fresh.replace(self._notes)
+            write_whole(self._state_file, json.dumps(states))
         except OSError as error:  # a full disk: mirroring goes on, and frees nothing by stopping
-            log.warning("%s could not be written: %s", self._notes, error.strerror)
+            log.warning("%s could not be written: %s", self._state_file, error.strerror)
 
 
 def _inode(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""What of an attempt's files did not become points, remembered on disk and told as findings."""
+"""Record on disk which parts of an attempt's files did not become points, and report them as findings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MOST_NAMED = 10
 
 
 class LeftOut(BaseModel):
-    """What was left out of one generation of one event file."""
+    """Damaged and unfinished bytes in one generation of one event file."""
 
     stretches: int = 0
     size_bytes: int = 0
     first: int = 0
-    """The byte at which the first stretch begins."""
+    """Offset of the first damaged stretch."""
     up_to: int = 0
-    """The end of the last stretch: what is read again after a restart counts once."""
+    """End of the last stretch: bytes that are read again after a restart count once."""
     unfinished_bytes: int = 0
-    """At its end, never written whole."""
+    """Bytes of an incomplete record at the end of the file."""
 
-    def take(self, gap: Gap) -> bool:
-        """True when it says anything new."""
+    def add(self, gap: Gap) -> bool:
+        """Add a gap; return False if it was counted before."""
         if gap.end <= self.up_to:
             return False
         if gap.why == "unfinished":
@@ -46,7 +46,7 @@ class LeftOut(BaseModel):
 
 
 class SetAside(BaseModel):
-    """Points of one file that the server did not take."""
+    """Points of one file that the server did not accept."""
 
     points: int = 0
     up_to: int = 0
@@ -59,55 +59,55 @@ class _Notes(BaseModel):
 
 
 class Omissions:
-    """Of one attempt's part."""
+    """Omissions of one attempt on this node."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._notes = folder, _Notes()
         with suppress(OSError, ValueError):
             self._notes = _Notes.model_validate_json((folder / NOTES_FILE).read_bytes())
 
-    def left_out(self, path: str, generation: int, gaps: Sequence[Gap]) -> None:
-        """Remember what of an event file is no whole record; before what lies around it is sent."""
+    def record_gaps(self, path: str, generation: int, gaps: Sequence[Gap]) -> None:
+        """Record the unreadable bytes of an event file. Call it before the points around them are sent."""
         if not gaps:
             return
-        known = self._notes.files.setdefault(_name(path, generation), LeftOut())
-        news = [known.take(gap) for gap in gaps]
-        if any(news):
-            log.warning("%s: %s", path, _told(known))
-            self._keep()
+        record = self._notes.files.setdefault(_name(path, generation), LeftOut())
+        changes = [record.add(gap) for gap in gaps]
+        if any(changes):
+            log.warning("%s: %s", path, _describe(record))
+            self._save()
 
-    def set_aside(self, batch: PointBatch, why: str) -> None:
-        """Keep a batch that the server does not take. Raises OSError where there is no room: then it waits."""
-        known = self._notes.set_aside.setdefault(_name(batch.path, batch.generation), SetAside())
-        if batch.end <= known.up_to:
-            return  # kept before, and the server's offset was not moved yet
+    def set_aside(self, batch: PointBatch, error: str) -> None:
+        """Save a batch that the server does not accept. Raises OSError if the disk is full: the batch then waits."""
+        record = self._notes.set_aside.setdefault(_name(batch.path, batch.generation), SetAside())
+        if batch.end <= record.up_to:
+            return  # saved before, but the server's offset has not moved yet
         target = self._folder / SET_ASIDE_FILE
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("a") as file:
             file.write(batch.model_dump_json() + "\n")
-        known.points += sum(map(len, batch.series.values()))
-        known.up_to, known.why = batch.end, why[:300]
-        log.error("%s: points at byte %d are set aside: %s", batch.path, batch.start, why)
-        self._keep()
+        record.points += sum(map(len, batch.series.values()))
+        record.up_to, record.why = batch.end, error[:300]
+        log.error("%s: points at byte %d are set aside: %s", batch.path, batch.start, error)
+        self._save()
 
     def findings(self) -> list[Finding]:
-        """One for all event files that are damaged, one for all points that the server did not take."""
+        """Return one finding for all damaged event files, and one for all points that the server did not accept."""
         return self._damage() + self._refusals()
 
     def _refusals(self) -> list[Finding]:
         if not self._notes.set_aside:
             return []
-        told = [
-            f"{name[-300:]}: {_count(each.points)} not taken by the server: {each.why}"
-            for name, each in list(self._notes.set_aside.items())[:MOST_NAMED]
+        sentences = [
+            f"{name[-300:]}: {_count(record.points)} not taken by the server: {record.why}"
+            for name, record in list(self._notes.set_aside.items())[:MOST_NAMED]
         ]
         return [
             Finding(
                 kind="points refused",
-                evidence=" ".join(told),
-                meaning="They are missing from the curves; everything before and behind them is stored.",
-                mend=f"They are kept on the node, a batch a line, in {self._folder / SET_ASIDE_FILE}. Report the "
-                "sentence above; where it speaks of a mistake, the dashboard's log has the details.",
+                evidence=" ".join(sentences),
+                meaning="These points are missing from the curves; all points before and after them are stored.",
+                mend=f"They are saved on the node in {self._folder / SET_ASIDE_FILE}, one batch per line. Report the "
+                "sentence above; if it mentions a server error, the dashboard's log has the details.",
             )
         ]
 
@@ -115,23 +115,25 @@ class Omissions:
         damaged = self._notes.files
         if not damaged:
             return []
-        told = [f"{name[-300:]}: {_told(left)}" for name, left in list(damaged.items())[:MOST_NAMED]]
-        if more := len(damaged) - len(told):
-            told.append(f"And {more} more files.")
+        sentences = [
+            f"{name[-300:]}: {_describe(record)}" for name, record in list(damaged.items())[:MOST_NAMED]
+        ]
+        if more := len(damaged) - len(sentences):
+            sentences.append(f"And {more} more files.")
         return [
             Finding(
                 kind="event file damaged",
-                evidence=" ".join(told),
-                meaning="Bytes whose checksums are wrong were never taken for values: what was logged there is "
+                evidence=" ".join(sentences),
+                meaning="Records with wrong checksums were skipped: the values logged there are "
                 "missing from the curves. All other records of the file were read.",
-                mend="A record at the very end is cut off when the writer is killed, and costs nothing else. "
-                "Damage before it comes from a disk, a network file system or memory: look at the node's kernel "
-                f"log. The file still lies on the node, below {self._folder}.",
+                mend="A record at the very end is cut off when the writer is killed; nothing else is lost. "
+                "Damage before it comes from a disk, a network file system or memory: check the node's kernel "
+                f"log. The file remains on the node, below {self._folder}.",
             )
         ]
 
-    def _keep(self) -> None:
-        with suppress(OSError):  # a full disk: what is left out is told again while this worker lives
+    def _save(self) -> None:
+        with suppress(OSError):  # a full disk: the findings are still reported while this worker runs
             write_whole(self._folder / NOTES_FILE, self._notes.model_dump_json())
 
 
@@ -143,13 +145,13 @@ def _name(path: str, generation: int) -> str:
     return f"{path} ({generation})" if generation else path
 
 
-def _told(left: LeftOut) -> str:
-    said = []
-    if left.stretches:
-        places = f"{left.stretches:,} places are" if left.stretches > 1 else "one place is"
-        said.append(
-            f"{places} damaged (from byte {left.first:,} on, {left.size_bytes:,} bytes in all) and stepped over"
+def _describe(record: LeftOut) -> str:
+    clauses = []
+    if record.stretches:
+        stretches = f"{record.stretches:,} places are" if record.stretches > 1 else "one place is"
+        clauses.append(
+            f"{stretches} damaged (from byte {record.first:,} on, {record.size_bytes:,} bytes in all) and stepped over"
         )
-    if left.unfinished_bytes:
-        said.append(f"its last {left.unfinished_bytes:,} bytes are no whole record")
-    return "; ".join(said) + "."
+    if record.unfinished_bytes:
+        clauses.append(f"its last {record.unfinished_bytes:,} bytes are no whole record")
+    return "; ".join(clauses) + "."

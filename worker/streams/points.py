@@ -124,7 +124,7 @@ class PointPump:
         reader.awaits_data = found.awaits_data
         if found.notice:
             log.warning("%s", found.notice)
-        self._omissions.left_out(file.path, file.generation, found.gaps)
+        self._omissions.record_gaps(file.path, file.generation, found.gaps)
         if found.end == found.start:
             return None
         return PointBatch(

@@ -1,4 +1,4 @@
-"""Series inferred from what a script prints: whole lines of a log become points, whatever else it says."""
+"""Infer series from a script's output: complete lines of a log become points."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from worker.streams.printed_line import (
 )
 
 MAX_LINE_BYTES = 64 * 1024
-"""A longer line is stepped over: no script tells its loss in one."""
+"""A longer line is skipped: no script prints its loss in one."""
 MAX_READ_BYTES = 4096
-"""A longer line is not looked at: it is a dump of something."""
+"""A longer line is not parsed: it is a dump of something."""
 MAX_TAGS = 200
 RECALL_BYTES = 4 * 1024 * 1024
-"""So much before the place where reading goes on is read again after a restart."""
+"""Bytes before the offset that are read again after a restart."""
 MAX_BEHIND_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 EPOCH_TAG = "epoch"
 EPOCH_SCALE = 1000
-"""Where a script says only that it is at epoch 0.25, that is step 250."""
+"""Steps per epoch for a script that prints only fractions of an epoch: epoch 0.25 is step 250."""
 
 _ENDS = re.compile(rb"[\r\n]+")
 _HINT = re.compile(
@@ -40,49 +40,49 @@ _HINT = re.compile(
 
 
 class PrintedLines:
-    """Understands one log, in its order; remembers a few numbers of it and no text."""
+    """Parse one log in order; keeps a few numbers of it and no text."""
 
     def __init__(self) -> None:
-        self._axes: dict[str, _Axis] = {}
+        self._counters: dict[str, _StepCounter] = {}
         self._tags: set[str] = set()
-        self._shown: dict[str, float] = {}
+        self._bar_values: dict[str, float] = {}
         self._header: int | None = None
         self._step: int | None = None
         self._epoch: float | None = None
         self._in_traceback = self._in_long_line = self._has_fractions = False
 
     def feed(self, data: bytes, wall: float, *, final: bool = False) -> tuple[int, dict[str, list[Point]]]:
-        """(bytes used, series): whole lines only; a progress bar's line counts when it is overwritten.
+        """Parse complete lines; return (bytes used, series). A progress bar's line counts when it is overwritten.
 
-        What was not used is given again, with more behind it; `final`: nothing comes behind it.
+        Pass unused bytes again with those that follow them; `final`: nothing follows.
         """
         end = len(data) if final else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        whole, rest = data[:end], data[end:]
-        if self._in_long_line and whole:
-            found = _ENDS.search(whole)
-            self._in_long_line = found is None
-            whole = whole[found.end() :] if found else b""
+        lines, remainder = data[:end], data[end:]
+        if self._in_long_line and lines:
+            line_end = _ENDS.search(lines)
+            self._in_long_line = line_end is None
+            lines = lines[line_end.end() :] if line_end else b""
         series: dict[str, list[Point]] = {}
-        for reading in _without_stale_bars(self._readings(whole), _unfinished(rest)):
-            self._keep(reading, wall, series)
-        if len(rest) > MAX_LINE_BYTES:
+        for line in _without_stale_bars(self._parse_lines(lines), _unfinished(remainder)):
+            self._add_points(line, wall, series)
+        if len(remainder) > MAX_LINE_BYTES:
             self._in_long_line, end = True, len(data)
         return end, series
 
     def skip_line(self) -> None:
-        """What comes next begins in the middle of a line."""
+        """Skip the next bytes up to a line's end: they begin in the middle of a line."""
         self._in_long_line = True
 
     # -- lines ---------------------------------------------------------------------------------
 
-    def _readings(self, whole: bytes) -> Iterator[PrintedLine]:
-        if not self._in_traceback and not _HINT.search(whole):
+    def _parse_lines(self, data: bytes) -> Iterator[PrintedLine]:
+        if not self._in_traceback and not _HINT.search(data):
             return
-        for line in _ENDS.split(whole):
+        for line in _ENDS.split(data):
             is_read = 0 < len(line) <= MAX_READ_BYTES and (self._in_traceback or _HINT.search(line))
-            reading = self._read(line.decode(errors="replace")) if is_read else None
-            if reading is not None:
-                yield reading
+            parsed = self._read(line.decode(errors="replace")) if is_read else None
+            if parsed is not None:
+                yield parsed
 
     def _read(self, line: str) -> PrintedLine | None:
         text = clean(line)
@@ -102,46 +102,46 @@ class PrintedLines:
 
     # -- points --------------------------------------------------------------------------------
 
-    def _keep(self, reading: PrintedLine, wall: float, series: dict[str, list[Point]]) -> None:
-        step = self._step_of(reading)
+    def _add_points(self, line: PrintedLine, wall: float, series: dict[str, list[Point]]) -> None:
+        step = self._global_step(line)
         if not 0 <= step < MAX_STEP:
             return
-        for tag, value in {**reading.values, **self._new_epoch(reading)}.items():
+        for tag, value in {**line.values, **self._new_epoch(line)}.items():
             if tag not in self._tags:
                 if len(self._tags) >= MAX_TAGS:
                     continue
                 self._tags.add(tag)
-            if reading.is_bar and tag.startswith(("val/", "eval/", "test/")):
-                # A bar goes on showing the last validation's result.
-                if self._shown.get(tag) == value:
+            if line.is_bar and tag.startswith(("val/", "eval/", "test/")):
+                # A bar keeps showing the last validation's result.
+                if self._bar_values.get(tag) == value:
                     continue
-                self._shown[tag] = value
+                self._bar_values[tag] = value
             series.setdefault(tag, []).append((step, value, wall))
 
-    def _new_epoch(self, reading: PrintedLine) -> dict[str, float]:
-        """The epoch as it was printed, once for each; a validation may count its own."""
-        epoch = reading.position.epoch
-        if epoch is None or epoch == self._epoch or reading.phase not in (None, "train"):
+    def _new_epoch(self, line: PrintedLine) -> dict[str, float]:
+        """Return the printed epoch once for each; a validation may count its own epochs."""
+        epoch = line.position.epoch
+        if epoch is None or epoch == self._epoch or line.phase not in (None, "train"):
             return {}
         self._epoch = epoch
         return {EPOCH_TAG: float(epoch)}
 
-    def _step_of(self, reading: PrintedLine) -> int:
-        at = reading.position
-        if at.step is not None:
-            step = self._axes.setdefault(reading.counter, _Axis()).step(at, reading.is_bar)
-            if reading.phase in (None, "train"):
+    def _global_step(self, line: PrintedLine) -> int:
+        position = line.position
+        if position.step is not None:
+            step = self._counters.setdefault(line.counter, _StepCounter()).step(position, line.is_bar)
+            if line.phase in (None, "train"):
                 self._step = step
             return step
         if self._step is not None:
-            return self._step  # said at the end of an epoch whose steps were told
-        epoch = at.epoch or 0.0
-        self._has_fractions = self._has_fractions or at.epoch_is_fraction  # 0.5, then 1
+            return self._step  # printed at the end of an epoch whose steps were printed
+        epoch = position.epoch or 0.0
+        self._has_fractions = self._has_fractions or position.epoch_is_fraction  # 0.5, then 1
         return round(epoch * EPOCH_SCALE) if self._has_fractions else int(epoch)
 
 
 class PrintedTail:
-    """Reads a log from where it stopped; stands in for an EventTail."""
+    """Read a log from an offset on, like an EventTail."""
 
     def __init__(self, path: Path, offset: int = 0, clock: Callable[[], float] = time.time) -> None:
         self.path, self.offset, self.final = path, offset, False
@@ -149,7 +149,7 @@ class PrintedTail:
         self._lines, self._read_to = PrintedLines(), 0
 
     def read(self, max_bytes: int = 256 * 1024) -> EventBytes:
-        """The next whole lines, about `max_bytes` of them; `offset` moves behind them."""
+        """Read the next complete lines, about `max_bytes`; `offset` moves past them."""
         start = self.offset
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -158,9 +158,9 @@ class PrintedTail:
         try:
             if self._read_to != start:
                 self._recall(fd, start)
-            behind = os.fstat(fd).st_size - start
-            if behind > MAX_BEHIND_BYTES:
-                return self._skip(behind)
+            unread = os.fstat(fd).st_size - start
+            if unread > MAX_BEHIND_BYTES:
+                return self._skip(unread)
             series = self._feed(fd, max_bytes, self.final)
         finally:
             os.close(fd)
@@ -168,22 +168,22 @@ class PrintedTail:
         return EventBytes(start, self.offset, series)
 
     def _recall(self, fd: int, end: int) -> None:
-        """What was read before a restart is read again without points: it tells where the epoch began."""
+        """Read again what was read before a restart, without points: it says where the epoch began."""
         self._lines, self._read_to = PrintedLines(), max(0, end - RECALL_BYTES)
         if self._read_to:
             self._lines.skip_line()
-        before = -1
-        while before < self._read_to < end:
-            before = self._read_to
-            self._feed(fd, min(PIECE_BYTES, end - before), final=False)
+        previous = -1
+        while previous < self._read_to < end:
+            previous = self._read_to
+            self._feed(fd, min(PIECE_BYTES, end - previous), final=False)
         self._read_to = end
 
-    def _skip(self, behind: int) -> EventBytes:
-        """A script that prints faster than this reads must not hold up its own end."""
-        start, self.offset = self.offset, self.offset + behind - RECALL_BYTES
+    def _skip(self, unread: int) -> EventBytes:
+        """Skip most of a log that grows faster than it is read, so that it does not delay the attempt's end."""
+        start, self.offset = self.offset, self.offset + unread - RECALL_BYTES
         self._read_to = self.offset
         self._lines.skip_line()
-        notice = f"{self.path.name} grew by {behind} bytes: no series are read from most of them"
+        notice = f"{self.path.name} grew by {unread} bytes: no series are read from most of them"
         return EventBytes(start, self.offset, notice=notice)
 
     def _feed(self, fd: int, max_bytes: int, final: bool) -> dict[str, list[Point]]:
@@ -194,67 +194,71 @@ class PrintedTail:
 
 
 @dataclass
-class _Axis:
-    """One counter of a script: makes a rising step of what begins anew with each epoch."""
+class _StepCounter:
+    """One counter of a script: turns steps that restart with each epoch into steps of the whole training."""
 
     last: TrainingPosition | None = None
     base: int = 0
     gap: int = 0
     restarts: bool = False
 
-    def step(self, at: TrainingPosition, is_bar: bool) -> int:
-        """The step in the whole training."""
-        raw, last = at.step or 0, self.last
-        if last is None or last.step is None or (at.epoch or 0) < (last.epoch or 0):
-            self.restarts = at.in_epoch or _looks_in_epoch(at)
-            self.base = self._epochs_before(at) * (at.of or 0) if self.restarts else 0
-        elif passed := self._epochs_passed(at, last, is_bar):
-            if at.in_epoch or self.restarts or raw <= last.step:
+    def step(self, position: TrainingPosition, is_bar: bool) -> int:
+        """Return the step in the whole training."""
+        raw, last = position.step or 0, self.last
+        if last is None or last.step is None or (position.epoch or 0) < (last.epoch or 0):
+            self.restarts = position.in_epoch or _looks_in_epoch(position)
+            self.base = self._epochs_before(position) * (position.of or 0) if self.restarts else 0
+        elif passed := self._epochs_passed(position, last, is_bar):
+            if position.in_epoch or self.restarts or raw <= last.step:
                 self.restarts = True
                 self.base += passed * (last.of or last.step + (self.gap if raw == 0 else 0))
         elif raw > last.step:
             self.gap = raw - last.step
-        self.last = at
+        self.last = position
         return self.base + raw
 
     @staticmethod
-    def _epochs_before(at: TrainingPosition) -> int:
-        epoch = int(at.epoch or 0)
-        return epoch if at.from_zero and epoch > 1 else max(0, epoch - 1)
+    def _epochs_before(position: TrainingPosition) -> int:
+        epoch = int(position.epoch or 0)
+        return epoch if position.from_zero and epoch > 1 else max(0, epoch - 1)
 
     @staticmethod
-    def _epochs_passed(at: TrainingPosition, last: TrainingPosition, is_bar: bool) -> int:
-        if at.epoch is None or last.epoch is None:
-            return int(is_bar and (at.step or 0) < (last.step or 0))
-        return int(at.epoch) - int(last.epoch)
+    def _epochs_passed(position: TrainingPosition, last: TrainingPosition, is_bar: bool) -> int:
+        if position.epoch is None or last.epoch is None:
+            return int(is_bar and (position.step or 0) < (last.step or 0))
+        return int(position.epoch) - int(last.epoch)
 
 
-def _looks_in_epoch(at: TrainingPosition) -> bool:
-    """`epoch 5/10 step 100/600`: a step of all would be further by then."""
-    if not at.of or not at.epochs or at.epoch is None or at.epoch_is_fraction:
+def _looks_in_epoch(position: TrainingPosition) -> bool:
+    """Whether the step restarts with each epoch: at `epoch 5/10 step 100/600` a global step would be larger."""
+    if not position.of or not position.epochs or position.epoch is None or position.epoch_is_fraction:
         return False
-    return (at.step or 0) < 0.9 * at.of * (int(at.epoch) - 1) / at.epochs
+    return (position.step or 0) < 0.9 * position.of * (int(position.epoch) - 1) / position.epochs
 
 
 def _without_stale_bars(
-    readings: Iterator[PrintedLine], unfinished: PrintedLine | None
+    lines: Iterator[PrintedLine], unfinished: PrintedLine | None
 ) -> Iterator[PrintedLine]:
-    """A bar is drawn when its count moves, and again when its values do: the last picture counts."""
-    before: PrintedLine | None = None
-    for reading in readings:
-        if before is not None and not _is_redrawn(before, reading):
-            yield before
-        before = reading
-    if before is not None and not (unfinished and _is_redrawn(before, unfinished)):
-        yield before
+    """Yield the lines without bars that are redrawn at the same count: the last picture counts."""
+    previous: PrintedLine | None = None
+    for line in lines:
+        if previous is not None and not _is_redrawn(previous, line):
+            yield previous
+        previous = line
+    if previous is not None and not (unfinished and _is_redrawn(previous, unfinished)):
+        yield previous
 
 
-def _is_redrawn(one: PrintedLine, other: PrintedLine) -> bool:
-    return one.is_bar and other.is_bar and (one.counter, one.position) == (other.counter, other.position)
+def _is_redrawn(before: PrintedLine, after: PrintedLine) -> bool:
+    return (
+        before.is_bar
+        and after.is_bar
+        and (before.counter, before.position) == (after.counter, after.position)
+    )
 
 
-def _unfinished(rest: bytes) -> PrintedLine | None:
-    if not rest or len(rest) > MAX_READ_BYTES:
+def _unfinished(data: bytes) -> PrintedLine | None:
+    if not data or len(data) > MAX_READ_BYTES:
         return None
-    text = clean(rest.decode(errors="replace"))
+    text = clean(data.decode(errors="replace"))
     return read_line(text) if text else None

@@ -1,4 +1,4 @@
-"""What one printed line says of training: where it is (step, epoch), and the values it tells there."""
+"""Parse one printed line: the training position (step, epoch) and the values at it."""
 
 from __future__ import annotations
 
@@ -24,66 +24,66 @@ MAX_STEP = 10**12
 
 @dataclass(frozen=True)
 class TrainingPosition:
-    """Where in its training a script says it is."""
+    """A position in the training as a script prints it."""
 
     step: int | None = None
     of: int | None = None
-    """The count `step` runs to: of its epoch, or of the whole training."""
+    """Number of steps of the epoch or of the whole training."""
     epoch: float | None = None
     epochs: int | None = None
     epoch_is_fraction: bool = False
-    """Written as 0.25 or 1.0: a place in the training, and no number of an epoch."""
+    """Written as 0.25 or 1.0: progress through the training, not an epoch's number."""
     in_epoch: bool = False
-    """The way it is written says that `step` begins anew with each epoch."""
+    """The format says that `step` restarts with each epoch."""
     from_zero: bool = False
-    """The way it is written is known to count epochs from 0."""
+    """The format counts epochs from 0."""
 
 
 @dataclass(frozen=True)
 class PrintedLine:
-    """One line understood: `values` at `position`."""
+    """A parsed line: `values` at `position`."""
 
     position: TrainingPosition
     values: Mapping[str, float]
     counter: str
-    """Which one this is: a bar's title, or the word the step was named by, with the phase."""
+    """Identifies the step counter: a bar's title, or the word before the step, with the phase."""
     phase: str | None = None
     """train, val, eval, test."""
     is_bar: bool = False
 
 
 def clean(line: str) -> str | None:
-    """The line as a person reads it, without colours, time, level, file and rank; None from other ranks."""
+    """Remove colours, time, level, file and rank from a line; None for other ranks than 0."""
     text = _ANSI.sub("", line).rsplit("\b", 1)[-1]
-    while (found := _PREFIX.match(text)) and found.end() > 0:
-        if (found["rank"] or found["rank_only"] or "0").strip("0"):
+    while (prefix := _PREFIX.match(text)) and prefix.end() > 0:
+        if (prefix["rank"] or prefix["rank_only"] or "0").strip("0"):
             return None
-        text = text[found.end() :]
+        text = text[prefix.end() :]
     return text.rstrip()
 
 
 def header_epoch(text: str) -> int | None:
-    """The epoch that a line announces and says nothing else of: `Epoch 5/10`, `== Epoch 5 ==`."""
-    found = _HEADER.fullmatch(text)
-    return int(found[1]) if found else None
+    """Return the epoch of a line that holds nothing else: `Epoch 5/10`, `== Epoch 5 ==`."""
+    header = _HEADER.fullmatch(text)
+    return int(header[1]) if header else None
 
 
 def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
-    """What a cleaned line says, None when it tells no values at a known step or epoch.
+    """Parse a cleaned line; None if it has no values at a known step or epoch.
 
-    `epoch`: what a header line above announced; it counts where the line itself names none.
+    `epoch`: the number in a header line above, used if the line itself has none.
     """
     if _FOREIGN.search(text):
         return None
     text = _TENSOR.sub(r"\1", text)
     if text.endswith("]") and (bar := _TQDM.search(text) or _OPEN_TQDM.search(text)):
         return _read_bar(text, bar, epoch)
-    if (shown := _SHOWN_DICT.search(text)) and (told := dict_pairs(shown[0])):
-        return _read_dict(text.replace(shown[0], " "), told)
+    if (printed_dict := _SHOWN_DICT.search(text)) and (values := dict_pairs(printed_dict[0])):
+        return _read_dict(text.replace(printed_dict[0], " "), values)
     return _read_plain(_PATH.sub(" ", text), epoch)
 
 
-# -- the shapes of lines -----------------------------------------------------------------------
+# -- line formats -----------------------------------------------------------------------
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _TIME_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -150,22 +150,22 @@ _SHOWN_DICT = re.compile(r"\{\s*['\"].*\}")
 _SETTINGS = re.compile(r"(?i:\b(?:batch_?size|num_workers|seed|momentum|weight_decay|optimi[sz]er)\s*[=:])")
 """Beside these, numbers that no training measures are settings, too."""
 _MARK = "\0"
-"""Stands where the position stood."""
+"""Replaces the position in the text."""
 _DECORATION = " \t=*#>-|:[]("
 _FIRST_WORDS = re.compile(r"[^\w\s\[(:|-]|[:|\])]\s|\d|\s(?=\w+\s*[:=\d])")
-"""What ends the words behind a position that may name a phase: `Epoch 3 [val] loss=0.5`."""
+"""Ends the words after a position that may name a phase: `Epoch 3 [val] loss=0.5`."""
 
 
-# -- reading them ------------------------------------------------------------------------------
+# -- parsing ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Match:
     """A position in a text, and the text without it."""
 
     position: TrainingPosition
-    rest: str
-    """With a mark where the position stood."""
+    remainder: str
+    """With a mark in place of the position."""
     counter: str
     phase: str | None = None
 
@@ -189,57 +189,61 @@ def _read_bar(text: str, bar: re.Match[str], epoch: int | None) -> PrintedLine |
     return PrintedLine(position, values, counter, phase, is_bar=True)
 
 
-def _read_dict(outside: str, told: Mapping[str, str]) -> PrintedLine | None:
-    """A dictionary or a JSON object; its step may stand in front of it."""
-    by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in told.items()}
-    step = next((by_name[word] for word in _STEP_WORDS if word in by_name), None)
+def _read_dict(outside: str, texts: Mapping[str, str]) -> PrintedLine | None:
+    """Parse a dictionary or a JSON object; its step may precede it."""
+    by_name = {name.lower().removeprefix("train/").lstrip("_"): text for name, text in texts.items()}
+    step = next((by_name[name] for name in _STEP_WORDS if name in by_name), None)
     epoch = by_name.get("epoch")
-    values = {tag: number(text) for name, text in told.items() if (tag := tag_of(name)) is not None}
+    values = {tag: number(text) for name, text in texts.items() if (tag := tag_of(name)) is not None}
     if not any(map(is_measured, values)):
         return None
     if step is None and epoch is None:
-        found = _find_position(outside, None)
-        return PrintedLine(found.position, values, found.counter) if found else None
+        match = _find_position(outside, None)
+        return PrintedLine(match.position, values, match.counter) if match else None
     position = _position_of(step, epoch)
     return PrintedLine(position, values, "dict") if position else None
 
 
 def _position_of(step: str | None, epoch: str | None) -> TrainingPosition | None:
-    at, place = (None if text is None else number(text) for text in (step, epoch))
-    if not all(0 <= (value or 0) < MAX_STEP for value in (at, place)):
+    step_number, epoch_number = (None if text is None else number(text) for text in (step, epoch))
+    if not all(0 <= (value or 0) < MAX_STEP for value in (step_number, epoch_number)):
         return None
-    if at is not None and not at.is_integer():
+    if step_number is not None and not step_number.is_integer():
         return None
-    is_place = epoch is not None and is_fraction(epoch)
-    return TrainingPosition(None if at is None else int(at), epoch=place, epoch_is_fraction=is_place)
+    epoch_is_fraction = epoch is not None and is_fraction(epoch)
+    return TrainingPosition(
+        None if step_number is None else int(step_number),
+        epoch=epoch_number,
+        epoch_is_fraction=epoch_is_fraction,
+    )
 
 
 def _read_plain(text: str, epoch: int | None) -> PrintedLine | None:
-    found = _find_position(text, epoch)
-    if found is None:
+    match = _find_position(text, epoch)
+    if match is None:
         return None
-    before, _, behind = found.rest.partition(_MARK)
-    phase = found.phase or phase_of(before) or phase_of(_FIRST_WORDS.split(behind, maxsplit=1)[0])
-    told = list(pairs(found.rest, phase))
-    if not any(is_measured(pair.name) for pair in told):
-        # Names that any text may have count only in a line that begins with its position.
+    before, _, behind = match.remainder.partition(_MARK)
+    phase = match.phase or phase_of(before) or phase_of(_FIRST_WORDS.split(behind, maxsplit=1)[0])
+    candidates = list(pairs(match.remainder, phase))
+    if not any(is_measured(pair.name) for pair in candidates):
+        # Names that occur in any text count only in a line that begins with its position.
         begins_with_it = before.strip(_DECORATION) == "" or phase is not None
-        if not (begins_with_it and any(pair.is_fraction for pair in told)) or _SETTINGS.search(behind):
+        if not (begins_with_it and any(pair.is_fraction for pair in candidates)) or _SETTINGS.search(behind):
             return None
     values: dict[str, float] = {}
-    for pair in told:
+    for pair in candidates:
         values.setdefault(pair.tag, pair.value)
-    counter = f"{found.counter}:{phase or ''}"
-    return PrintedLine(found.position, values, counter, phase, is_bar=found.counter == "blocks")
+    counter = f"{match.counter}:{phase or ''}"
+    return PrintedLine(match.position, values, counter, phase, is_bar=match.counter == "blocks")
 
 
-def _find_position(text: str, epoch: int | None) -> _Found | None:
+def _find_position(text: str, epoch: int | None) -> _Match | None:
     return _find_in_epoch(text) or _find_blocks(text, epoch) or _find_words(text, epoch)
 
 
-def _find_in_epoch(text: str) -> _Found | None:
-    """`Epoch: [1][20/391]` and its like."""
-    match = next((found for shape in _IN_EPOCH if (found := shape.search(text))), None)
+def _find_in_epoch(text: str) -> _Match | None:
+    """Find positions like `Epoch: [1][20/391]`."""
+    match = next((candidate for shape in _IN_EPOCH if (candidate := shape.search(text))), None)
     if match is None:
         return None
     named = match.groupdict()
@@ -253,11 +257,11 @@ def _find_in_epoch(text: str) -> _Found | None:
         in_epoch=True,
         from_zero=in_brackets and not epochs,
     )
-    return _Found(position, _marked(text, match), "in epoch", phase_named(named.get("phase")))
+    return _Match(position, _marked(text, match), "in epoch", phase_named(named.get("phase")))
 
 
-def _find_blocks(text: str, epoch: int | None) -> _Found | None:
-    """The bars of Keras and Rich."""
+def _find_blocks(text: str, epoch: int | None) -> _Match | None:
+    """Find the progress bars of Keras and Rich."""
     match = _BLOCKS[0].search(text) or _BLOCKS[1].search(text)
     if match is None:
         return None
@@ -266,17 +270,17 @@ def _find_blocks(text: str, epoch: int | None) -> _Found | None:
     position = TrainingPosition(
         int(match["step"]), int(match["of"]), at_epoch, in_epoch=True, from_zero="v_num" in text
     )
-    rest = _MARK + text[title.end() if title else 0 :].replace(match[0], " ")
-    return _Found(position, rest, "blocks")
+    remainder = _MARK + text[title.end() if title else 0 :].replace(match[0], " ")
+    return _Match(position, remainder, "blocks")
 
 
-def _find_words(text: str, epoch: int | None) -> _Found | None:
-    """A step or an epoch named by a word; of several steps the one that counts most."""
+def _find_words(text: str, epoch: int | None) -> _Match | None:
+    """Find a step or an epoch after a word; the first in `_STEP_WORDS` wins among several steps."""
     steps = list(_STEP.finditer(text))
     named = re.search(_EPOCH, text)
     if not steps and named is None:
         return _find_brackets(text, epoch)
-    best = min(steps, key=lambda one: _STEP_WORDS.index(_word_of(one)), default=None)
+    best = min(steps, key=lambda step_match: _STEP_WORDS.index(_word_of(step_match)), default=None)
     position = TrainingPosition(
         int(number(best["step"])) if best else None,
         int(number(best["of"])) if best and best["of"] else None,
@@ -285,25 +289,27 @@ def _find_words(text: str, epoch: int | None) -> _Found | None:
         epoch_is_fraction=named is not None and is_fraction(named["epoch"]),
         in_epoch=best is not None and _word_of(best) == "batch",
     )
-    rest = text
-    for one in sorted([*steps, *([named] if named else [])], key=lambda one: -one.start()):
-        rest = _marked(rest, one)
+    remainder = text
+    for step_match in sorted(
+        [*steps, *([named] if named else [])], key=lambda step_match: -step_match.start()
+    ):
+        remainder = _marked(remainder, step_match)
     phase = phase_named(best["phase"] if best else None) or phase_named(named["phase"] if named else None)
-    return _Found(position, rest, _word_of(best) if best else "epoch", phase)
+    return _Match(position, remainder, _word_of(best) if best else "epoch", phase)
 
 
-def _find_brackets(text: str, epoch: int | None) -> _Found | None:
-    """`loss: 2.3  [  640/60000]`, below a line that announced its epoch."""
+def _find_brackets(text: str, epoch: int | None) -> _Match | None:
+    """Find `[  640/60000]` in `loss: 2.3  [  640/60000]`, below a header line with the epoch."""
     match = _BRACKETED.search(text) if epoch is not None and not phase_of(text) else None
     if match is None:
         return None
     position = TrainingPosition(int(match["step"]), int(match["of"]), epoch, in_epoch=True)
-    return _Found(position, _MARK + text.replace(match[0], " ; "), "brackets")
+    return _Match(position, _MARK + text.replace(match[0], " ; "), "brackets")
 
 
 def _word_of(step: re.Match[str]) -> str:
     return step["word"].lower().replace(" ", "_")
 
 
-def _marked(text: str, found: re.Match[str]) -> str:
-    return f"{text[: found.start()]}{_MARK}{text[found.end() :]}"
+def _marked(text: str, match: re.Match[str]) -> str:
+    return f"{text[: match.start()]}{_MARK}{text[match.end() :]}"

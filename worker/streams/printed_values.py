@@ -1,4 +1,4 @@
-"""The values in a printed text: numbers with their units, and the names that stand before them."""
+"""Parse the values in a printed text: numbers with units and the names before them."""
 
 from __future__ import annotations
 
@@ -15,98 +15,98 @@ class Pair:
     """The series' name: `val/loss`."""
     value: float
     name: str
-    """As it was printed, in lower case."""
+    """The printed name in lower case."""
     is_fraction: bool
-    """Written as no counter is: 2.0, 1e3, nan."""
+    """Not written like a counter: 2.0, 1e3, nan."""
 
 
 def pairs(text: str, phase: str | None = None) -> Iterator[Pair]:
-    """Each `name value` in the text that may be a metric; `phase` (train, val) where the name has none."""
-    for found in _PER_SECOND.finditer(text):
-        tag = f"{found['what']}_per_s"
-        value = number(found["value"]) * _TIMES.get(found["times"] or "", 1.0)
+    """Yield every `name value` that may be a metric; `phase` (train, val) is used if the name has none."""
+    for match in _PER_SECOND.finditer(text):
+        tag = f"{match['unit']}_per_s"
+        value = number(match["value"]) * _TIMES.get(match["times"] or "", 1.0)
         yield Pair(f"{phase}/{tag}" if phase else tag, value, tag, False)
-    for found in _PAIR.finditer(text):
-        is_explicit = bool(found["sep"].strip())
-        name = _name_of(found["name"].lower().split(), is_explicit)
+    for match in _PAIR.finditer(text):
+        is_explicit = bool(match["sep"].strip())
+        name = _name_of(match["name"].lower().split(), is_explicit)
         series = tag_of(name, phase) if name else None
-        if name and series and (is_explicit or _is_known(name.split()[-1])):
-            value, ending = _amount(found)
+        if name and series and (is_explicit or _is_metric(name.split()[-1])):
+            value, ending = _amount(match)
             series += "" if series.endswith(ending) else ending
-            yield Pair(series, value, name, is_fraction(found["value"]))
+            yield Pair(series, value, name, is_fraction(match["value"]))
 
 
 def dict_pairs(text: str) -> dict[str, str]:
-    """The numbers in a printed dictionary or JSON object, as they are written."""
-    return {found["name"]: found["value"] for found in _DICT_PAIR.finditer(text)}
+    """Return the numbers in a printed dictionary or JSON object as text."""
+    return {match["name"]: match["value"] for match in _DICT_PAIR.finditer(text)}
 
 
 def tag_of(name: str, phase: str | None = None) -> str | None:
-    """The series' name: lower case, the phase before a slash; None when it names no metric."""
+    """Return the series' name in lower case with the phase before a slash; None if it is no metric."""
     tag = re.sub(r"[^\w@/%.]+", "_", name.strip().lower()).strip("_./")
     if not tag or len(tag) > 64 or _NO_METRIC.fullmatch(tag):
         return None
-    head, _, rest = tag.replace("/", "_", 1).partition("_")
-    if rest and head in _PHASES and not (head == "train" and rest.startswith(("step", "time"))):
-        return f"{_PHASES[head]}/{rest}"
+    head, _, remainder = tag.replace("/", "_", 1).partition("_")
+    if remainder and head in _PHASES and not (head == "train" and remainder.startswith(("step", "time"))):
+        return f"{_PHASES[head]}/{remainder}"
     return f"{phase}/{tag}" if phase else tag
 
 
 def is_measured(name: str) -> bool:
-    """Whether only a training can have such a value: a loss, an accuracy, a reward."""
+    """Whether only a training produces such a value: a loss, an accuracy, a reward."""
     parts = re.split(r"[_/.\s@-]", name)
     return bool(_MEASURED_PART.search(name)) or not _MEASURED.isdisjoint([name, *parts])
 
 
 def phase_of(text: str) -> str | None:
-    """train, val, eval or test, when a word of the text says so."""
-    found = _PHASE.search(text)
-    return _PHASES[found[1].lower()] if found else None
+    """Return train, val, eval or test if a word of the text names it."""
+    match = _PHASE.search(text)
+    return _PHASES[match[1].lower()] if match else None
 
 
-def phase_named(word: str | None) -> str | None:
-    """train, val, eval or test, when the word is one of their names."""
-    return _PHASES.get((word or "").lower())
+def phase_named(name: str | None) -> str | None:
+    """Return train, val, eval or test if `name` is one of their names."""
+    return _PHASES.get((name or "").lower())
 
 
 def number(text: str) -> float:
-    """1,234 and 1e-3 and nan."""
+    """Parse 1,234 or 1e-3 or nan."""
     return float(text.replace(",", ""))
 
 
 def scaled(text: str) -> float:
-    """1.2k is 1200."""
+    """Parse 1.2k as 1200."""
     return float(text.rstrip("kMG")) * _TIMES.get(text[-1], 1.0)
 
 
 def is_fraction(text: str) -> bool:
-    """Written as no counter is."""
+    """Whether the text is not written like a counter: 2.0, 1e3, nan."""
     return not text.replace(",", "").lstrip("+-").isdigit()
 
 
-def _amount(found: re.Match[str]) -> tuple[float, str]:
-    """The value in seconds, bytes or as printed, and the ending that says so in the series' name."""
-    value, behind_name = number(found["value"]), (found["name_unit"] or "").lower()
-    duration = found["duration"] or (behind_name if behind_name in ("ms", "s", "us") else "")
+def _amount(match: re.Match[str]) -> tuple[float, str]:
+    """Return the value in seconds, bytes or as printed, and the suffix of the series' name for that unit."""
+    value, behind_name = number(match["value"]), (match["name_unit"] or "").lower()
+    duration = match["duration"] or (behind_name if behind_name in ("ms", "s", "us") else "")
     if duration:
         return value * _SECONDS.get(duration[:2], 1.0) / _PER_SECOND_OF.get(duration[:2], 1.0), "_s"
-    if size := found["bytes"]:
+    if size := match["bytes"]:
         return value * 1024.0 ** ("KMGT".index(size[0].upper()) + 1), "_bytes"
-    return value * _TIMES.get(found["times"] or "", 1.0), f"_{behind_name}" if behind_name else ""
+    return value * _TIMES.get(match["times"] or "", 1.0), f"_{behind_name}" if behind_name else ""
 
 
 def _name_of(words: list[str], is_explicit: bool) -> str | None:
-    """The words before a value that name it: all of `val loss`, the end of `saved with val loss`."""
+    """Return the name before a value: all of `val loss`, the end of `saved with val loss`."""
     if is_explicit and len(words) == 1:
         return words[0]
     first = len(words)
-    while first and (words[first - 1] in _QUALIFIERS or _is_known(words[first - 1])):
+    while first and (words[first - 1] in _QUALIFIERS or _is_metric(words[first - 1])):
         first -= 1
     name = words[first:]
-    return " ".join(name) if any(map(_is_known, name)) or _is_known("_".join(name)) else None
+    return " ".join(name) if any(map(_is_metric, name)) or _is_metric("_".join(name)) else None
 
 
-def _is_known(name: str) -> bool:
+def _is_metric(name: str) -> bool:
     parts = re.split(r"[_/\s-]", name)
     return is_measured(name) or not _TIMED.isdisjoint([name, *parts])
 
@@ -166,7 +166,7 @@ _PAIR = re.compile(
 )
 _PER_SECOND = re.compile(
     r"(?<![\w.:=,-])(?P<value>\d[\d,]*(?:\.\d+)?)\s?(?P<times>[kKMG])?\s?"
-    r"(?P<what>samples|tokens|tok|images|imgs?|examples|it|iters|steps|words|sequences|frames)/s(?:ec|econd)?\b(?!\s*[:=])"
+    r"(?P<unit>samples|tokens|tok|images|imgs?|examples|it|iters|steps|words|sequences|frames)/s(?:ec|econd)?\b(?!\s*[:=])"
 )
 _DICT_PAIR = re.compile(
     rf"['\"](?P<name>[^'\"]{{1,64}})['\"]\s*:\s*['\"]?(?P<value>{NUMBER})['\"]?\s*(?=[,}}\]])"

@@ -1,4 +1,4 @@
-"""Scalars that were written as tensors, as newer TensorFlow and some loggers do."""
+"""Read scalars that newer TensorFlow and some loggers write as tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VALUES = {
 
 
 def tensor_scalar(tensor: Any) -> float | None:
-    """The tensor's number when it has exactly one, else None."""
+    """Return the tensor's number if it has exactly one, else None."""
     dimensions = tensor.tensor_shape.dim
     if len(dimensions) > 1 or any(dimension.size != 1 for dimension in dimensions):
         return None

@@ -138,7 +138,7 @@ def test_a_stop_that_needed_killing_says_so() -> None:
         EndFacts(exit_code=-9, signal="SIGKILL", node="gpu-1", stop_requested=True, killed_by_us=True)
     )
     assert verdict.state == "stopped"
-    assert "gpu-1 it did not end in the time it was given, so it was killed" in (verdict.message or "")
+    assert "gpu-1 it did not end within the grace period, so it was killed" in (verdict.message or "")
 
 
 def test_a_failure_that_torchrun_saw_before_the_stop_stays_a_failure() -> None:
@@ -345,7 +345,7 @@ BAD_ARGUMENT = LAUNCHER_FRAMES.replace(
         ),
         (
             EndFacts(node="gpu-1"), Reason.NODE_LOST,
-            "torchrun ended on gpu-1 unseen: the node, or its supervisor, went down",
+            "torchrun ended on gpu-1 without a report: the node or its supervisor went down",
         ),
         (
             EndFacts(exit_code=1, node="gpu-1", launcher_err="DistNetworkError: store gone\n", rank_errs={0: "", 1: ""}),

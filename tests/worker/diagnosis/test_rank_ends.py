@@ -65,8 +65,8 @@ terminate called after throwing an instance of 'c10::DistBackendError'
 
 
 LOOK_AT_1 = (
-    "Look at what rank 1 did then (fewer batches than the others, a collective that only some ranks call, slow saving or "
-    "loading); where the wait is meant, give init_process_group a longer timeout."
+    "Check what rank 1 did then (fewer batches than the others, a collective that only some ranks call, slow saving or "
+    "loading); if the wait is intended, give init_process_group a longer timeout."
 )
 
 

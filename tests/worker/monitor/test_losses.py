@@ -68,7 +68,7 @@ def test_a_constant_loss_is_told_early_and_a_flat_one_late():
     assert kinds(watch([0.5] * 20)) == ["loss has not moved"]
     assert kinds(watch(noise(FLAT_POINTS - 1))) == []
     (found,) = watch(noise(FLAT_POINTS)).findings()
-    assert "less than it varies by chance" in found.evidence
+    assert "less than its random variation" in found.evidence
 
 
 def test_a_loss_that_falls_slowly_is_not_called_flat():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.monitor.hangs import PythonFrame, RankStatus, hang_verdict, users_frame, who_is_behind
+from worker.monitor.hangs import PythonFrame, RankStatus, hang_verdict, ranks_behind, users_frame
 from worker.monitor.probe_reader import ProbePump, ProbeReader, parse_stack
 from worker.monitor.silent_mistakes import RankRecord, silent_mistakes
 from worker.session.failures import OffsetMismatch, RequestRefused
@@ -243,7 +243,7 @@ def status(rank, step=40, moved=1000.0, doing="computing", **more):
     ],
 )
 def test_the_rank_behind_has_fewer_steps_or_does_not_wait(statuses, behind):
-    assert [each.rank for each in who_is_behind(statuses)] == behind
+    assert [each.rank for each in ranks_behind(statuses)] == behind
 
 
 PAIR = [status(0, doing="backward", frames=THERE), status(1, frames=HERE)]

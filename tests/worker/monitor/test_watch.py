@@ -10,7 +10,7 @@ import pytest
 from domain.messages import Reason, TaskReport
 from domain.spec import RunSpec
 from worker.monitor.probe_reader import FOLDER, ProbeReader
-from worker.monitor.watch import HUNG_FILE, LOSSES_FILE, Watch, as_hung
+from worker.monitor.watch import HUNG_FILE, LOSSES_FILE, Watch, with_hang_reason
 
 NAN = float("nan")
 STACK = [["/home/me/train.py", 41, "train"], ["/home/me/train.py", 60, "main"]]
@@ -38,7 +38,7 @@ class Probed:
     def kinds(self) -> list[str]:
         """As judged; a hang is told at the look after the ranks were asked."""
         self.watch.judge()
-        while self.watch.is_asking:
+        while self.watch.is_requesting_stacks:
             pass
         return [finding.kind for finding in self.watch.judge()]
 
@@ -104,13 +104,13 @@ def test_a_hang_the_run_was_ended_for_stays_in_the_end(probed: Probed):
 
 def test_the_end_of_an_attempt_we_ended_for_hanging_is_a_failure(tmp_path: Path):
     stopped = TaskReport(state="stopped", exit_code=-15)
-    assert as_hung(stopped, tmp_path) == stopped
+    assert with_hang_reason(stopped, tmp_path) == stopped
     (tmp_path / HUNG_FILE).parent.mkdir()
     (tmp_path / HUNG_FILE).write_text("No rank has made a step for 61 s.")
-    end = as_hung(stopped, tmp_path)
+    end = with_hang_reason(stopped, tmp_path)
     assert (end.state, end.reason, end.message) == (
         "failed",
         Reason.HUNG,
         "No rank has made a step for 61 s.",
     )
-    assert as_hung(TaskReport(state="succeeded"), tmp_path).state == "succeeded"
+    assert with_hang_reason(TaskReport(state="succeeded"), tmp_path).state == "succeeded"

@@ -187,7 +187,7 @@ def test_a_part_that_breaks_is_told_as_a_finding_and_the_training_goes_on(watche
     watch = Watch(watched.records.parent, RunSpec(target="/a.py"), watched.read())
     (finding,) = [each for each in watch.judge() if each.kind == "probe part failed"]
     assert finding.evidence == (
-        f"rank 3: the probe's {part} part failed: RuntimeError: no such figure; the training is not touched."
+        f"rank 3: the probe's {part} part failed: RuntimeError: no such figure; the training is not affected."
     )
     assert steps is None or watched.lines()[-1]["step"] == steps
 

@@ -1,4 +1,4 @@
-"""One known cause of a failure: the words it is known by, the sentence, and the next step to try."""
+"""A known cause of a failure: its pattern, the sentence about it, and the next step to try."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ AS_RAISED = "{text}{place}{origin}"
 
 @dataclass(frozen=True)
 class Cause:
-    """A row of the table. `says` and `next_step` may name the pattern's groups, and text, place, origin, "
-    "node."""
+    """A row of the table. `says` and `next_step` may use {fields}: the pattern's groups, text, place, origin, node."""
 
     pattern: str
     next_step: str
@@ -21,5 +20,5 @@ class Cause:
     reason: Reason = Reason.SCRIPT_ERROR
 
     def match(self, text: str) -> re.Match[str] | None:
-        """Where the text names this cause."""
+        """Search the text for this cause."""
         return re.search(self.pattern, text, re.MULTILINE)

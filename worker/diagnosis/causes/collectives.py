@@ -1,4 +1,4 @@
-"""Pure: ranks that lost a peer, or waited for one in vain, and which one that was."""
+"""Recognise ranks that lost a peer or timed out waiting for one, and name the late ranks. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PEER_GONE = re.compile(
     r"|Observed flight recorder dump signal",
     re.IGNORECASE,
 )
-"""What gloo, NCCL and the store say in the ranks that did not fail themselves."""
+"""Messages of gloo, NCCL and the store in ranks that did not fail themselves."""
 _BETWEEN_RANKS = re.compile(
     r"gloo|nccl|c10d|\bDist\w*Error|TCPStore|store->|ProcessGroup|\brank", re.IGNORECASE
 )
@@ -26,42 +26,44 @@ _BETWEEN_RANKS = re.compile(
 
 @dataclass(frozen=True)
 class Timeout:
-    """What a rank says that waited in vain."""
+    """A collective operation that timed out on a rank."""
 
     operation: str
     """`all_reduce`, `the start (init_process_group)`, …"""
     seconds: float | None = None
     sequence: int | None = None
     late: tuple[int, ...] = ()
-    """The ranks that it names as missing."""
+    """Ranks that the message names as missing."""
     missing: int = 0
-    """How many did not come, where it knows no more."""
+    """Number of missing ranks if the message does not name them."""
 
 
-def lost_its_peer(text: str) -> bool:
-    """The rank only noticed that another one was gone; a database that is away is not meant."""
+def lost_peer(text: str) -> bool:
+    """Whether the rank only lost its connection to another rank, not to a database or the like."""
     return bool(_PEER_GONE.search(text) and _BETWEEN_RANKS.search(text))
 
 
 def find_timeout(text: str, failure: PythonFailure | None) -> Timeout | None:
-    """The first time-out in what a rank wrote; `failure` knows what it had called."""
+    """Find the first timeout in a rank's output; `failure` holds the functions it had called."""
     for pattern in _PATTERNS:
-        if found := pattern.search(text):
-            return _timeout(found.groupdict(), failure)
+        if match := pattern.search(text):
+            return _timeout(match.groupdict(), failure)
     return None
 
 
-def who_is_late(
+def late_ranks(
     timeouts: Mapping[int, Timeout], texts: Mapping[int, str], ranks: Collection[int]
 ) -> tuple[int, ...]:
-    """The ranks the others waited for: those that are named, those that came less far, or the silent ones."""
+    """Return the ranks the others waited for: those named, those with the least work enqueued, or the silent ones."""
     named = {rank for timeout in timeouts.values() for rank in timeout.late}
     if named:
         return tuple(sorted(named))
-    enqueued = {rank: int(found[-1]) for rank, text in texts.items() if (found := _ENQUEUED.findall(text))}
+    enqueued = {
+        rank: int(sequences[-1]) for rank, text in texts.items() if (sequences := _ENQUEUED.findall(text))
+    }
     if len(set(enqueued.values())) > 1:
         return tuple(sorted(rank for rank, last in enqueued.items() if last == min(enqueued.values())))
-    silent = {rank for rank in ranks if rank not in timeouts and not lost_its_peer(texts.get(rank, ""))}
+    silent = {rank for rank in ranks if rank not in timeouts and not lost_peer(texts.get(rank, ""))}
     return tuple(sorted(silent)) if len(silent) < len(ranks) else ()
 
 
@@ -71,27 +73,27 @@ def describe(timeout: Timeout, late: Collection[int], place: str, is_all_here: b
     after = "" if timeout.seconds is None else f" after {timeout.seconds:g} s"
     if late:
         ranks = ", ".join(map(str, late))
-        who = f"rank{'s' if len(late) > 1 else ''} {ranks} never arrived"
+        missing_ranks = f"rank{'s' if len(late) > 1 else ''} {ranks} never arrived"
     elif timeout.missing:
-        who = f"{timeout.missing} rank{'s' if timeout.missing > 1 else ''} never arrived"
+        missing_ranks = f"{timeout.missing} rank{'s' if timeout.missing > 1 else ''} never arrived"
     else:
-        who = (
+        missing_ranks = (
             "another rank never arrived" if is_all_here else "a rank, perhaps on another node, never arrived"
         )
-    return f"{timeout.operation}{number} timed out{after}: {who}{place}"
+    return f"{timeout.operation}{number} timed out{after}: {missing_ranks}{place}"
 
 
 def next_step(timeout: Timeout, late: Collection[int]) -> str:
-    """What to look at."""
-    who = f"rank {next(iter(late))}" if len(late) == 1 else "the late ranks" if late else "each rank"
+    """Return the next step for a timeout."""
+    suspects = f"rank {next(iter(late))}" if len(late) == 1 else "the late ranks" if late else "each rank"
     if timeout.operation.startswith(_START):
         return (
-            f"Look at the log of {who}: it was still loading, or could not reach the others "
+            f"Check the log of {suspects}: it was still loading, or could not reach the others "
             "(a firewall, the wrong interface: --env GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME)."
         )
     return (
-        f"Look at what {who} did then (fewer batches than the others, a collective that only some ranks call, slow "
-        "saving or loading); where the wait is meant, give init_process_group a longer timeout."
+        f"Check what {suspects} did then (fewer batches than the others, a collective that only some ranks call, slow "
+        "saving or loading); if the wait is intended, give init_process_group a longer timeout."
     )
 
 
@@ -121,28 +123,30 @@ _NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "monitoredBarrie
 _NAMES |= {"_ALLGATHER_BASE": "all_gather_into_tensor", "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor"}
 
 
-def _timeout(found: Mapping[str, str | None], failure: PythonFailure | None) -> Timeout:
-    late, have = found.get("late"), found.get("have")
-    seconds = int(found["ms"] or 0) / 1000 if found.get("ms") else None
+def _timeout(groups: Mapping[str, str | None], failure: PythonFailure | None) -> Timeout:
+    late, have = groups.get("late"), groups.get("have")
+    seconds = int(groups["ms"] or 0) / 1000 if groups.get("ms") else None
     return Timeout(
-        operation=_operation(found, failure),
-        seconds=float(found["s"] or 0) if have else seconds,
-        sequence=int(found["sequence"] or 0) if found.get("sequence") else None,
+        operation=_operation(groups, failure),
+        seconds=float(groups["s"] or 0) if have else seconds,
+        sequence=int(groups["sequence"] or 0) if groups.get("sequence") else None,
         late=tuple(map(int, late.split(","))) if late else (),
-        missing=int(found["all"] or 0) - int(have) if have else 0,
+        missing=int(groups["all"] or 0) - int(have) if have else 0,
     )
 
 
-def _operation(found: Mapping[str, str | None], failure: PythonFailure | None) -> str:
-    called = failure.functions if failure else ()
-    told = found.get("operation") or ""
-    named = next((name for name in called if name in _COLLECTIVES), _NAMES.get(told, told.lower()))
+def _operation(groups: Mapping[str, str | None], failure: PythonFailure | None) -> str:
+    functions = failure.functions if failure else ()
+    operation = groups.get("operation") or ""
+    named = next(
+        (name for name in functions if name in _COLLECTIVES), _NAMES.get(operation, operation.lower())
+    )
     if named:
         return named
-    if "init_process_group" in called or found.get("have") or found.get("start") is not None:
+    if "init_process_group" in functions or groups.get("have") or groups.get("start") is not None:
         return f"{_START} (init_process_group)"
-    if "backward" in called:
+    if "backward" in functions:
         return "averaging the gradients (backward)"
-    if any("sync" in function or function == "__init__" for function in called):
+    if any("sync" in function or function == "__init__" for function in functions):
         return "comparing the models (DistributedDataParallel)"
     return "a collective operation"

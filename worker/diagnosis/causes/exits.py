@@ -1,4 +1,4 @@
-"""Exit codes and signals in words, and what to try."""
+"""Explain exit codes and signals, with the next step to try."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from domain.messages import Reason
 from worker.diagnosis.causes.lookup import Explanation, size_words
 from worker.diagnosis.causes.machine import KILLED_HINT, SMALLER
 from worker.diagnosis.tracebacks.blocks import without_box
-from worker.diagnosis.tracebacks.exceptions import clean_lines, find_crash, last_words, shorten
+from worker.diagnosis.tracebacks.exceptions import clean_lines, find_crash, last_line, shorten
 
 _CODES = {
     126: "its program could not be executed (no permission, or not a program)",
@@ -38,11 +38,11 @@ _NEXT = {
     "SIGHUP": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
 }
 _LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log says what came before."
-_USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<said>.+)$")
+_USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<message>.+)$")
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL of 9."""
+    """Return the signal's name: SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -50,24 +50,26 @@ def signal_name(number: int) -> str:
 
 
 def by_signal(name: str, text: str, node: str, kills: int, limit_bytes: int | None) -> Explanation:
-    """What ended a rank that left no word of its own."""
+    """Explain the end of a rank by a signal."""
     if name == "SIGKILL":
         return _killed(kills, limit_bytes)
     next_step = _NEXT.get(name, "").replace("{node}", node) or None
     says = _SIGNALS.get(name, f" was ended by a signal ({name})")
-    crash, words = find_crash(text), last_words(text)
+    crash, last = find_crash(text), last_line(text)
     if crash is not None and crash[1] is not None:
         return Explanation(Reason.KILLED, f"{says}, {crash[1].rpartition('/')[2]} line {crash[2]}")
-    return Explanation(Reason.KILLED, says + (f"; last line: {words}" if words else ""), next_step)
+    return Explanation(Reason.KILLED, says + (f"; last line: {last}" if last else ""), next_step)
 
 
 def by_exit_code(code: int | None, text: str) -> Explanation:
-    """What an exit code without a traceback means."""
-    if code == 2 and (said := _usage_error(text)) is not None:
-        return Explanation(Reason.EXIT_CODE, f": bad argument (exit code 2): {said}", _mend_argument(said))
+    """Explain an exit code without a traceback."""
+    if code == 2 and (usage_error := _usage_error(text)) is not None:
+        return Explanation(
+            Reason.EXIT_CODE, f": bad argument (exit code 2): {usage_error}", _fix_argument(usage_error)
+        )
     meaning = _meaning(code)
-    words = last_words(text)
-    says = f": exit code {code}{meaning}, no traceback" + (f"; last line: {words}" if words else "")
+    last = last_line(text)
+    says = f": exit code {code}{meaning}, no traceback" + (f"; last line: {last}" if last else "")
     return Explanation(Reason.EXIT_CODE, says, _LOOK_ABOVE)
 
 
@@ -77,7 +79,7 @@ def _killed(kills: int, limit_bytes: int | None) -> Explanation:
         says = f" was killed by the kernel because memory ran out (SIGKILL{limit})"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER)
     next_step = (
-        "If nobody killed it, watch the node's memory while it trains, and lower the batch or the number of "
+        "If nobody killed it, watch the node's memory during training, and lower the batch or the number of "
     )
     return Explanation(
         Reason.KILLED, f" was killed (SIGKILL){KILLED_HINT}", f"{next_step}data-loader workers."
@@ -93,7 +95,7 @@ def _meaning(code: int | None) -> str:
 
 
 def _usage_error(text: str) -> str | None:
-    """argparse's last line, or what click writes into its box."""
+    """Return argparse's error line, or the text in click's error box."""
     lines = clean_lines(text)
     for number in range(len(lines) - 1, -1, -1):
         if _USAGE_ERROR.match(lines[number]):
@@ -103,12 +105,12 @@ def _usage_error(text: str) -> str | None:
     return None
 
 
-def _mend_argument(said: str) -> str:
-    if re.search(r"unrecognized arguments:.*--local[-_]rank", said):
+def _fix_argument(usage_error: str) -> str:
+    if re.search(r"unrecognized arguments:.*--local[-_]rank", usage_error):
         return (
             "Choose the launcher torchrun: the legacy one adds --local-rank, which this script does not take."
         )
-    if re.search(r"required:.*--local[-_]rank", said):
+    if re.search(r"required:.*--local[-_]rank", usage_error):
         return (
             "Choose the launcher `launch`: this script wants --local-rank, which only the legacy one gives."
         )
@@ -116,21 +118,21 @@ def _mend_argument(said: str) -> str:
 
 
 def by_missing_script(text: str) -> Explanation | None:
-    """What Python says when there is nothing to run."""
-    if found := re.search(r"can't open file '(.+?)': \[Errno \d+\] (.+)", text):
-        says = f": the script {found[1]} cannot be opened: {found[2]}"
+    """Explain a script or module that Python could not find; None if that is not the failure."""
+    if match := re.search(r"can't open file '(.+?)': \[Errno \d+\] (.+)", text):
+        says = f": the script {match[1]} cannot be opened: {match[2]}"
         return Explanation(Reason.SCRIPT_MISSING, says, "Check the script's path on the node.")
     for pattern in (r"finding module specification for '(.+?)'", r"^\S*python\S*: No module named (\S+)$"):
-        if found := re.search(pattern, text, re.MULTILINE):
+        if match := re.search(pattern, text, re.MULTILINE):
             next_step = "Launch the folder that holds the module, or install it in the Python that trains."
-            return Explanation(Reason.SCRIPT_MISSING, f": there is no module {found[1]} to run", next_step)
+            return Explanation(Reason.SCRIPT_MISSING, f": there is no module {match[1]} to run", next_step)
     return None
 
 
 def as_traceback(text: str) -> str:
-    """What an uncaught C++ exception says (`what():  …`), in the form of a Python traceback."""
-    found = re.search(r"terminate called after throwing an instance of '(.+)'\s+what\(\):\s+(.+)", text)
-    if found is None:
+    """Format an uncaught C++ exception (`what():  …`) as a Python traceback; empty if there is none."""
+    match = re.search(r"terminate called after throwing an instance of '(.+)'\s+what\(\):\s+(.+)", text)
+    if match is None:
         return ""
-    name = found[1].rpartition("::")[2]
-    return f"Traceback (most recent call last):\n{name if found[2] == found[1] else f'{name}: {found[2]}'}\n"
+    name = match[1].rpartition("::")[2]
+    return f"Traceback (most recent call last):\n{name if match[2] == match[1] else f'{name}: {match[2]}'}\n"

@@ -1,4 +1,4 @@
-"""Looks a failure up in the table of causes: the reason, the sentence and the next step."""
+"""Look up a failure in the table of causes: the reason, the sentence and the next step."""
 
 from __future__ import annotations
 
@@ -14,38 +14,40 @@ TABLE = (
     *machine.MEMORY, *pytorch.CUDA, *pytorch.NCCL, *machine.DISK, *machine.PORTS, *pytorch.DDP,
     *pytorch.IMPORTS, *machine.NETWORK,
 )  # fmt: skip
-"""The first row that fits speaks: what is specific stands before what is general."""
+"""The first matching row wins: specific rows precede general ones."""
 SMALLER_ON_GPU = "Halve the batch per GPU and double the accumulation: the global batch stays."
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a failure is called, what is said of it, and what to try."""
+    """Reason, sentence and next step for a failure."""
 
     reason: Reason
     says: str
     next_step: str | None = None
 
 
-def explain(failure: PythonFailure, node: str, place: files.Workplace) -> Explanation:
-    """What is known of an exception; the exception itself where nothing is."""
+def explain(failure: PythonFailure, node: str, workplace: files.Workplace) -> Explanation:
+    """Explain an exception; an unknown one is shown as it is."""
     text = failure.all_text
-    words = {"text": failure.exception, "place": failure.place, "origin": failure.origin, "node": node}
+    fields = {"text": failure.exception, "place": failure.place, "origin": failure.origin, "node": node}
     if re.search(r"(?:CUDA|HIP|XPU)\b.*out of memory|OutOfMemoryError: CUDA", text):
         says = f"{_gpu_memory(text)}{failure.place}"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER_ON_GPU + _fragmented(text))
-    if (missing := files.missing_file(failure, node, place)) is not None:
-        return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, words), missing)
+    if (missing := files.missing_file(failure, node, workplace)) is not None:
+        return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields), missing)
     for cause in TABLE:
-        if found := cause.match(text):
-            groups = {name: value or "" for name, value in found.groupdict().items()}
-            named = words | groups | {"wanted": _wanted(groups)}
-            return Explanation(cause.reason, _filled(cause.says, named), _filled(cause.next_step, named))
-    return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, words))
+        if match := cause.match(text):
+            groups = {name: value or "" for name, value in match.groupdict().items()}
+            all_fields = fields | groups | {"requested": _requested_size(groups)}
+            return Explanation(
+                cause.reason, _filled(cause.says, all_fields), _filled(cause.next_step, all_fields)
+            )
+    return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields))
 
 
 def size_words(size_bytes: float) -> str:
-    """64.00 GiB, as torch writes sizes."""
+    """Format a size as torch does: 64.00 GiB."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size_bytes >= 1024 and len(units) > 1:
         size_bytes /= 1024
@@ -53,36 +55,36 @@ def size_words(size_bytes: float) -> str:
     return f"{size_bytes:.0f} bytes" if units[0] == "bytes" else f"{size_bytes:.2f} {units[0]}"
 
 
-def _filled(template: str, words: dict[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda name: words.get(name[1], name[0]), template)
+def _filled(template: str, fields: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], name[0]), template)
 
 
-def _wanted(groups: dict[str, str]) -> str:
+def _requested_size(groups: dict[str, str]) -> str:
     return size_words(int(groups["bytes"])) if groups.get("bytes") else groups.get("size", "")
 
 
 def _gpu_memory(text: str) -> str:
-    """torch's own figures, without the advice it gives around them."""
-    wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
-    there = re.search(
+    """Return torch's figures without its advice."""
+    requested = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
+    capacity = re.search(
         r"(GPU \d+) has a total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free"
         r"|\((GPU \d+); ([\d.]+ \w+) total capacity;.*?([\d.]+ \w+) free",
         text,
     )
-    figures = f", {wanted[1]} wanted" if wanted else ""
-    if there:
-        gpu, total, free = (group for group in there.groups() if group)
+    figures = f", {requested[1]} wanted" if requested else ""
+    if capacity:
+        gpu, total, free = (group for group in capacity.groups() if group)
         figures += f", {free} of {total} free on {gpu}"
     kind = re.search(r"\b(CUDA|HIP|XPU)\b", text)
     return shorten(f"{kind[1] if kind else 'GPU'} out of memory{figures}")
 
 
 def _fragmented(text: str) -> str:
-    """Much reserved and not used: the allocator's own remedy is worth trying first."""
-    found = re.search(r"([\d.]+) GiB is reserved by PyTorch but unallocated", text)
-    if found is None or float(found[1]) < 1:
+    """Suggest the allocator's own setting if a GiB or more is reserved and unused."""
+    unallocated = re.search(r"([\d.]+) GiB is reserved by PyTorch but unallocated", text)
+    if unallocated is None or float(unallocated[1]) < 1:
         return ""
     return (
-        f" {found[1]} GiB lie unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+        f" {unallocated[1]} GiB lie unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
         f"may be enough."
     )

@@ -1,4 +1,4 @@
-"""Causes that lie in the machine: memory, disks, files, ports, the network, limits of the system."""
+"""Causes in the machine: memory, disks, files, ports, the network, limits of the system."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MEMORY = (
     Cause(
         r"tried to allocate (?P<bytes>\d+) bytes|Unable to allocate (?P<size>[\d.]+ \w+) for an array",
         SMALLER,
-        says="not enough memory, {wanted} wanted: {text}{place}",
+        says="not enough memory, {requested} wanted: {text}{place}",
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(

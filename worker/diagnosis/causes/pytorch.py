@@ -1,4 +1,4 @@
-"""Causes that lie between the script, PyTorch, CUDA and the other ranks."""
+"""Causes in the script's use of PyTorch, CUDA and the other ranks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tracebacks in what processes wrote."""
+"""Tracebacks in the output of processes."""

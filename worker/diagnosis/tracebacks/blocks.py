@@ -1,4 +1,4 @@
-"""Pure: the tracebacks in a text, as Python, loguru and rich (also typer, Lightning) print them."""
+"""Parse tracebacks as Python, loguru and rich (also typer, Lightning) print them. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MESSAGE_LINES = 40
-"""Of an exception's text this much is read; what follows is somebody else's output."""
+"""Maximum lines of an exception's text; later lines are other output."""
 
 
 class TracebackFrame(NamedTuple):
@@ -24,18 +24,19 @@ class TracebackBlock:
     """One traceback with the exception below it."""
 
     first: int
-    """The number of its first line, and of the first one after its exception's first line."""
+    """Line number of its first line."""
     end: int
+    """Line number after the first line of its exception."""
     before: str
-    """The last line above it with anything on it."""
+    """The last nonempty line above it."""
     frames: list[TracebackFrame] = field(default_factory=list)
     message: str = ""
-    """Type and text, as far as they reach."""
+    """Type and text of the exception."""
     is_group: bool = False
 
 
 def blocks(lines: list[str]) -> Iterator[TracebackBlock]:
-    """Every traceback in lines that have neither colours nor prefixes."""
+    """Yield every traceback in lines without colours and prefixes."""
     for number, line in enumerate(lines):
         block = None
         if header := _HEADER.match(line):
@@ -47,7 +48,7 @@ def blocks(lines: list[str]) -> Iterator[TracebackBlock]:
 
 
 def without_box(line: str) -> str:
-    """The line without what rich draws around it."""
+    """Return the line without the box that rich draws around it."""
     return _BOX.sub("", line).strip()
 
 
@@ -62,11 +63,11 @@ _NEXT = re.compile(
     r"^(?:The above exception was|During handling of the above|terminate called|\[[WEIF]\d{4}|[WEIF]\d{4} "
     r"|Exception ignored|Fatal Python error|=+$|--- Logging error)"
 )
-"""What cannot belong to an exception's text any more."""
+"""Lines that no longer belong to an exception's text."""
 
 
 def _python_block(lines: list[str], first: int, is_group: bool) -> TracebackBlock | None:
-    """Indented lines are frames; the first one that is not is the exception."""
+    """Parse Python's format: indented lines are frames, the first other line is the exception."""
     frames: list[TracebackFrame] = []
     for number in range(first + 1, len(lines)):
         line = lines[number]
@@ -81,12 +82,12 @@ def _python_block(lines: list[str], first: int, is_group: bool) -> TracebackBloc
 
 
 def _message(lines: list[str], number: int) -> list[str]:
-    found = lines[number : number + 1]
+    message = lines[number : number + 1]
     for line in lines[number + 1 : number + MESSAGE_LINES]:
         if _HEADER.match(line) or _RICH_HEADER.match(line) or _NEXT.match(line):
             break
-        found.append(line)
-    return found
+        message.append(line)
+    return message
 
 
 def _before(lines: list[str], first: int) -> str:
@@ -94,9 +95,9 @@ def _before(lines: list[str], first: int) -> str:
 
 
 def _rich_block(lines: list[str], first: int) -> TracebackBlock | None:
-    """A box of frames, each with some source below it, and the exception under the box."""
+    """Parse rich's format: a box of frames with source lines, and the exception below the box."""
     frames: list[TracebackFrame] = []
-    begun = ""
+    partial_path = ""
     for number in range(first + 1, len(lines)):
         line = lines[number]
         if _RICH_END.match(line):
@@ -107,16 +108,16 @@ def _rich_block(lines: list[str], first: int) -> TracebackBlock | None:
         if not line.startswith(("│", "|")):
             return None
         content = line[1:-1].strip()
-        if found := _RICH_FRAME.match(begun + content):
-            frames.append(TracebackFrame(found["file"], int(found["line"]), found["function"]))
-            begun = ""
-        else:  # a path longer than the box goes on in the next line
-            begun = content if content.startswith("/") and " " not in content else ""
+        if frame := _RICH_FRAME.match(partial_path + content):
+            frames.append(TracebackFrame(frame["file"], int(frame["line"]), frame["function"]))
+            partial_path = ""
+        else:  # a path longer than the box continues in the next line
+            partial_path = content if content.startswith("/") and " " not in content else ""
     return None
 
 
 def _unwrapped(lines: list[str], width: int) -> str:
-    """The exception's text: a line is joined to the next one whose first word had no room in it."""
+    """Join the wrapped lines of an exception: a line continues if the next word did not fit into it."""
     text = last = next(iter(lines), "")
     for line in lines[1:]:
         first_word = line.partition(" ")[0]

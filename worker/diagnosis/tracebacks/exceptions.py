@@ -1,4 +1,4 @@
-"""Finds the exception that ended a Python process in what it wrote. Pure."""
+"""Find the exception that ended a Python process in its output. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TAIL_LINES = 80
 LIMIT = 240
 """Characters of an exception that a sentence shows."""
 MOST_ANNOUNCED = 3
-"""Lines of a message that are told where each one ends by announcing the next."""
+"""Lines of a message that are shown while each one ends with a colon."""
 TEXT_LIMIT = 4000
 
 
@@ -22,16 +22,16 @@ class PythonFailure:
     """An exception as its process printed it."""
 
     exception: str
-    """Type and text, the first line of them."""
+    """Type and first line of the text."""
     file: str | None = None
     line: int | None = None
-    """Where it came from in the user's own code, if any of it is there."""
+    """Position in the user's own code if the traceback has any of it."""
     text: str = ""
-    """All of its text."""
+    """The complete text."""
     functions: tuple[str, ...] = ()
-    """What had been called, the innermost last."""
+    """Functions on the stack, innermost last."""
     process: int | None = None
-    """Of a process that `mp.spawn` started: its number."""
+    """Number of the process, if `mp.spawn` started it."""
     earlier: PythonFailure | None = None
     """The exception that led to this one."""
     link: str = ""
@@ -51,14 +51,16 @@ class PythonFailure:
 
     @cached_property
     def all_text(self) -> str:
-        """Its text and that of those that led to it, the last one first."""
+        """Its text and that of its causes, the latest first."""
         return f"{self.text}\n{self.earlier.all_text}" if self.earlier else self.text
 
 
 def find_failure(text: str) -> PythonFailure | None:
-    """The exception of the last traceback: the one that was not caught, and the inner one of a data
-    loader's or a spawned process's; not one of a thread or a destructor, nor a launcher's report of
-    somebody else's, unless there is no other."""
+    """Return the exception of the last traceback, which was not caught.
+
+    Inside a data loader or a spawned process that is the inner exception. Exceptions of threads, of destructors
+    and in a launcher's report of another process count only if there is no other.
+    """
     lines = [_GROUP_PREFIX.sub("", line) for line in clean_lines(text)]
     ranked = list(_ranked(lines))
     best = max((rank for rank, _ in ranked), default=0)
@@ -66,7 +68,7 @@ def find_failure(text: str) -> PythonFailure | None:
 
 
 def find_crash(text: str) -> tuple[str, str | None, int | None] | None:
-    """(what, file, line) from a fatal error that Python's fault handler reported."""
+    """Return (error, file, line) of a fatal error that Python's fault handler reported."""
     lines = clean_lines(text)
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error: "):
@@ -77,36 +79,36 @@ def find_crash(text: str) -> tuple[str, str | None, int | None] | None:
     return None
 
 
-def by_rank(text: str) -> dict[int, str]:
-    """What each rank wrote into one stream, by the `[rank1]: ` that torch puts before tracebacks."""
-    found: dict[int, list[str]] = {}
+def split_by_rank(text: str) -> dict[int, str]:
+    """Split a stream by rank, using the `[rank1]: ` that torch puts before tracebacks."""
+    lines_by_rank: dict[int, list[str]] = {}
     for line in _ANSI.sub("", text).split("\n"):
         if match := re.match(r"\[(?:[a-z]+\d+\]:\[)?rank(\d+)\]: ?", line):
-            found.setdefault(int(match[1]), []).append(line[match.end() :])
-    return {rank: "\n".join(lines) for rank, lines in found.items()}
+            lines_by_rank.setdefault(int(match[1]), []).append(line[match.end() :])
+    return {rank: "\n".join(lines) for rank, lines in lines_by_rank.items()}
 
 
 def clean_lines(text: str) -> list[str]:
-    """Lines without colours, torch's `[rank1]: ` and what a progress bar has overwritten."""
+    """Split into lines without colours, torch's `[rank1]: ` and overwritten progress bars."""
     plain = _ANSI.sub("", text.replace("\0", ""))
     lines = [line.rstrip().rpartition("\r")[2] for line in plain.split("\n")]
     return [_RANK_PREFIX.sub("", line) for line in lines]
 
 
-def last_words(text: str, limit: int = LIMIT) -> str | None:
-    """The last line with anything on it."""
-    words = (without_box(line) for line in reversed(clean_lines(text)))
-    found = next((line for line in words if line and _LAUNCHERS_HINT not in line), None)
-    return shorten(found, limit) if found else None
+def last_line(text: str, limit: int = LIMIT) -> str | None:
+    """Return the last nonempty line, at most `limit` characters."""
+    lines = (without_box(line) for line in reversed(clean_lines(text)))
+    last = next((line for line in lines if line and _LAUNCHERS_HINT not in line), None)
+    return shorten(last, limit) if last else None
 
 
 def tail(text: str) -> str | None:
-    """The last lines, as an error shows them."""
+    """Return the last `TAIL_LINES` lines, None if they are empty."""
     return "\n".join(clean_lines(text)[-TAIL_LINES:]).strip("\n") or None
 
 
 def shorten(text: str, limit: int = LIMIT) -> str:
-    """At most `limit` characters."""
+    """Cut the text to `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -119,7 +121,7 @@ _WRAPPER = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|CalledProcessError"
     r"|SignalException)\b"
 )
-"""Reports of another process's end: what that process said itself says more."""
+"""Reports of another process's end: that process's own output says more."""
 _LAUNCHERS_HINT = "leaked semaphore objects to clean up"
 _LINKS = {
     "The above exception was the direct cause of the following exception:": "caused by",
@@ -131,12 +133,12 @@ _OUR_RECIPES = re.compile(r"/worker/recipes/")
 
 
 def _ranked(lines: list[str]) -> Iterator[tuple[int, PythonFailure]]:
-    """Each traceback's failure, higher the likelier it ended the process."""
+    """Yield (score, failure) of each traceback; a higher score is likelier to have ended the process."""
     earlier: PythonFailure | None = None
-    found = list(blocks(lines))
-    for number, block in enumerate(found):
+    all_blocks = list(blocks(lines))
+    for number, block in enumerate(all_blocks):
         link = _LINKS.get(block.before, "")
-        failure = earlier = _failure(block, earlier if link else None, link, found[number + 1 :])
+        failure = earlier = _failure(block, earlier if link else None, link, all_blocks[number + 1 :])
         own = not block.before.startswith(_NOT_FATAL)
         yield (0 if not own else 1 if _WRAPPER.match(failure.exception) else 2), failure
         if block.is_group:
@@ -149,7 +151,7 @@ def _failure(
     spawned = _SPAWNED.match(block.before)
     exception = _headline(block.message)
     file, line = _users_frame(block.frames)
-    if block.is_group and later:  # one of those it holds says what happened
+    if block.is_group and later:  # its first member says what happened
         exception = f"{exception}, the first: {_headline(later[0].message)}"
         file, line = _users_frame(later[0].frames) if later[0].frames else (file, line)
     return PythonFailure(
@@ -162,9 +164,9 @@ def _failure(
 
 
 def _headline(message: str) -> str:
-    """The first line, with those after it that it only announces; of a long one whole sentences."""
-    text, *rest = (line.strip() for line in message.splitlines() or [""])
-    for line in rest[:MOST_ANNOUNCED]:
+    """Return the first line, joined with the next while it ends with a colon; a long one is cut after a sentence."""
+    text, *further_lines = (line.strip() for line in message.splitlines() or [""])
+    for line in further_lines[:MOST_ANNOUNCED]:
         if text.endswith(":"):
             text = f"{text} {line}".strip()
     if len(text) > LIMIT and (end := text.rfind(". ", 60, LIMIT)) > 0:
@@ -173,14 +175,14 @@ def _headline(message: str) -> str:
 
 
 def _users_frame(frames: list[TracebackFrame]) -> tuple[str | None, int | None]:
-    """The last frame that is not in a library, else the last one."""
+    """Return file and line of the last frame outside libraries, else of the last frame."""
     own = [frame for frame in frames if not _LIBRARY.search(frame.file) or _OUR_RECIPES.search(frame.file)]
     last = next(iter((own or frames)[-1:]), None)
     return (last.file, last.line) if last else (None, None)
 
 
 def _syntax_error(lines: list[str]) -> PythonFailure | None:
-    """Python names the script's own syntax error without a traceback header."""
+    """Find a syntax error in the script itself, which Python prints without a traceback header."""
     for number in range(len(lines) - 1, -1, -1):
         if re.match(r"^(?:SyntaxError|IndentationError|TabError): ", lines[number]):
             for line in reversed(lines[:number]):

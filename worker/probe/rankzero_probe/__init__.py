@@ -1,7 +1,7 @@
-"""Sees what a rank does without a change to its script: waits for parts of torch and writers to be imported.
+"""Observe a rank without a change to its script: hook into parts of torch and event file writers on import.
 
-Until then it costs a dictionary look-up per import, so that launchers and helpers pay nothing.
-Nothing here may raise into the script: a part of the probe that fails says so once and stays off.
+Until then it costs a dictionary look-up per import, so launchers and helpers pay nothing.
+Nothing here may raise into the script: a part of the probe that fails reports it once and stays off.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WATCHED_MODULES = frozenset(
     }
 )
 MARKER = "RANKZERO_PROBE_RANK"
-"""Holds the process id of the rank: what inherits it is a child of that rank, not a rank by its variables."""
+"""Environment variable with the rank's process id: a process that inherits it is a child, not a rank."""
 
 
 def switch_on() -> None:
-    """Called once, when the interpreter starts."""
+    """Start watching imports. Called once, when the interpreter starts."""
     if "RANK" in os.environ:
         os.environ.setdefault(MARKER, str(os.getpid()))
     sys.meta_path.insert(0, _Finder())
@@ -38,44 +38,44 @@ def switch_on() -> None:
 
 
 def is_rank_by_environment() -> bool:
-    """Whether a launcher has made this very process a rank; others are known by what they do."""
+    """Whether a launcher made this process a rank; other ranks are recognised by their calls."""
     return os.environ.get(MARKER) == str(os.getpid())
 
 
 def after_import(name: str, module: ModuleType) -> None:
-    """`module` is complete: hook into it, whatever happens."""
-    from . import seen
+    """Hook into the imported module; a failure is recorded, never raised."""
+    from . import process_state
 
     try:
         from . import hooks
 
         hooks.HOOK_INTO[name](module)
     except Exception as error:
-        seen.current.failed(name, error)
+        process_state.current.failed(name, error)
 
 
 def named_as_probe(function: Any) -> Any:
-    """Tracebacks show the function as what it is, and nobody takes it for the user's code."""
+    """Mark the function as the probe's, so that a traceback does not show it as the user's code."""
     function.__code__ = function.__code__.replace(co_filename="<rankzero probe>")
     return function
 
 
 class _Finder:
-    """Lets the others find a module and, for those watched, hears when it has been executed."""
+    """Finds modules through the other finders and calls `after_import` for the watched ones."""
 
     def __init__(self) -> None:
-        self._asking: set[str] = set()
+        self._searching: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in WATCHED_MODULES or name in self._asking:
+        if name not in WATCHED_MODULES or name in self._searching:
             return None
-        self._asking.add(name)
+        self._searching.add(name)
         try:
-            return _following(self._found_by_others(name, path, target), name)
+            return _with_callback(self._find_with_others(name, path, target), name)
         finally:
-            self._asking.discard(name)
+            self._searching.discard(name)
 
-    def _found_by_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+    def _find_with_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
         for finder in list(sys.meta_path):
             find_spec = None if finder is self else getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find_spec(name, path, target) if find_spec else None
@@ -84,8 +84,8 @@ class _Finder:
         return None
 
 
-def _following(spec: ModuleSpec | None, name: str) -> ModuleSpec | None:
-    """The same loader, which tells us once: nothing of ours stays in the module's `__spec__`."""
+def _with_callback(spec: ModuleSpec | None, name: str) -> ModuleSpec | None:
+    """Make the spec's loader call `after_import` once; nothing of the probe stays in the module's `__spec__`."""
     loader: Any = spec.loader if spec else None
     execute = getattr(loader, "exec_module", None)
     if execute is None or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):

@@ -1,4 +1,4 @@
-"""Event files that are read while they are written: their writers flush twice a second, not every two minutes."""
+"""Make writers of event files flush twice a second instead of every two minutes: the files are read meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import Any
 
-from . import named_as_probe, seen
+from . import named_as_probe, process_state
 
 FLUSH_EVERY_S = 0.5
 
@@ -18,12 +18,12 @@ _thread: threading.Thread | None = None
 
 
 def hook_into_writers(module: Any) -> None:
-    """`EventFileWriter` of tensorboardX, or of tensorboard, which torch's SummaryWriter writes with."""
+    """Hook into the `EventFileWriter` of tensorboardX, or of tensorboard, which torch's SummaryWriter uses."""
     writer = module.EventFileWriter
     initialise = writer.__init__
     names = initialise.__code__.co_varnames[: initialise.__code__.co_argcount]
-    place = names.index("flush_secs") - 1
-    flushes_by_itself = _wakes_by_itself(module)
+    position = names.index("flush_secs") - 1
+    flushes_when_idle = _flushes_when_idle(module)
 
     @functools.wraps(initialise)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -31,28 +31,30 @@ def hook_into_writers(module: Any) -> None:
         try:
             is_local = "://" not in str(args[0] if args else kwargs.get(names[1]))
             if is_local:
-                args, kwargs = _sooner(args, kwargs, place)
+                args, kwargs = _with_short_flush(args, kwargs, position)
         except Exception as error:
-            seen.current.failed("writers", error)
+            process_state.current.failed("writers", error)
         initialise(self, *args, **kwargs)
-        if is_local and not flushes_by_itself:
+        if is_local and not flushes_when_idle:
             _flush_regularly(self)
 
     writer.__init__ = named_as_probe(__init__)
 
 
-def _sooner(args: Any, kwargs: Any, place: int) -> Any:
-    """The arguments with a shorter time between flushes; elsewhere than on a disk each of them is an upload."""
-    if len(args) > place:
-        return (*args[:place], min(args[place], FLUSH_EVERY_S), *args[place + 1 :]), kwargs
+def _with_short_flush(args: Any, kwargs: Any, position: int) -> Any:
+    """Return the arguments with a shorter flush interval. Only for local files: elsewhere each flush is an upload."""
+    if len(args) > position:
+        return (*args[:position], min(args[position], FLUSH_EVERY_S), *args[position + 1 :]), kwargs
     return args, {**kwargs, "flush_secs": min(kwargs.get("flush_secs", FLUSH_EVERY_S), FLUSH_EVERY_S)}
 
 
-def _wakes_by_itself(module: Any) -> bool:
-    """Whether the writer's thread looks at the clock while no event comes: tensorboardX before 1.8 did not."""
-    threads = [each for each in vars(module).values() if isinstance(each, type)]
+def _flushes_when_idle(module: Any) -> bool:
+    """Whether the writer's thread flushes while no event arrives: tensorboardX before 1.8 did not."""
+    threads = [thread for thread in vars(module).values() if isinstance(thread, type)]
     codes = [
-        getattr(getattr(each, name, None), "__code__", None) for each in threads for name in ("run", "_run")
+        getattr(getattr(thread, name, None), "__code__", None)
+        for thread in threads
+        for name in ("run", "_run")
     ]
     return any("Empty" in code.co_names for code in codes if code is not None)
 
@@ -65,22 +67,22 @@ def _flush_regularly(writer: Any) -> None:
             _thread = threading.Thread(target=_flush_all, name="rankzero-flush", daemon=True)
             _thread.start()
     except Exception as error:
-        seen.current.failed("writers", error)
+        process_state.current.failed("writers", error)
 
 
 def _flush_all() -> None:
-    """In a thread of its own: a disk that hangs must not keep the recorder from telling so."""
+    """Flush all writers in a thread of its own: a hanging disk must not block the recorder."""
     while True:
         time.sleep(FLUSH_EVERY_S)
         for reference in list(_flushed_by_us):
             try:
                 reference()._ev_writer.flush()  # type: ignore[union-attr]
-            except Exception:  # it is gone, or its disk is full, which the script will be told by itself
+            except Exception:  # it is closed, or its disk is full, which the script notices itself
                 _flushed_by_us.remove(reference)
 
 
 def _forget() -> None:
-    """A forked child has none of the threads, neither ours nor the writer's."""
+    """Reset in a forked child, which has neither our thread nor the writer's."""
     global _thread
     _flushed_by_us.clear()
     _thread = None

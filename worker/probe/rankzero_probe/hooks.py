@@ -1,4 +1,4 @@
-"""Hooks into torch, and what each call of them counts: a few microseconds per step."""
+"""Hook into torch and count steps, waits and samples: a few microseconds per step."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
-from . import buffered, is_rank_by_environment, named_as_probe, recorder, replicas, samples, seen
+from . import buffered, is_rank_by_environment, named_as_probe, process_state, recorder, replicas, samples
 
 OTHERS_BEFORE_SWITCH = 50
-"""Another optimizer that steps this often while the counted one rests takes over."""
+"""Steps of another optimizer, without one of the counted one, after which that one is counted."""
 
 
 def hook_into_optimizers(module: Any) -> None:
-    """Steps of all optimizers, before and after."""
-    if is_rank_by_environment():  # seen from here on, so that a hang before the first step has a place
+    """Hook before and after each step of all optimizers."""
+    if is_rank_by_environment():  # from now on: a hang before the first step shows its position
         recorder.start()
     module.register_optimizer_step_post_hook(after_step)
     module.register_optimizer_step_pre_hook(before_step)
 
 
 def hook_into_loaders(module: Any) -> None:
-    """The wait for each batch and for a loader's start, and which samples are read."""
+    """Hook into waits for batches and loader starts, and into the indices of samples."""
     iterator = module._BaseDataLoaderIter
     iterator.__next__ = _timed_next(iterator.__next__)
     module.DataLoader.__iter__ = _timed_start(module.DataLoader.__iter__)
@@ -32,7 +32,7 @@ def hook_into_loaders(module: Any) -> None:
 
 
 def hook_into_replicas(module: Any) -> None:
-    """Each model that is given to DistributedDataParallel."""
+    """Hook into the wrapping of models with DistributedDataParallel."""
     wrapper = module.DistributedDataParallel
     initialise = wrapper.__init__
 
@@ -43,7 +43,7 @@ def hook_into_replicas(module: Any) -> None:
             replicas.remember(self, module)
             recorder.start()
         except Exception as error:
-            seen.current.failed("replicas", error)
+            process_state.current.failed("replicas", error)
 
     wrapper.__init__ = named_as_probe(__init__)
 
@@ -58,94 +58,94 @@ HOOK_INTO: dict[str, Callable[[Any], None]] = {
 
 
 def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """The parameters are those of the last step, synchronised by whatever synchronises them."""
-    now = seen.current
-    if now.step == now.check_at and "replicas" not in now.off:
+    """Check the replicas: the parameters are those of the last step, already synchronised."""
+    state = process_state.current
+    if state.step == state.check_at and "replicas" not in state.off:
         try:
-            replicas.check(optimizer, now)
+            replicas.check(optimizer, state)
         except Exception as error:
-            now.failed("replicas", error)
+            state.failed("replicas", error)
 
 
 def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """One optimizer step is one step, however many micro-steps it took."""
-    now = seen.current
-    if "steps" in now.off:
+    """Count an optimizer step as one step, however many micro-steps it took."""
+    state = process_state.current
+    if "steps" in state.off:
         return
     try:
-        if id(optimizer) == now.optimizer_id or _is_counted_from_now(optimizer, now):
-            _count_step(now, perf_counter())
+        if id(optimizer) == state.optimizer_id or _is_counted_from_now(optimizer, state):
+            _count_step(state, perf_counter())
     except Exception as error:
-        now.failed("steps", error)
+        state.failed("steps", error)
 
 
-def _count_step(now: seen.Seen, at: float) -> None:
-    now.steps_of_others = 0
-    if now.step:
-        now.intervals_s.append(at - now.stepped_at)
-        if now.loader is not None:
-            now.waits_s.append(now.wait_s)
-            if now.samples_waiting is not None:
-                now.samples.append(now.samples_waiting)
-    now.step += 1
-    now.stepped_at = at
-    if now.loader is not None:
-        now.wait_s, now.samples_waiting = 0.0, None
-        now.loader.steps += 1
-        if now.epoch is not None:
-            now.epoch.steps += 1
+def _count_step(state: process_state.ProcessState, at: float) -> None:
+    state.steps_of_others = 0
+    if state.step:
+        state.intervals_s.append(at - state.stepped_at)
+        if state.loader is not None:
+            state.waits_s.append(state.wait_s)
+            if state.samples_waiting is not None:
+                state.samples.append(state.samples_waiting)
+    state.step += 1
+    state.stepped_at = at
+    if state.loader is not None:
+        state.wait_s, state.samples_waiting = 0.0, None
+        state.loader.steps += 1
+        if state.epoch is not None:
+            state.epoch.steps += 1
 
 
-def _is_counted_from_now(optimizer: Any, now: seen.Seen) -> bool:
-    """Of several optimizers the first is counted, as long as it lives and steps at all."""
-    now.steps_of_others += 1
-    if now.optimizer() is not None and now.steps_of_others <= OTHERS_BEFORE_SWITCH:
-        if now.loader is not None:
-            now.loader.steps += 1
+def _is_counted_from_now(optimizer: Any, state: process_state.ProcessState) -> bool:
+    """Whether this optimizer is counted from now on: the first one, while it exists and steps."""
+    state.steps_of_others += 1
+    if state.optimizer() is not None and state.steps_of_others <= OTHERS_BEFORE_SWITCH:
+        if state.loader is not None:
+            state.loader.steps += 1
         return False
-    if not now.optimizer_id:
-        now.thread = get_ident()
+    if not state.optimizer_id:
+        state.thread = get_ident()
         recorder.start()
-    now.optimizer_id, now.optimizer = id(optimizer), weakref.ref(optimizer)
+    state.optimizer_id, state.optimizer = id(optimizer), weakref.ref(optimizer)
     return True
 
 
 def _timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        now = seen.current
-        if now.in_data or "data" in now.off or get_ident() != now.thread:
+        state = process_state.current
+        if state.in_data or "data" in state.off or get_ident() != state.thread:
             return original(self)
-        now.in_data = True
+        state.in_data = True
         began = perf_counter()
         try:
             data = original(self)
         finally:
-            now.in_data = False
+            state.in_data = False
         try:
-            samples.batch_came(now, self, data, perf_counter() - began)
+            samples.add_batch(state, self, data, perf_counter() - began)
         except Exception as error:
-            now.failed("data", error)
+            state.failed("data", error)
         return data
 
     return named_as_probe(__next__)  # type: ignore[no-any-return]
 
 
 def _timed_start(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Starting a loader's processes is waiting for data, too."""
+    """Count the start of a loader's processes as waiting for data."""
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        now = seen.current
-        if now.in_data or get_ident() != now.thread:
+        state = process_state.current
+        if state.in_data or get_ident() != state.thread:
             return original(self)
-        now.in_data = True
+        state.in_data = True
         began = perf_counter()
         try:
             return original(self)
         finally:
-            now.in_data = False
-            now.start_wait_s = perf_counter() - began
+            state.in_data = False
+            state.start_wait_s = perf_counter() - began
 
     return named_as_probe(__iter__)  # type: ignore[no-any-return]
 
@@ -158,9 +158,9 @@ def _noting_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if epoch is not None and epoch.is_full and self._rankzero_source is self._sampler_iter:
             return index
         try:
-            samples.index_came(seen.current, self, epoch, index)
+            samples.add_index(process_state.current, self, epoch, index)
         except Exception as error:
-            seen.current.failed("samples", error)
+            process_state.current.failed("samples", error)
         return index
 
     return named_as_probe(_next_index)  # type: ignore[no-any-return]

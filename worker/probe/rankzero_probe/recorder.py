@@ -1,4 +1,4 @@
-"""Writes what was seen: one line of JSON a second, from a thread of its own, into a file of this process."""
+"""Record this process: one line of JSON a second, from a thread of its own, into a file per process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import threading
 import time
 from typing import Any
 
-from . import place, samples, seen
+from . import activity, process_state, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
 LATER_AFTER_S = 3600.0
-"""A run of days would write gigabytes: after an hour the lines come less often."""
+"""After this time lines are written less often: a run of days would write gigabytes."""
 STACK_AFTER_S = 2.0
 EXIT_WAIT_S = 2.0
 MAX_EVENTS = 100
@@ -27,7 +27,7 @@ _recorder: Recorder | None = None
 
 
 def start() -> None:
-    """This process is a rank: from now on it is recorded; without effect the second time."""
+    """Start recording this process as a rank; further calls have no effect."""
     global _recorder
     if _recorder is None:
         folder = os.environ.get("RANKZERO_PROBE_DIR")
@@ -37,7 +37,7 @@ def start() -> None:
 
 
 class Recorder:
-    """Opens its file anew for each line: a script that closes all descriptors cannot make it write elsewhere."""
+    """Reopens its file for each line: a script that closes all descriptors cannot make it write elsewhere."""
 
     def __init__(self, folder: str) -> None:
         self._path = f"{folder}/{os.getpid()}.jsonl"
@@ -48,27 +48,27 @@ class Recorder:
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._stepped_at = 0.0
-        self._told_stack: list[list[Any]] = []
+        self._reported_stack: list[list[Any]] = []
         self._identity: dict[str, Any] = {"rank": _number("RANK", 0), "world_size": _number("WORLD_SIZE", 1)}
         self._was_torn = False
 
     def begin(self) -> None:
-        """From the thread that trains."""
+        """Start the recorder's thread. Called by the thread that trains."""
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
             self._answer_to_signal()
-            now = seen.current
-            now.note("started", python=sys.version.split()[0], torch=_torch_version(), argv=sys.argv[:1])
+            state = process_state.current
+            state.note("started", python=sys.version.split()[0], torch=_torch_version(), argv=sys.argv[:1])
             threading.Thread(target=self._run, name="rankzero-probe", daemon=True).start()
             atexit.register(self.end)
         except Exception as error:
-            seen.current.failed("recorder", error)
+            process_state.current.failed("recorder", error)
 
     def end(self) -> None:
-        """The process ends by itself: its last line."""
+        """Write the last line when the process exits normally."""
         self._ending.set()
         if _recorder is self:
-            seen.current.note("exit")
+            process_state.current.note("exit")
             self._write(is_last=True)
 
     def _run(self) -> None:
@@ -79,30 +79,31 @@ class Recorder:
                 return
 
     def _write(self, is_last: bool = False) -> None:
-        now = seen.current
-        if "recorder" in now.off:
+        state = process_state.current
+        if "recorder" in state.off:
             return
         try:
-            if self._lock.acquire(timeout=EXIT_WAIT_S):  # a file system that hangs must not keep a script
+            # A hanging file system must not block the script's exit.
+            if self._lock.acquire(timeout=EXIT_WAIT_S):
                 try:
-                    self._append(json.dumps(self._line(now, is_last), separators=(",", ":")))
+                    self._append(json.dumps(self._line(state, is_last), separators=(",", ":")))
                 finally:
                     self._lock.release()
         except Exception as error:
-            now.failed("recorder", error)
-            self._say_that_it_is_off(now)
+            state.failed("recorder", error)
+            self._report_off(state)
 
-    def _say_that_it_is_off(self, now: seen.Seen) -> None:
-        """The last line: whoever reads them learns why there are no more."""
-        events = [event for event in list(now.events) if event["kind"] == "error"]
-        line = {"t": round(time.time(), 3), **self._identity, "pid": os.getpid(), "step": now.step}
+    def _report_off(self, state: process_state.ProcessState) -> None:
+        """Write a last line that says why no more lines follow."""
+        events = [event for event in list(state.events) if event["kind"] == "error"]
+        line = {"t": round(time.time(), 3), **self._identity, "pid": os.getpid(), "step": state.step}
         try:
             self._append(json.dumps({**line, "in": "", "events": events}, separators=(",", ":")))
-        except Exception:  # the training is worth more than our last word
+        except Exception:  # never disturb the training
             return
 
     def _append(self, text: str) -> None:
-        """A line that a full disk cut short is closed by the next one that finds room."""
+        """Append a line; one that a full disk cut short is terminated before the next."""
         data = (("\n" if self._was_torn else "") + text + "\n").encode()
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -113,47 +114,47 @@ class Recorder:
         except OSError:
             self._was_torn = True
 
-    def _line(self, now: seen.Seen, is_last: bool) -> dict[str, Any]:
-        line: dict[str, Any] = {"t": round(time.time(), 3), **self._who(), "pid": os.getpid()}
-        line["step"] = now.step
-        if now.step:
-            line["last_step_at"] = round(time.time() - (time.perf_counter() - now.stepped_at), 3)
-        line.update(_figures(now))
-        line.update(_memory(now))
-        line.update(self._doing(now))
+    def _line(self, state: process_state.ProcessState, is_last: bool) -> dict[str, Any]:
+        line: dict[str, Any] = {"t": round(time.time(), 3), **self._rank_identity(), "pid": os.getpid()}
+        line["step"] = state.step
+        if state.step:
+            line["last_step_at"] = round(time.time() - (time.perf_counter() - state.stepped_at), 3)
+        line.update(_figures(state))
+        line.update(_memory(state))
+        line.update(self._activity(state))
         line["stacks"] = self._can_be_asked()
-        _tell_epochs(now, is_last)
-        if now.events:
-            line["events"] = [now.events.popleft() for _ in range(min(MAX_EVENTS, len(now.events)))]
+        _report_epochs(state, is_last)
+        if state.events:
+            line["events"] = [state.events.popleft() for _ in range(min(MAX_EVENTS, len(state.events)))]
         return line
 
-    def _doing(self, now: seen.Seen) -> dict[str, Any]:
-        """What it is at; where it stands only when it has not stepped for a while, and only what is new."""
-        stepped, self._stepped_at = now.stepped_at != self._stepped_at, now.stepped_at
-        doing, lines = place.look_at(now.thread)
-        if doing in ("data", "computing", "waiting", "backward"):
-            if now.step and now.loader is not None and not now.loader.steps:
-                doing = "validating"
-            elif stepped:
-                doing = "stepping"
-            elif not now.step and doing == "computing":
-                doing = "starting"
-        if stepped or time.perf_counter() - now.stepped_at < STACK_AFTER_S:
-            self._told_stack = []
-        elif lines != self._told_stack:
-            self._told_stack = lines
-            return {"in": doing, "stack": lines}
-        return {"in": doing}
+    def _activity(self, state: process_state.ProcessState) -> dict[str, Any]:
+        """Return the activity, and the stack if the process has not stepped for a while and the stack is new."""
+        has_stepped, self._stepped_at = state.stepped_at != self._stepped_at, state.stepped_at
+        current, lines = activity.thread_activity(state.thread)
+        if current in ("data", "computing", "waiting", "backward"):
+            if state.step and state.loader is not None and not state.loader.steps:
+                current = "validating"
+            elif has_stepped:
+                current = "stepping"
+            elif not state.step and current == "computing":
+                current = "starting"
+        if has_stepped or time.perf_counter() - state.stepped_at < STACK_AFTER_S:
+            self._reported_stack = []
+        elif lines != self._reported_stack:
+            self._reported_stack = lines
+            return {"in": current, "stack": lines}
+        return {"in": current}
 
-    def _who(self) -> dict[str, Any]:
-        """As torch.distributed has it; before and after that as the launcher said."""
+    def _rank_identity(self) -> dict[str, Any]:
+        """Return rank and world size from torch.distributed, or from the launcher while it is not initialised."""
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             self._identity = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
         return {**self._identity, "local_rank": _number("LOCAL_RANK", self._identity["rank"])}
 
     def _answer_to_signal(self) -> None:
-        """faulthandler writes the stack without Python's help, also where Python is stuck."""
+        """Let faulthandler write the stack on a signal, even if Python is stuck."""
         if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._stack_file = os.open(self._stack_path, flags, 0o600)
@@ -161,7 +162,7 @@ class Recorder:
             faulthandler.register(signal.SIGUSR2, file=self._stack_file, all_threads=False, chain=False)
 
     def _can_be_asked(self) -> bool:
-        """Not when the script has taken the signal, or closed the file and given its number to another."""
+        """Whether the signal still writes the stack: the script may use the signal, or may have closed the file."""
         if self._stack_file is None:
             return False
         try:
@@ -176,10 +177,10 @@ class Recorder:
         return False
 
 
-def _figures(now: seen.Seen) -> dict[str, Any]:
-    """Of the steps since the last line; nothing when there were none."""
-    intervals = _drain(now.intervals_s)
-    waits, counts = _drain(now.waits_s), _drain(now.samples)
+def _figures(state: process_state.ProcessState) -> dict[str, Any]:
+    """Return the figures of the steps since the last line; empty if there were none."""
+    intervals = _drain(state.intervals_s)
+    waits, counts = _drain(state.waits_s), _drain(state.samples)
     if not intervals:
         return {}
     total_s = sum(intervals)
@@ -196,22 +197,22 @@ def _drain(values: Any) -> list[Any]:
     return [values.popleft() for _ in range(len(values))]
 
 
-def _tell_epochs(now: seen.Seen, is_last: bool) -> None:
-    """An epoch is told once, when steps have followed from it and its beginning is known."""
-    waiting = _drain_list(now.epochs)
-    for loader in list(now.loaders.values()):
+def _report_epochs(state: process_state.ProcessState, is_last: bool) -> None:
+    """Report each epoch once, when steps have followed it and its first indices are known."""
+    waiting = _drain_list(state.epochs)
+    for loader in list(state.loaders.values()):
         epoch = loader.epoch
         if epoch is not None and epoch.steps and (epoch.is_full or is_last):
             waiting.append(epoch)
     for epoch in waiting:
-        if not epoch.is_told:
-            epoch.is_told = True
-            now.note(
+        if not epoch.is_reported:
+            epoch.is_reported = True
+            state.note(
                 "epoch",
                 step=epoch.first_step,
                 dataset_length=epoch.loader.dataset_length,
                 batch_size=epoch.loader.batch_size,
-                digests=samples.digest_indices([each for each in epoch.indices if each is not None]),
+                digests=samples.digest_indices([index for index in epoch.indices if index is not None]),
                 fields=epoch.fields,
                 sampler=epoch.sampler,
             )
@@ -221,13 +222,13 @@ def _drain_list(values: list[Any]) -> list[Any]:
     return [values.pop(0) for _ in range(len(values))]
 
 
-def _memory(now: seen.Seen) -> dict[str, int]:
-    if "memory" in now.off:
+def _memory(state: process_state.ProcessState) -> dict[str, int]:
+    if "memory" in state.off:
         return {}
     try:
         return {"peak_memory_bytes": _peak_memory_bytes()}
     except Exception as error:
-        now.failed("memory", error)
+        state.failed("memory", error)
         return {}
 
 
@@ -253,7 +254,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def _forget() -> None:
-    """In a forked child there is no thread; what it does later may make it a rank of its own."""
+    """Reset in a forked child, which has no recorder thread and may become a rank of its own."""
     global _recorder
     _recorder = None
 

@@ -1,4 +1,4 @@
-"""Whether the copies of a DistributedDataParallel model are still alike, by a few numbers of each."""
+"""Record checksums that show whether the replicas of a DistributedDataParallel model still agree."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import weakref
 from time import perf_counter
 from typing import Any
 
-from . import seen
+from . import process_state
 
 MAX_MODELS = 4
 MAX_PARAMETERS = 8
 MAX_NAMES = 10
 ELEMENTS = 64
 FIRST_CHECKS = (0, 1, 2, 3, 8)
-"""Steps since the last model was wrapped, after which there is a check; then after every N-th step, N a power
-of two, so that ranks with different N still have steps in common."""
+"""Steps after the last model was wrapped at which a check is made; then at every N-th step, N a power of two, so
+that ranks with different N still have steps in common."""
 UNUSED_CHECKS = 4
 SHORTEST_PERIOD = 64
 LONGEST_PERIOD = 1 << 16
@@ -23,21 +23,21 @@ COST_SHARE = 0.002
 
 
 class Replica:
-    """One model's few parameters, held so loosely that it can go when its script lets it go."""
+    """A few parameters of one model, weakly referenced so that the script can free it."""
 
     def __init__(self, number: int, model: Any) -> None:
         self.number, self.model = number, weakref.ref(model)
         parameters = _own_parameters(model)
         stride = max(1, len(parameters) // MAX_PARAMETERS)
-        self.parameters = [weakref.ref(each) for _, each in parameters[::stride][:MAX_PARAMETERS]]
-        self.on_its_way: tuple[int, Any, Any] | None = None
+        self.parameters = [weakref.ref(parameter) for _, parameter in parameters[::stride][:MAX_PARAMETERS]]
+        self.pending: tuple[int, Any, Any] | None = None
 
 
 def remember(model: Any, module: Any) -> None:
-    """A model was wrapped: what is known of it then, and what will be looked at later."""
-    now = seen.current
-    number = len(now.replicas)
-    now.note(
+    """Record a wrapped model and choose the parameters to check later."""
+    state = process_state.current
+    number = len(state.replicas)
+    state.note(
         "ddp",
         model=number,
         replicas=int(model.process_group.size()),
@@ -45,79 +45,83 @@ def remember(model: Any, module: Any) -> None:
         batch_norms=_batch_norms(model),
     )
     if number < MAX_MODELS:
-        now.replicas.append(Replica(number, model))
-        now.check_at = now.wrapped_at = now.step
+        state.replicas.append(Replica(number, model))
+        state.check_at = state.wrapped_at = state.step
 
 
-def check(optimizer: Any, now: seen.Seen) -> None:
-    """Before a step: the parameters are those that all ranks agreed on after the last one."""
+def check(optimizer: Any, state: process_state.ProcessState) -> None:
+    """Check the replicas before a step, when all ranks should have equal parameters."""
     torch = sys.modules["torch"]
     began = perf_counter()
-    for replica in now.replicas:
-        if now.step - now.wrapped_at < UNUSED_CHECKS:
-            _note_unused(optimizer, replica, now)
-        _send_what_came(replica, now)
-        if now.step > now.wrapped_at:
-            _begin_checksum(torch, replica, now)
-    now.check_at = _next_check(now, perf_counter() - began)
+    for replica in state.replicas:
+        if state.step - state.wrapped_at < UNUSED_CHECKS:
+            _note_unused(optimizer, replica, state)
+        _note_pending_checksum(replica, state)
+        if state.step > state.wrapped_at:
+            _begin_checksum(torch, replica, state)
+    state.check_at = _next_check(state, perf_counter() - began)
 
 
-def _next_check(now: seen.Seen, cost_s: float) -> int:
-    if not now.replicas:
+def _next_check(state: process_state.ProcessState, cost_s: float) -> int:
+    if not state.replicas:
         return -1
     for steps in FIRST_CHECKS:
-        if now.wrapped_at + steps > now.step:
-            return now.wrapped_at + steps
-    recent = sorted(list(now.intervals_s)[-20:])
+        if state.wrapped_at + steps > state.step:
+            return state.wrapped_at + steps
+    recent = sorted(list(state.intervals_s)[-20:])
     step_s = recent[len(recent) // 2] if recent else 0.01
     period = SHORTEST_PERIOD
     while period < LONGEST_PERIOD and period * step_s * COST_SHARE < cost_s:
         period *= 2
-    return (now.step // period + 1) * period
+    return (state.step // period + 1) * period
 
 
-def _begin_checksum(torch: Any, replica: Replica, now: seen.Seen) -> None:
-    """On a GPU the sums travel by themselves and are read at the next check: nobody waits for them."""
+def _begin_checksum(torch: Any, replica: Replica, state: process_state.ProcessState) -> None:
+    """Compute the checksum; on a GPU it is copied asynchronously and read at the next check."""
     model = replica.model()
-    parameters = [each for each in (ref() for ref in replica.parameters) if each is not None]
+    parameters = [parameter for parameter in (ref() for ref in replica.parameters) if parameter is not None]
     if model is None or not parameters or getattr(model, "_comm_hooks", None):
         return
     with torch.no_grad():
         device = parameters[0].device
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return
-        ends = [part.to(device).double() for each in parameters for part in _ends(each.detach())]
+        ends = [end.to(device).double() for parameter in parameters for end in _ends(parameter.detach())]
         values = torch.cat(ends)
         sums = torch.stack([values.sum(), values.abs().sum()])
         if device.type != "cuda":
-            _note_checksum(replica, now, now.step, sums.tolist())
+            _note_checksum(replica, state, state.step, sums.tolist())
             return
-        host = torch.empty(2, dtype=torch.float64, pin_memory=True)
-        host.copy_(sums, non_blocking=True)
+        sums_on_cpu = torch.empty(2, dtype=torch.float64, pin_memory=True)
+        sums_on_cpu.copy_(sums, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
-        replica.on_its_way = (now.step, host, arrived)
+        replica.pending = (state.step, sums_on_cpu, arrived)
 
 
-def _send_what_came(replica: Replica, now: seen.Seen) -> None:
-    if replica.on_its_way is not None and replica.on_its_way[2].query():
-        step, host, _ = replica.on_its_way
-        replica.on_its_way = None
-        _note_checksum(replica, now, step, host.tolist())
+def _note_pending_checksum(replica: Replica, state: process_state.ProcessState) -> None:
+    if replica.pending is not None and replica.pending[2].query():
+        step, sums_on_cpu, _ = replica.pending
+        replica.pending = None
+        _note_checksum(replica, state, step, sums_on_cpu.tolist())
 
 
-def _note_checksum(replica: Replica, now: seen.Seen, step: int, sums: list[float]) -> None:
-    now.note("checksum", model=replica.number, step=step, sum=sums[0], size=sums[1])
+def _note_checksum(replica: Replica, state: process_state.ProcessState, step: int, sums: list[float]) -> None:
+    state.note("checksum", model=replica.number, step=step, sum=sums[0], size=sums[1])
 
 
-def _note_unused(optimizer: Any, replica: Replica, now: seen.Seen) -> None:
-    """Parameters that this optimizer is about to step and that no loss has reached."""
+def _note_unused(optimizer: Any, replica: Replica, state: process_state.ProcessState) -> None:
+    """Record parameters that this optimizer is about to step and that have no gradient."""
     model = replica.model()
     if model is None:
         return
-    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    names = [name for name, each in _own_parameters(model) if each.grad is None and id(each) in stepped]
-    now.note("unused", model=replica.number, step=now.step, count=len(names), names=names[:MAX_NAMES])
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    names = [
+        name
+        for name, parameter in _own_parameters(model)
+        if parameter.grad is None and id(parameter) in stepped
+    ]
+    state.note("unused", model=replica.number, step=state.step, count=len(names), names=names[:MAX_NAMES])
 
 
 def _ends(tensor: Any) -> list[Any]:
@@ -126,19 +130,19 @@ def _ends(tensor: Any) -> list[Any]:
 
 
 def _own_parameters(model: Any) -> list[tuple[str, Any]]:
-    """Trained parameters that every rank holds whole."""
+    """Return the trained parameters that every rank holds completely."""
     ignored = set(getattr(model, "parameters_to_ignore", ()))
     return [
-        (name, each)
-        for name, each in model.module.named_parameters()
-        if each.requires_grad and name not in ignored and not hasattr(each, "device_mesh")
+        (name, parameter)
+        for name, parameter in model.module.named_parameters()
+        if parameter.requires_grad and name not in ignored and not hasattr(parameter, "device_mesh")
     ]
 
 
 def _batch_norms(model: Any) -> int:
-    """How many layers take their statistics from this rank's batch alone."""
+    """Count the layers that take their statistics from this rank's batch alone."""
     kinds = sys.modules["torch.nn.modules.batchnorm"]
     return sum(
-        isinstance(each, kinds._BatchNorm) and not isinstance(each, kinds.SyncBatchNorm) and each.training
-        for each in model.modules()
+        isinstance(layer, kinds._BatchNorm) and not isinstance(layer, kinds.SyncBatchNorm) and layer.training
+        for layer in model.modules()
     )

@@ -1,11 +1,11 @@
-"""Which samples a rank reads, and how many: enough of them to tell whether two ranks read the same."""
+"""Record how many samples a rank reads, and digests that show whether two ranks read the same ones."""
 
 from __future__ import annotations
 
 from typing import Any
 from zlib import crc32
 
-from . import seen
+from . import process_state
 
 MAX_LOADERS = 64
 MAX_FIELDS = 6
@@ -15,83 +15,85 @@ MAP_STYLE = 0
 """Iterable data sets have no indices."""
 
 
-def batch_came(now: seen.Seen, iterator: Any, data: Any, waited_s: float) -> None:
-    """The training has its next batch, after waiting for it."""
+def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waited_s: float) -> None:
+    """Record a batch for which the training waited `waited_s`."""
     epoch = iterator.__dict__.get("_rankzero_epoch")
-    if epoch is not now.epoch:
+    if epoch is not state.epoch:
         loader = epoch.loader if epoch is not None else None
-        if loader is not now.loader:  # what a validation loader took is not the training's
-            now.loader, now.wait_s, now.samples_waiting = loader, 0.0, None
-        now.epoch = epoch
-    now.wait_s += waited_s + now.start_wait_s
-    now.start_wait_s = 0.0
+        if loader is not state.loader:  # time in a validation loader does not count for the training
+            state.loader, state.wait_s, state.samples_waiting = loader, 0.0, None
+        state.epoch = epoch
+    state.wait_s += waited_s + state.start_wait_s
+    state.start_wait_s = 0.0
     if epoch is None:
         return
     batch_size = epoch.loader.batch_size
     if batch_size is None:
         batch_size = _leading_dimension(data)
     if batch_size is not None:
-        now.samples_waiting = (now.samples_waiting or 0) + batch_size
+        state.samples_waiting = (state.samples_waiting or 0) + batch_size
     if epoch.fields is None:
-        epoch.first_step = now.step
+        epoch.first_step = state.step
         epoch.fields = []
         epoch.fields = digest_fields(data)
 
 
-def index_came(now: seen.Seen, iterator: Any, epoch: seen.Epoch | None, index: Any) -> None:
-    """The sampler gave the next index, or a batch of them."""
-    if "samples" in now.off:
+def add_index(
+    state: process_state.ProcessState, iterator: Any, epoch: process_state.Epoch | None, index: Any
+) -> None:
+    """Record the sampler's next index, or a batch of them."""
+    if "samples" in state.off:
         return
     if epoch is None or iterator._rankzero_source is not iterator._sampler_iter:
-        epoch = _begin_epoch(now, iterator)
+        epoch = _begin_epoch(state, iterator)
         iterator._rankzero_source = iterator._sampler_iter
         iterator._rankzero_epoch = epoch
     epoch.add(index if iterator._dataset_kind == MAP_STYLE else None)
 
 
 def digest_indices(indices: list[Any]) -> dict[str, int]:
-    """A checksum of each beginning that ranks are compared by."""
+    """Return prefix length -> checksum, by which ranks are compared."""
     plain = [index if isinstance(index, INDEX_TYPES) else int(index) for index in indices]
-    lengths = [length for length in seen.DIGEST_LENGTHS if length <= len(plain)] or [len(plain)]
+    lengths = [length for length in process_state.DIGEST_LENGTHS if length <= len(plain)] or [len(plain)]
     return {str(length): crc32(repr(plain[:length]).encode()) for length in lengths if length}
 
 
 def digest_fields(data: Any) -> list[list[Any]]:
-    """(name, checksum, number of distinct values) of the tensors of a batch, by a few values of each."""
-    found: list[list[Any]] = []
+    """Return [name, checksum, number of distinct values] of a batch's tensors, from a few values of each."""
+    fields: list[list[Any]] = []
     for name, tensor in _tensors(data, "batch", 3):
-        if len(found) < MAX_FIELDS and tensor.device.type == "cpu":
+        if len(fields) < MAX_FIELDS and tensor.device.type == "cpu":
             flat = tensor.detach().reshape(-1)
             values = flat[:: max(1, flat.numel() // FIELD_VALUES)][:FIELD_VALUES].tolist()
-            found.append([name, crc32(repr(values).encode()), len(set(map(repr, values)))])
-    return found
+            fields.append([name, crc32(repr(values).encode()), len(set(map(repr, values)))])
+    return fields
 
 
-def _begin_epoch(now: seen.Seen, iterator: Any) -> seen.Epoch:
-    loader = _loader(now, iterator)
-    if loader.epoch is not None and loader.epoch.steps and not loader.epoch.is_told:
-        now.epochs.append(loader.epoch)
-    loader.epoch = seen.Epoch(loader, _distributed_sampler(iterator._index_sampler))
+def _begin_epoch(state: process_state.ProcessState, iterator: Any) -> process_state.Epoch:
+    loader = _loader(state, iterator)
+    if loader.epoch is not None and loader.epoch.steps and not loader.epoch.is_reported:
+        state.epochs.append(loader.epoch)
+    loader.epoch = process_state.Epoch(loader, _distributed_sampler(iterator._index_sampler))
     return loader.epoch
 
 
-def _loader(now: seen.Seen, iterator: Any) -> seen.Loader:
+def _loader(state: process_state.ProcessState, iterator: Any) -> process_state.Loader:
     sampler = iterator._index_sampler
-    known = now.loaders.get(id(sampler))
-    if known is not None and known.sampler() is sampler:
-        return known
-    if len(now.loaders) >= MAX_LOADERS:
-        now.loaders.pop(next(iter(now.loaders)))
+    loader = state.loaders.get(id(sampler))
+    if loader is not None and loader.sampler() is sampler:
+        return loader
+    if len(state.loaders) >= MAX_LOADERS:
+        state.loaders.pop(next(iter(state.loaders)))
     batch_size = getattr(sampler, "batch_size", None)
-    loader = seen.Loader(
+    loader = process_state.Loader(
         sampler, batch_size if isinstance(batch_size, int) else None, _length(iterator._dataset)
     )
-    now.loaders[id(sampler)] = loader
+    state.loaders[id(sampler)] = loader
     return loader
 
 
 def _distributed_sampler(sampler: Any) -> dict[str, Any]:
-    """What a sampler that divides an epoch among ranks is set to; nothing when there is none."""
+    """Return the settings of the sampler that divides an epoch among ranks; empty if there is none."""
     waiting = [sampler]
     for candidate in waiting:
         if hasattr(candidate, "set_epoch") and hasattr(candidate, "num_replicas"):
@@ -102,7 +104,7 @@ def _distributed_sampler(sampler: Any) -> dict[str, Any]:
                 "replicas": int(candidate.num_replicas),
             }
         inner = [getattr(candidate, name, None) for name in ("sampler", "batch_sampler")]
-        waiting += [each for each in inner if each is not None and len(waiting) < 6]
+        waiting += [sampler for sampler in inner if sampler is not None and len(waiting) < 6]
     return {}
 
 
@@ -120,7 +122,7 @@ def _leading_dimension(data: Any) -> int | None:
 
 
 def _tensors(data: Any, name: str, depth: int) -> Any:
-    """The tensors in a batch of tuples, lists and dictionaries, with names."""
+    """Yield (name, tensor) in a batch of tuples, lists and dictionaries, to a depth of `depth`."""
     if hasattr(data, "numel") and hasattr(data, "detach"):
         if data.numel():
             yield name, data
@@ -128,5 +130,5 @@ def _tensors(data: Any, name: str, depth: int) -> Any:
         for key in list(data)[:MAX_FIELDS]:
             yield from _tensors(data[key], str(key)[:40], depth - 1)
     elif depth and isinstance(data, (tuple, list)):
-        for number, each in enumerate(data[:MAX_FIELDS]):
-            yield from _tensors(each, f"{name}[{number}]", depth - 1)
+        for number, item in enumerate(data[:MAX_FIELDS]):
+            yield from _tensors(item, f"{name}[{number}]", depth - 1)

@@ -1,4 +1,4 @@
-"""What was seen of this process: written by the training's threads, read by the recorder's."""
+"""State of this process: written by the training's threads, read by the recorder's."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-KEPT_STEPS = 4096
-KEPT_EVENTS = 1000
+MAX_STEPS = 4096
+MAX_EVENTS = 1000
 DIGEST_LENGTHS = (16, 64, 256)
-"""Ranks are compared by the longest beginning that both have read."""
+"""Ranks are compared by the longest of these prefixes that both have read."""
 
 
 class Epoch:
@@ -25,10 +25,10 @@ class Epoch:
         self.is_full = False
         self.fields: list[list[Any]] | None = None
         self.steps = self.first_step = 0
-        self.is_told = False
+        self.is_reported = False
 
     def add(self, index: Any) -> None:
-        """Remember the first indices: a batch of them, or one."""
+        """Remember the first indices; `index` is one, or a batch of them."""
         if isinstance(index, list):
             self.indices.extend(index)
         else:
@@ -37,7 +37,7 @@ class Epoch:
 
 
 class Loader:
-    """A data loader, known by its index sampler; it is a training one when steps follow its batches."""
+    """A data loader, identified by its index sampler; it is used for training if steps follow its batches."""
 
     def __init__(self, sampler: Any, batch_size: int | None, dataset_length: int | None) -> None:
         self.sampler = weakref.ref(sampler)
@@ -46,22 +46,22 @@ class Loader:
         self.epoch: Epoch | None = None
 
 
-class Seen:
-    """Plain attributes, because a step may last a millisecond and a hook must not take a hundredth of it."""
+class ProcessState:
+    """Plain attributes: a step may last a millisecond, and a hook must take less than a hundredth of it."""
 
     def __init__(self) -> None:
         self.thread = threading.main_thread().ident
         self.off: set[str] = set()
-        self.events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        self.events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         # Steps
         self.step = 0
         self.stepped_at = 0.0
         self.optimizer_id = 0
         self.optimizer: Callable[[], Any] = _nothing
         self.steps_of_others = 0
-        self.intervals_s: deque[float] = deque(maxlen=KEPT_STEPS)
-        self.waits_s: deque[float] = deque(maxlen=KEPT_STEPS)
-        self.samples: deque[int] = deque(maxlen=KEPT_STEPS)
+        self.intervals_s: deque[float] = deque(maxlen=MAX_STEPS)
+        self.waits_s: deque[float] = deque(maxlen=MAX_STEPS)
+        self.samples: deque[int] = deque(maxlen=MAX_STEPS)
         # Data
         self.in_data = False
         self.wait_s = self.start_wait_s = 0.0
@@ -76,11 +76,11 @@ class Seen:
         self.replicas: list[Any] = []
 
     def note(self, kind: str, **facts: Any) -> None:
-        """Something worth a place in the record, at the next line."""
+        """Add an event to the next record."""
         self.events.append({"kind": kind, "at": round(time.time(), 3), **facts})
 
     def failed(self, hook: str, error: BaseException) -> None:
-        """This part of the probe has a fault: it says so once and is off."""
+        """Switch this part of the probe off and report its error once."""
         if hook not in self.off:
             self.off.add(hook)
             self.note("error", hook=hook, message=f"{type(error).__name__}: {error}"[:300])
@@ -90,13 +90,13 @@ def _nothing() -> None:
     return None
 
 
-current = Seen()
+current = ProcessState()
 
 
-def forget() -> None:
-    """A forked child is another process: it begins with nothing."""
+def reset() -> None:
+    """Reset the state in a forked child."""
     global current
-    current = Seen()
+    current = ProcessState()
 
 
-os.register_at_fork(after_in_child=forget)
+os.register_at_fork(after_in_child=reset)

@@ -1,4 +1,4 @@
-"""Where a thread is, seen from another one: what it is doing, and the lines of the user's code."""
+"""Determine the activity of a thread from another one, and its position in the user's code."""
 
 from __future__ import annotations
 
@@ -31,37 +31,39 @@ SIGNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("waiting", ("/torch/distributed/",), r"^$"),
     ("backward", ("/torch/autograd/",), r"^backward$"),
 )
-"""What a process is doing, by a file or a function anywhere on its stack; the first that fits counts, because
-a rank that waits for another one inside a validation is validating."""
-_IN = [(doing, files, re.compile(names)) for doing, files, names in SIGNS]
+"""(activity, files, functions): a match anywhere on the stack; the first activity wins, because a rank that waits
+for another one inside a validation is validating."""
+_IN = [(activity, files, re.compile(names)) for activity, files, names in SIGNS]
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<")
 _STANDARD = f"{Path(sysconfig.get_path('stdlib')).resolve()}{os.sep}"
 _OURS = f"{Path(__file__).resolve().parent}{os.sep}"
 
 
-def look_at(thread: int | None) -> tuple[str, list[list[Any]]]:
-    """(what it is doing, the user's [file, line, function], innermost first)."""
+def thread_activity(thread: int | None) -> tuple[str, list[list[Any]]]:
+    """Return (activity, frames of the user's code as [file, line, function], innermost first)."""
     frame = sys._current_frames().get(thread or 0)
     lines: list[list[Any]] = []
-    found = {"computing"}
+    activities = {"computing"}
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
         code = frame.f_code
-        found.update(_signs(code.co_filename, code.co_name))
+        activities.update(_activities_of(code.co_filename, code.co_name))
         if len(lines) < MAX_LINES and not _is_library(code.co_filename):
             lines.append([code.co_filename, frame.f_lineno, code.co_name])
         frame = frame.f_back
-    doing = next((doing for doing, _, _ in _IN if doing in found), "computing")
-    return doing, lines
+    activity = next((activity for activity, _, _ in _IN if activity in activities), "computing")
+    return activity, lines
 
 
-def _signs(file: str, function: str) -> list[str]:
-    """torch.compile leaves a frame of dynamo's below each compiled call, which is not compiling; nor is import."""
+def _activities_of(file: str, function: str) -> list[str]:
+    """Return the activities a frame stands for; neither imports nor dynamo's frame below compiled calls count."""
     if function == "<module>" or file.endswith("/_dynamo/eval_frame.py"):
         return []
     return [
-        doing for doing, files, names in _IN if any(part in file for part in files) or names.search(function)
+        activity
+        for activity, files, names in _IN
+        if any(pattern in file for pattern in files) or names.search(function)
     ]
 
 
