@@ -14,7 +14,7 @@ from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import Handover
 from worker.checkpoints.watching import CheckpointWatch
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
-from worker.monitor.probe_reader import ProbePump
+from worker.monitor.probe_reader import ProbeFiles
 from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
@@ -22,11 +22,11 @@ from worker.node.run_files import Listing
 from worker.session.answers import Adoption
 from worker.session.client import Client, TaskRef
 from worker.session.failures import ServerMistake
-from worker.streams.delivery import Delivery
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
-from worker.streams.points import STEP_BATCHES, PointPump
-from worker.streams.printed_source import PrintedPump
+from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
+from worker.streams.points import EventFiles
+from worker.streams.printed_source import PrintedLogs
 
 log = logging.getLogger(__name__)
 UNWATCHED_EVERY_S = 5.0
@@ -51,25 +51,7 @@ class Courier:
             most=client.body_limit.most,
         )  # fmt: skip
         self._omissions = Omissions(folder)
-        delivery = Delivery(self._store_points, self._omissions)
-        self._points = PointPump(
-            self._mirror.event_files,
-            lambda path, generation: client.file_offsets(part, path, generation),
-            delivery.send,
-            folder / "worker" / "main-writer",
-            self._omissions,
-        )
-        self._printed = PrintedPump(
-            self._mirror.logs,
-            lambda path, generation: client.file_offsets(part, path, generation),
-            delivery.send,
-            folder / "worker" / "printed.json",
-        )
-        self._probe = ProbePump(
-            folder / PROBE_FOLDER,
-            lambda path, generation: client.file_offsets(part, path, generation).points_offset,
-            delivery.send,
-        )
+        self._points, self._printed, self._probe = self._point_streams(folder)
         self.teller = FindingsReporter(folder, spec, client, part, label, self._omissions)
         checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self._handover = Handover(checkpoints, client, part, label)
@@ -87,8 +69,8 @@ class Courier:
         return _each(
             lambda: self._carry_points(now, watched),
             lambda: mirror.take(now, watched, step_mirror),
-            lambda: self._printed_turn.take(now, watched, self._printed.step),
-            lambda: self._probe_turn.take(now, watched, self._probe.step),
+            lambda: self._printed_turn.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
+            lambda: self._probe_turn.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
             lambda: self.teller.step(now),
         )
 
@@ -101,8 +83,8 @@ class Courier:
         more = _each(
             lambda: self._mirror.step(float("inf")) > 0,
             lambda: self._points.step(final=True) == STEP_BATCHES,
-            lambda: self._printed.step(final=True),
-            self._probe.step,
+            lambda: self._printed.step(final=True) == STEP_BATCHES,
+            lambda: self._probe.step(final=True) == STEP_BATCHES,
         )
         if not more and not self._has_last_word:
             taken = self._handover.all_taken
@@ -123,6 +105,20 @@ class Courier:
         """After the end, when `carry_rest` had nothing more: nothing is left here that the server lacks."""
         return self._has_last_word and self._handover.is_done and self._mirror.pending_bytes() == 0
 
+    def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream]:
+        """Points of event files, of printed lines and of the probe."""
+        uploader, state = PointUploader(self._store_points, self._omissions), folder / "worker"
+        events = EventFiles(
+            self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
+        )
+        printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
+        probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
+        return (
+            PointStream(events.sources, uploader),
+            PointStream(printed.sources, uploader),
+            PointStream(probe.sources, uploader),
+        )
+
     def _refused(self) -> list[Finding]:
         said = [*self._mirror.refusals(), *self._handover.refusals]
         return [
@@ -142,6 +138,9 @@ class Courier:
         offset = self._client.points(self._part, batch)
         self.teller.take_points(batch.series, batch.source)
         return offset
+
+    def _points_offset_of(self, path: str, generation: int) -> int:
+        return self._client.file_offsets(self._part, path, generation).points_offset
 
     def _bytes_of(self, path: str, generation: int) -> int:
         return self._client.file_offsets(self._part, path, generation).offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import re
@@ -11,10 +10,9 @@ import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,12 @@ from domain.messages import Point, PointBatch
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
-from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
+from worker.streams.point_uploader import OffsetOf
 
-log = logging.getLogger(__name__)
 FOLDER = "probe"
 """Below the attempt's directory; the ranks find it in RANKZERO_PROBE_DIR."""
 READ_BYTES = 1024 * 1024
 """A longer line is not the probe's and is skipped."""
-STEP_BYTES = 4 * READ_BYTES
-MOST_LINES = 1 << 16
-"""In one batch; fewer after one that was too large."""
 MAX_EVENTS = 200
 MAX_STEP_TIMES = 300
 PER_RANK = ("step_time_s", "data_wait_s")
@@ -40,53 +34,53 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 Line = dict[str, Any]
 
 
-class ProbePump:
-    """Sends the points of all ranks on this node, each once, whatever is repeated or killed."""
+class ProbeFiles:
+    """The probe's files of all ranks on this node as point sources."""
 
-    def __init__(
-        self, folder: Path, offset_of: Callable[[str, int], int], send: Callable[[PointBatch], int]
-    ) -> None:
-        self._folder, self._offset_of, self._send = folder, offset_of, send
-        self._tails: dict[str, _Tail] = {}
-        self._waiting: dict[str, PointBatch] = {}
-        self._most_lines = MOST_LINES
+    def __init__(self, folder: Path, offset_of: OffsetOf) -> None:
+        self._folder, self._offset_of = folder, offset_of
+        self._sources: dict[str, ProbeSource] = {}
 
-    def step(self) -> bool:
-        """Send what is new; True when more is waiting. What the server raises goes through."""
-        left = STEP_BYTES
+    def sources(self, final: bool) -> Iterator[ProbeSource]:
+        """Yield the source of each file. Raises what `offset_of` raises."""
         for name in _list_records(self._folder):
-            while left > 0 and (size := self._send_batch(name)):
-                left -= size
-        return left <= 0
+            if name not in self._sources:
+                offset = self._offset_of(f"{FOLDER}/{name}", 0)
+                self._sources[name] = ProbeSource(_Tail(self._folder / name, offset))
+            yield self._sources[name]
 
-    def _send_batch(self, name: str) -> int:
-        path = f"{FOLDER}/{name}"
-        if name not in self._tails:
-            self._tails[name] = _Tail(self._folder / name, self._offset_of(path, 0))
-        tail = self._tails[name]
-        batch = self._waiting.get(name) or _read_batch(tail, path, self._most_lines)
-        if batch is None:
-            return 0
-        self._waiting[name] = batch
-        try:
-            tail.offset = self._send(batch)
-            self._most_lines = min(MOST_LINES, 2 * self._most_lines)
-        except OffsetMismatch as mismatch:
-            if mismatch.have > tail.size_bytes:
-                raise RequestFailed(f"{path} ends before byte {mismatch.have}") from mismatch
-            tail.offset = mismatch.have
-        except RequestRefused as refusal:
-            if isinstance(refusal, TooLarge) and self._most_lines > 1:
-                self._most_lines //= 2
-                tail.offset = self._waiting.pop(name).start
-                return batch.end - batch.start
-            log.warning("%s: points at byte %d were refused: %s", path, batch.start, refusal)
-            self._waiting[name] = batch.model_copy(update={"series": {}})
-            if not batch.series:
-                raise
-            return batch.end - batch.start
-        del self._waiting[name]
-        return batch.end - batch.start
+
+class ProbeSource:
+    """The file of one process."""
+
+    def __init__(self, tail: _Tail) -> None:
+        self.path, self.generation = f"{FOLDER}/{tail.path.name}", 0
+        self._tail = tail
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file now; 0 if there is none."""
+        return self._tail.size_bytes
+
+    def read(self, max_bytes: int) -> PointBatch | None:
+        """Read the next complete lines, about `max_bytes`; None if there are none."""
+        tail, series = self._tail, dict[str, list[Point]]()
+        start = tail.offset
+        for offset, line in tail.read():
+            for name, value in _points_of(line):
+                tail.wall = _time_of(line, tail)
+                series.setdefault(name, []).append((line["step"], value, tail.wall))
+            if offset - start >= max_bytes:
+                break
+        if tail.offset == start:
+            return None
+        return PointBatch(
+            path=self.path, generation=0, start=start, end=tail.offset, source="probe", series=series
+        )
+
+    def rewind(self, offset: int) -> None:
+        """Continue reading at `offset`."""
+        self._tail.offset = offset
 
 
 class ProbeReader:
@@ -276,17 +270,6 @@ def _list_records(folder: Path) -> list[str]:
         return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208
     except OSError:
         return []
-
-
-def _read_batch(tail: _Tail, path: str, most_lines: int) -> PointBatch | None:
-    start, series = tail.offset, dict[str, list[Point]]()
-    for _, line in islice(tail.read(), most_lines):
-        for name, value in _points_of(line):
-            tail.wall = _time_of(line, tail)
-            series.setdefault(name, []).append((line["step"], value, tail.wall))
-    if tail.offset == start:
-        return None
-    return PointBatch(path=path, generation=0, start=start, end=tail.offset, source="probe", series=series)
 
 
 def _points_of(line: Line) -> Iterator[tuple[str, float]]:

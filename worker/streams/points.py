@@ -1,160 +1,113 @@
-"""Carries points from event files to the server, each once, whatever is repeated or killed."""
+"""Event files as point sources."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from domain.messages import PointBatch
-from worker.session.client import FileOffsets
-from worker.session.failures import OffsetMismatch, RequestRefused, TooLarge
 from worker.streams.events import EventTail, main_writer_dir, series_name
 from worker.streams.mirror import MirroredFile
 from worker.streams.omissions import Omissions
+from worker.streams.point_uploader import OffsetOf
 
 log = logging.getLogger(__name__)
-BATCH_BYTES = 256 * 1024
-"""Of the event file; the points in it make one request."""
-LEAST_BATCH_BYTES = 256
-STEP_BATCHES = 4
 
 
-@dataclass
-class _Reader:
-    """One generation of one event file, and the batch on its way."""
+class EventFileSource:
+    """One generation of one event file."""
 
-    tail: EventTail
-    waiting: PointBatch | None = None
-    read_up_to: int = -1
-    """The size of the file when all its whole records had been sent."""
-    batch_bytes: int = BATCH_BYTES
-    """Fewer after a batch that was too large to pass; more again with each that does."""
+    def __init__(
+        self, file: MirroredFile, offset: int, name: Callable[[str, str], str], omissions: Omissions
+    ) -> None:
+        self.path, self.generation = file.path, file.generation
+        self._file, self._name, self._omissions = file, name, omissions
+        self._tail = EventTail(file.source, offset)
+        self._read_up_to = -1
+        """Size of the file when all its complete records had been sent."""
 
-    awaits_data: bool = False
-    """It ends in zeros that may still be filled, so its size does not tell whether it is read."""
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file now; 0 if it is missing or was replaced."""
+        return size_if_same(self._file) or 0
 
-    def read_less(self, batch: PointBatch) -> bool:
-        """Begin again where the batch did, with half of it; False when there is no half."""
-        if self.batch_bytes < 2 * LEAST_BATCH_BYTES or not batch.series:
-            return False
-        self.batch_bytes = max(LEAST_BATCH_BYTES, min(self.batch_bytes, batch.end - batch.start) // 2)
-        self.tail.offset, self.waiting = batch.start, None
-        return True
+    def finish(self) -> None:
+        """Read an incomplete end as it is: the writer has ended."""
+        if not self._tail.final:
+            self._tail.final, self._read_up_to = True, -1
+
+    def read(self, max_bytes: int) -> PointBatch | None:
+        """Read the next complete records, about `max_bytes`; None if there are none."""
+        size = size_if_same(self._file)
+        if size is None or size <= self._read_up_to:
+            return None
+        records = self._tail.read(max_bytes)
+        if records.notice:
+            log.warning("%s", records.notice)
+        self._omissions.record_gaps(self.path, self.generation, records.gaps)
+        if records.end == records.start:
+            self._read_up_to = -1 if records.awaits_data else size
+            return None
+        series = {self._name(tag, self.path): points for tag, points in records.series.items()}
+        return PointBatch(
+            path=self.path, generation=self.generation, start=records.start, end=records.end, series=series
+        )
+
+    def rewind(self, offset: int) -> None:
+        """Continue reading at `offset`."""
+        self._tail.offset = offset
 
 
-class PointPump:
-    """Reads the event files a mirror knows, and sends their points with the byte range they came from."""
+class EventFiles:
+    """The point sources among the event files of a mirror."""
 
     def __init__(
         self,
         files: Callable[[], Sequence[MirroredFile]],
-        offsets_of: Callable[[str, int], FileOffsets],
-        send: Callable[[PointBatch], int],
-        notes: Path,
+        offset_of: OffsetOf,
+        main_writer_file: Path,
         omissions: Omissions,
     ) -> None:
-        self._files, self._offsets_of, self._send = files, offsets_of, send
-        self._omissions = omissions
-        self._readers: dict[tuple[str, int], _Reader] = {}
-        self._notes = notes
+        self._files, self._offset_of, self._omissions = files, offset_of, omissions
+        self._sources: dict[tuple[str, int], EventFileSource] = {}
+        self._main_writer_file = main_writer_file
         self._main_dir: str | None = None
 
-    def step(self, *, final: bool = False) -> int:
-        """Send what is new; the number of batches sent, `STEP_BATCHES` when more is waiting.
-
-        `final`: nobody writes any more, what is not whole is given up. What the server raises goes through.
-        """
-        sent = 0
+    def sources(self, final: bool) -> Iterator[EventFileSource]:
+        """Yield the source of each event file; `final`: the writers have ended. Raises what `offset_of` raises."""
         for file in self._files():
-            size = size_if_same(file)
-            reader = self._readers.get((file.path, file.generation))
-            if size is None:
+            if size_if_same(file) is None:
                 continue
-            if reader is None:
-                reader = self._open(file)
-            if final and not reader.tail.final:
-                reader.tail.final, reader.read_up_to = True, -1
-            if size <= reader.read_up_to:
-                continue
-            while sent < STEP_BATCHES and self._send_batch(file, reader, size):
-                sent += 1
-        return sent
-
-    def _open(self, file: MirroredFile) -> _Reader:
-        offset = self._offsets_of(file.path, file.generation).points_offset
-        reader = self._readers[file.path, file.generation] = _Reader(EventTail(file.source, offset))
-        return reader
-
-    def _send_batch(self, file: MirroredFile, reader: _Reader, size: int) -> bool:
-        """True when something was sent, so that there may be more."""
-        if reader.waiting is None:
-            reader.waiting = self._read(file, reader)
-        batch = reader.waiting
-        if batch is None:
-            reader.read_up_to = -1 if reader.awaits_data else size
-            return False
-        try:
-            reader.tail.offset = self._send(batch)
-            reader.batch_bytes = min(BATCH_BYTES, 2 * reader.batch_bytes)
-        except OffsetMismatch as mismatch:
-            if (
-                mismatch.have > size
-            ):  # not the server's word, or the file was truncated and is soon another one
-                log.warning(
-                    "%s: points up to byte %d were asked for, beyond its end", file.path, mismatch.have
-                )
-                return False
-            reader.tail.offset = mismatch.have
-        except RequestRefused as refusal:
-            if isinstance(refusal, TooLarge) and reader.read_less(batch):
-                return True
-            log.warning("%s: points at byte %d were refused: %s", file.path, batch.start, refusal)
-            reader.waiting = batch.model_copy(update={"series": {}})
-            if not batch.series:
-                raise
-            return True
-        reader.waiting = None
-        return True
-
-    def _read(self, file: MirroredFile, reader: _Reader) -> PointBatch | None:
-        found = reader.tail.read(reader.batch_bytes)
-        reader.awaits_data = found.awaits_data
-        if found.notice:
-            log.warning("%s", found.notice)
-        self._omissions.record_gaps(file.path, file.generation, found.gaps)
-        if found.end == found.start:
-            return None
-        return PointBatch(
-            path=file.path,
-            generation=file.generation,
-            start=found.start,
-            end=found.end,
-            series={self._name(tag, file.path): points for tag, points in found.series.items()},
-        )
+            key = (file.path, file.generation)
+            if key not in self._sources:
+                self._sources[key] = EventFileSource(file, self._offset_of(*key), self._name, self._omissions)
+            if final:
+                self._sources[key].finish()
+            yield self._sources[key]
 
     def _name(self, tag: str, path: str) -> str:
-        main_dir = _shown(self._remember_main_dir())
-        return series_name(tag, _shown(str(PurePosixPath(path).parent)), main_dir)
+        return series_name(
+            tag, _below_working_directory(str(PurePosixPath(path).parent)), self._main_writer_dir()
+        )
 
-    def _remember_main_dir(self) -> str:
-        """The first writer's directory keeps plain names for good, also after a restart of the worker."""
+    def _main_writer_dir(self) -> str:
+        """Return the first writer's directory, which keeps plain names also after a restart of the worker."""
         if self._main_dir is None:
             try:
-                self._main_dir = self._notes.read_text()
+                self._main_dir = self._main_writer_file.read_text()
             except OSError:
-                found = main_writer_dir([Path(file.path) for file in self._files()])
-                self._main_dir = str(found or "")
-                with suppress(OSError):  # a full disk: the same answer is found again
-                    self._notes.parent.mkdir(parents=True, exist_ok=True)
-                    self._notes.write_text(self._main_dir)
-        return self._main_dir
+                directory = main_writer_dir([Path(file.path) for file in self._files()])
+                self._main_dir = str(directory or "")
+                with suppress(OSError):  # a full disk: the next look gives the same answer
+                    self._main_writer_file.parent.mkdir(parents=True, exist_ok=True)
+                    self._main_writer_file.write_text(self._main_dir)
+        return _below_working_directory(self._main_dir)
 
 
 def size_if_same(file: MirroredFile) -> int | None:
-    """The file's size now, unless it was replaced and the mirror has not noticed yet."""
+    """Return the file's size now; None if it is missing, or was replaced and the mirror has not noticed yet."""
     try:
         status = file.source.lstat()
     except OSError:
@@ -162,6 +115,5 @@ def size_if_same(file: MirroredFile) -> int | None:
     return status.st_size if status.st_ino == file.inode else None
 
 
-def _shown(directory: str) -> str:
-    """As the script knows it: below its working directory."""
+def _below_working_directory(directory: str) -> str:
     return directory.partition("/")[2] if directory.startswith(("work/", "workdir/")) else directory

@@ -1,146 +1,106 @@
-"""Carries what rank 0 prints to the server as points, each once, with the byte range of the log it stood in."""
+"""Rank 0's stdout and stderr as point sources."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from domain.messages import Point, PointBatch
-from worker.node.state_files import write_whole
-from worker.session.client import FileOffsets
-from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
+from worker.node.state_files import read_object, write_whole
 from worker.streams.mirror import MirroredFile
+from worker.streams.point_uploader import BATCH_BYTES, OffsetOf
 from worker.streams.points import size_if_same
 from worker.streams.printed import PrintedTail
 
 log = logging.getLogger(__name__)
-PIECE_BYTES = 128 * 1024
-"""Of a log; more than its longest line, and read in a fraction of a second."""
-LEAST_PIECE_BYTES = 256
 STREAMS = {"logs/rank0.out": "stdout", "logs/rank0.err": "stderr"}
 
-
-@dataclass
-class _Log:
-    """One generation of one log."""
-
-    tail: PrintedTail
-    stored: int
-    """The server's offset: everything behind it that gave no points is not told."""
-    read_up_to: int = -1
-    waiting: PointBatch | None = None
-    piece_bytes: int = PIECE_BYTES
-    """Fewer after a batch that was too large to pass; more again with each that does."""
-
-    def read_less(self) -> bool:
-        """Begin again behind what is stored, with half of what was read; False when there is no half."""
-        if self.piece_bytes < 2 * LEAST_PIECE_BYTES:
-            return False
-        self.piece_bytes //= 2
-        self.tail.offset, self.read_up_to = self.stored, -1
-        return True
+Series = dict[str, list[Point]]
 
 
-class PrintedPump:
-    """Reads rank 0's stdout and stderr among the files a mirror knows."""
+class PrintedSource:
+    """One generation of one log. Bytes without points are sent with the next points behind them."""
+
+    def __init__(self, file: MirroredFile, offset: int, name: Callable[[Series, str], Series]) -> None:
+        self.path, self.generation = file.path, file.generation
+        self._file, self._name = file, name
+        self._tail = PrintedTail(file.source, offset)
+        self._sent_up_to, self._read_up_to = offset, -1
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file now; 0 if it is missing or was replaced."""
+        return size_if_same(self._file) or 0
+
+    def finish(self) -> None:
+        """Read a last line without its end: the writer has ended."""
+        if not self._tail.final:
+            self._tail.final, self._read_up_to = True, -1
+
+    def read(self, max_bytes: int) -> PointBatch | None:
+        """Read on to the next lines with points, about `max_bytes` at a time; None if there are none."""
+        size = size_if_same(self._file)
+        while size is not None and self._tail.offset < size > self._read_up_to:
+            lines = self._tail.read(max_bytes)
+            if lines.end == lines.start and max_bytes < BATCH_BYTES:  # a line may be longer
+                lines = self._tail.read(BATCH_BYTES)
+            if lines.notice:
+                log.warning("%s", lines.notice)
+            if lines.end == lines.start:
+                self._read_up_to = size
+            if lines.series:
+                return self._batch(lines.end, lines.series)
+        return None
+
+    def rewind(self, offset: int) -> None:
+        """Continue reading at `offset`."""
+        if offset != self._tail.offset:
+            self._tail.offset, self._read_up_to = offset, -1
+        self._sent_up_to = offset
+
+    def _batch(self, end: int, series: Series) -> PointBatch:
+        return PointBatch(
+            path=self.path, generation=self.generation, start=self._sent_up_to, end=end, source="printed",
+            series=self._name(series, self.path),
+        )  # fmt: skip
+
+
+class PrintedLogs:
+    """The point sources among the logs of a mirror."""
 
     def __init__(
-        self,
-        files: Callable[[], Sequence[MirroredFile]],
-        offsets_of: Callable[[str, int], FileOffsets],
-        send: Callable[[PointBatch], int],
-        notes: Path,
+        self, files: Callable[[], Sequence[MirroredFile]], offset_of: OffsetOf, owners_file: Path
     ) -> None:
-        self._files, self._offsets_of, self._send, self._notes = files, offsets_of, send, notes
-        self._logs: dict[tuple[str, int], _Log] = {}
+        self._files, self._offset_of, self._owners_file = files, offset_of, owners_file
+        self._sources: dict[tuple[str, int], PrintedSource] = {}
         self._owners: dict[str, str] | None = None
 
-    def step(self, *, final: bool = False) -> bool:
-        """Read a piece of each log and send its points; True when more is waiting.
+    def sources(self, final: bool) -> Iterator[PrintedSource]:
+        """Yield the source of each stream of rank 0; `final`: it has ended. Raises what `offset_of` raises."""
+        for file in self._files():
+            if file.path not in STREAMS or size_if_same(file) is None:
+                continue
+            key = (file.path, file.generation)
+            if key not in self._sources:
+                self._sources[key] = PrintedSource(file, self._offset_of(*key), self._named)
+            if final:
+                self._sources[key].finish()
+            yield self._sources[key]
 
-        `final`: nobody writes any more, and a last line may lack its end. What the server raises goes through.
-        """
-        more = [self._step(file, final) for file in self._files() if file.path in STREAMS]
-        return any(more)
-
-    def _step(self, file: MirroredFile, final: bool) -> bool:
-        size, known = size_if_same(file), self._logs.get((file.path, file.generation))
-        if size is None:
-            return False
-        if known is None:
-            known = self._open(file)
-        if final and not known.tail.final:
-            known.tail.final, known.read_up_to = True, -1
-        if known.waiting is None and size > known.read_up_to:
-            self._read(file, known, size)
-        if known.waiting is not None:
-            self._deliver(file, known)
-        return known.waiting is not None or size > known.read_up_to
-
-    def _open(self, file: MirroredFile) -> _Log:
-        offset = self._offsets_of(file.path, file.generation).points_offset
-        opened = self._logs[file.path, file.generation] = _Log(PrintedTail(file.source, offset), offset)
-        return opened
-
-    def _read(self, file: MirroredFile, known: _Log, size: int) -> None:
-        found = known.tail.read(known.piece_bytes)
-        if found.end == found.start and known.piece_bytes < PIECE_BYTES:  # a line may be longer
-            found = known.tail.read(PIECE_BYTES)
-        if found.notice:
-            log.warning("%s", found.notice)
-        if found.end == found.start:
-            known.read_up_to = size
-        if found.series:
-            known.waiting = PointBatch(
-                path=file.path,
-                generation=file.generation,
-                start=known.stored,
-                end=found.end,
-                source="printed",
-                series=self._named(found.series, file.path),
-            )
-
-    def _deliver(self, file: MirroredFile, known: _Log) -> None:
-        batch = known.waiting
-        if batch is None:
-            return
-        try:
-            known.stored = self._send(batch)
-            known.piece_bytes = min(PIECE_BYTES, 2 * known.piece_bytes)
-        except OffsetMismatch as mismatch:
-            if mismatch.have > (size_if_same(file) or 0):
-                raise RequestFailed(f"{file.path} ends before byte {mismatch.have}") from mismatch
-            known.stored = known.tail.offset = mismatch.have
-            known.read_up_to = -1
-        except RequestRefused as refusal:
-            if isinstance(refusal, TooLarge) and known.read_less():
-                known.waiting = None
-                return
-            log.warning("%s: points up to byte %d were refused: %s", file.path, batch.end, refusal)
-        known.waiting = None
-
-    def _named(self, series: dict[str, list[Point]], path: str) -> dict[str, list[Point]]:
-        """A name belongs to the stream that had it first: a bar's loss and a line's are not mixed."""
+    def _named(self, series: Series, path: str) -> Series:
+        """Name the series: a name belongs to the stream that had it first, so a bar's loss and a line's stay apart."""
         if self._owners is None:
-            self._owners = _read_owners(self._notes)
-        fresh = {tag: path for tag in series if tag not in self._owners}
-        if fresh:
-            self._owners |= fresh
-            with suppress(OSError):  # a full disk: asked again after a restart
-                write_whole(self._notes, json.dumps(self._owners))
+            owners = read_object(self._owners_file)
+            self._owners = {str(tag): str(owner) for tag, owner in owners.items()}
+        new_owners = {tag: path for tag in series if tag not in self._owners}
+        if new_owners:
+            self._owners |= new_owners
+            with suppress(OSError):  # a full disk: decided again after a restart
+                write_whole(self._owners_file, json.dumps(self._owners))
         return {
             tag if self._owners[tag] == path else f"{STREAMS[path]}/{tag}": points
             for tag, points in series.items()
         }
-
-
-def _read_owners(notes: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
-        found = json.loads(notes.read_text())
-        if isinstance(found, dict):
-            return {str(tag): str(path) for tag, path in found.items()}
-    return {}

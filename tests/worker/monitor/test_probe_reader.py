@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from worker.monitor.hangs import PythonFrame, RankStatus, hang_verdict, ranks_behind, users_frame
-from worker.monitor.probe_reader import ProbePump, ProbeReader, parse_stack
+from worker.monitor.probe_reader import ProbeFiles, ProbeReader, parse_stack
 from worker.monitor.silent_mistakes import RankRecord, silent_mistakes
-from worker.session.failures import OffsetMismatch, RequestRefused
+from worker.session.failures import OffsetMismatch, RequestRefused, TooLarge
+from worker.streams.omissions import Omissions
+from worker.streams.point_uploader import PointStream, PointUploader
 
 
 def line(rank=0, step=10, t=100.0, pid=7, world_size=2, **more) -> str:
@@ -52,8 +54,11 @@ def server():
     return Server()
 
 
-def pump(folder, server):
-    return ProbePump(folder, server.offset_of, server.send)
+def stream(folder, server):
+    return PointStream(
+        ProbeFiles(folder, server.offset_of).sources,
+        PointUploader(server.send, Omissions(folder.parent / "attempt")),
+    )
 
 
 # -- points -------------------------------------------------------------------------------------
@@ -62,7 +67,7 @@ def pump(folder, server):
 def test_points_are_named_by_rank_and_rank_0_speaks_for_all(tmp_path, server):
     (tmp_path / "7.jsonl").write_text(line(peak_memory_bytes=1000, **FIGURES))
     (tmp_path / "8.jsonl").write_text(line(rank=1, pid=8, **FIGURES))
-    pump(tmp_path, server).step()
+    stream(tmp_path, server).step()
     assert server.points == {
         "rank0/step_time_s": [(10, 0.25, 100.0)],
         "rank0/data_wait_s": [(10, 0.05, 100.0)],
@@ -78,7 +83,7 @@ def test_a_torn_tail_is_read_again_and_a_line_that_is_no_record_is_passed_over(t
     first, second = line(**FIGURES), line(step=20, t=101.0, **FIGURES)
     path = tmp_path / "7.jsonl"
     path.write_text(first + '{"t": 1, "st\n[1]\n' + second[:30])
-    running = pump(tmp_path, server)
+    running = stream(tmp_path, server)
     running.step()
     assert [step for step, _, _ in server.points["steps_per_s"]] == [10]
     path.write_text(first + '{"t": 1, "st\n[1]\n' + second)
@@ -91,13 +96,13 @@ def test_points_arrive_once_whatever_fails(tmp_path, server):
     path = tmp_path / "7.jsonl"
     path.write_text(line(**FIGURES))
     server.fails = [ConnectionError()]
-    running = pump(tmp_path, server)
+    running = stream(tmp_path, server)
     with pytest.raises(ConnectionError):
         running.step()
     running.step()
     with path.open("a") as file:
         file.write(line(step=20, **FIGURES))
-    pump(tmp_path, server).step()  # the worker was restarted
+    stream(tmp_path, server).step()  # the worker was restarted
     running.step()  # and the one before it was not quite dead
     assert [step for step, _, _ in server.points["steps_per_s"]] == [10, 20]
 
@@ -105,13 +110,32 @@ def test_points_arrive_once_whatever_fails(tmp_path, server):
 def test_points_the_server_refuses_do_not_hold_up_those_behind_them(tmp_path, server):
     (tmp_path / "7.jsonl").write_text(line(**FIGURES))
     server.fails = [RequestRefused("no")]
-    running = pump(tmp_path, server)
+    running = stream(tmp_path, server)
     running.step()
     assert (server.points, list(server.offsets)) == ({}, ["probe/7.jsonl"])
 
 
+def test_a_batch_that_is_too_large_is_sent_in_halves(tmp_path, server):
+    path = tmp_path / "7.jsonl"
+    path.write_text("".join(line(step=step, **FIGURES) for step in range(1, 9)))
+    server.fails = [TooLarge("413"), TooLarge("413")]
+    running = stream(tmp_path, server)
+    for _ in range(4):
+        running.step()
+    assert [step for step, _, _ in server.points["steps_per_s"]] == list(range(1, 9))
+    assert server.offsets == {"probe/7.jsonl": path.stat().st_size}
+
+
+def test_an_offset_beyond_the_files_end_is_not_taken(tmp_path, server):
+    (tmp_path / "7.jsonl").write_text(line(**FIGURES))
+    server.fails = [OffsetMismatch(10**6)]
+    running = stream(tmp_path, server)
+    assert running.step() == 0
+    assert running.step() == 1 and running.step() == 0
+
+
 def test_a_folder_that_does_not_exist_has_nothing(tmp_path, server):
-    assert pump(tmp_path / "probe", server).step() is False
+    assert stream(tmp_path / "probe", server).step() == 0
     reader = ProbeReader(tmp_path / "probe")
     reader.look()
     assert (reader.latest(), reader.records(), reader.median_step_s()) == ({}, {}, None)

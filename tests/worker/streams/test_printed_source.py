@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from domain.messages import PointBatch
-from worker.session.client import FileOffsets
 from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
-from worker.streams.printed_source import PrintedPump
+from worker.streams.omissions import SET_ASIDE_FILE, Omissions
+from worker.streams.point_uploader import PointStream, PointUploader
+from worker.streams.printed_source import PrintedLogs
 
 
 class FakeServer:
@@ -23,16 +24,16 @@ class FakeServer:
         self.requests = 0
         self.loses_replies = self.refuses = False
 
-    def offsets_of(self, path: str, generation: int) -> FileOffsets:
-        return FileOffsets(offset=0, points_offset=self.offsets[path, generation])
+    def offset_of(self, path: str, generation: int) -> int:
+        return self.offsets[path, generation]
 
     def send(self, batch: PointBatch) -> int:
         self.requests += 1
-        if self.refuses:
+        if self.refuses and batch.series:
             raise RequestRefused("no")
         if batch.start != self.offsets[batch.path, batch.generation]:
             raise OffsetMismatch(self.offsets[batch.path, batch.generation])
-        assert batch.source == "printed" and batch.series
+        assert batch.source == "printed" and bool(batch.series) != self.refuses
         self.offsets[batch.path, batch.generation] = batch.end
         for tag, points in batch.series.items():
             self.series[tag] += [(step, value) for step, value, _ in points]
@@ -42,7 +43,7 @@ class FakeServer:
 
 
 class Node:
-    """An attempt's logs and a pump over them."""
+    """An attempt's logs and a stream over them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.server = folder, FakeServer()
@@ -50,9 +51,8 @@ class Node:
         self.restart_worker()
 
     def restart_worker(self) -> None:
-        self.pump = PrintedPump(
-            self._files, self.server.offsets_of, self.server.send, self.folder / "worker/printed.json"
-        )
+        logs = PrintedLogs(self._files, self.server.offset_of, self.folder / "worker/printed.json")
+        self.stream = PointStream(logs.sources, PointUploader(self.server.send, Omissions(self.folder)))
 
     def _files(self) -> list[MirroredFile]:
         logs = sorted((self.folder / "logs").iterdir())
@@ -65,11 +65,11 @@ class Node:
     def settle(self, *, final: bool = False) -> None:
         for _ in range(100):
             try:
-                if not self.pump.step(final=final):
+                if not self.stream.step(final=final):
                     return
             except ConnectionError:
                 pass
-        raise AssertionError("the pump does not come to an end")
+        raise AssertionError("the stream does not come to an end")
 
 
 @pytest.fixture
@@ -131,6 +131,7 @@ def test_what_is_refused_holds_nothing_up(node: Node) -> None:
     node.server.refuses = True
     node.print("step 1 loss 2.0\n")
     node.settle()
+    assert (node.folder / SET_ASIDE_FILE).read_text().count("\n") == 1
     node.server.refuses = False
     node.print("step 2 loss 1.0\n")
     node.settle()

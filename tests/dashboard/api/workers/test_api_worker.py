@@ -32,7 +32,7 @@ from worker.session.failures import (
     ServerMistake,
     Unauthorized,
 )
-from worker.streams.delivery import TRIES
+from worker.streams.point_uploader import TRIES
 
 
 def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, node: FakeNode) -> None:

@@ -1,0 +1,141 @@
+"""Upload points exactly once: the one place that decides what follows a batch that was sent, lost or refused.
+
+A batch carries the byte range its points were read from, and the server stores both in one transaction. A source
+therefore always continues at the offset that the server returned, whatever was repeated or killed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.messages import PointBatch
+from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
+from worker.streams.omissions import Omissions
+
+log = logging.getLogger(__name__)
+BATCH_BYTES = 256 * 1024
+"""Bytes of a file whose points make one request."""
+MIN_BATCH_BYTES = 256
+STEP_BATCHES = 4
+"""Batches of one stream in one step."""
+TRIES = 8
+"""Tries before a batch is blamed for the server's mistakes; the time between them grows."""
+
+OffsetOf = Callable[[str, int], int]
+"""(path, generation) -> the offset up to which the server has the file's points."""
+
+
+class PointSource(Protocol):
+    """One generation of one file that points are read from."""
+
+    path: str
+    generation: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file now; 0 if there is none."""
+        ...
+
+    def read(self, max_bytes: int) -> PointBatch | None:
+        """Read the next batch, about `max_bytes` of the file; None if nothing is to be sent now."""
+        ...
+
+    def rewind(self, offset: int) -> None:
+        """Continue at `offset`, up to which the server has the file's points."""
+        ...
+
+
+@dataclass
+class _Progress:
+    """The batch of one source that is being sent."""
+
+    batch: PointBatch | None = None
+    max_bytes: int = BATCH_BYTES
+    mistakes: int = 0
+
+    def halve(self, batch: PointBatch) -> bool:
+        """Halve the size of batches; return False if it cannot be halved."""
+        if self.max_bytes < 2 * MIN_BATCH_BYTES or not batch.series:
+            return False
+        self.max_bytes = max(MIN_BATCH_BYTES, min(self.max_bytes, batch.end - batch.start) // 2)
+        return True
+
+
+class PointUploader:
+    """Uploads the points of one attempt from all sources. Called by one thread."""
+
+    def __init__(self, send: Callable[[PointBatch], int], omissions: Omissions) -> None:
+        self._send, self._omissions = send, omissions
+        self._progress: dict[tuple[str, int], _Progress] = {}
+
+    def upload(self, source: PointSource) -> bool:
+        """Send the source's next batch; return False if there was nothing to send.
+
+        Raises every failure of the server that may pass with another try; the batch is then sent again.
+        """
+        progress = self._progress.setdefault((source.path, source.generation), _Progress())
+        batch = progress.batch = progress.batch or source.read(progress.max_bytes)
+        if batch is None:
+            return False
+        try:
+            offset = self._deliver(batch, progress)
+        except OffsetMismatch as mismatch:
+            offset = mismatch.have
+        progress.batch, progress.mistakes = None, 0
+        if offset > source.size_bytes and offset != batch.end:
+            log.warning("%s: the server has points up to byte %d, beyond its end", source.path, offset)
+            source.rewind(batch.start)
+            return False  # the file was truncated, and its next generation follows
+        source.rewind(offset)
+        return True
+
+    def _deliver(self, batch: PointBatch, progress: _Progress) -> int:
+        try:
+            offset = self._send(batch)
+        except TooLarge as refusal:
+            return batch.start if progress.halve(batch) else self._set_aside(batch, refusal)
+        except RequestRefused as refusal:
+            return self._set_aside(batch, refusal)
+        except ServerMistake as mistake:
+            if not self._is_to_blame(batch, progress):
+                raise
+            return self._set_aside(batch, mistake)
+        progress.max_bytes = min(BATCH_BYTES, 2 * progress.max_bytes)
+        return offset
+
+    def _is_to_blame(self, batch: PointBatch, progress: _Progress) -> bool:
+        """Whether the server failed `TRIES` times, and still accepts the same offset without the points."""
+        progress.mistakes += 1
+        if progress.mistakes < TRIES:
+            return False
+        self._send(batch.model_copy(update={"series": {}, "end": batch.start}))
+        return True
+
+    def _set_aside(self, batch: PointBatch, error: Exception) -> int:
+        """Save the batch on disk, then move the server's offset past it. Raises `error` for a batch without points."""
+        if not any(batch.series.values()):
+            raise error
+        self._omissions.set_aside(batch, str(error))
+        return self._send(batch.model_copy(update={"series": {}}))
+
+
+class PointStream:
+    """All sources of one kind."""
+
+    def __init__(self, sources: Callable[[bool], Iterable[PointSource]], uploader: PointUploader) -> None:
+        self._sources, self._uploader = sources, uploader
+
+    def step(self, *, final: bool = False) -> int:
+        """Send new points; return the number of batches, `STEP_BATCHES` if more may be waiting.
+
+        `final`: the writers have ended, so incomplete records and lines are read as they are. Raises what
+        `PointUploader.upload` raises.
+        """
+        sent = 0
+        for source in self._sources(final):
+            while sent < STEP_BATCHES and self._uploader.upload(source):
+                sent += 1
+        return sent
