@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -324,6 +325,37 @@ def test_slow_senders_and_those_who_wait_for_an_answer_live(
         page.next(
             lambda message: message["type"] == "run" and message["run"]["stop_requested_at"] is not None
         )
+
+
+def test_who_stops_reading_a_download_is_let_go_and_who_reads_slowly_is_not(
+    hurried: Running, node_of_hurried: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(slow_connections.MOST_LOOKS, "answer", 3)
+    hurried.launch()
+    content = bytes(24 * 1024 * 1024)
+    stored = node_of_hurried.store_checkpoint(node_of_hurried.part(), content, "work/checkpoints/a.pt")
+    headers = f"Host: localhost\r\nAuthorization: Bearer {hurried.token}"
+    asked = f"GET /api/checkpoints/{stored}/file HTTP/1.1\r\n{headers}\r\n\r\n"
+    with connected(hurried) as idle, connected(hurried) as slow:
+        for reader in (idle, slow):
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            reader.sendall(asked.encode())
+        read = 0
+        while read < len(content):  # at a rate, not a wait: some looks see little of it taken
+            piece = slow.recv(262_144)
+            assert piece
+            read += len(piece)
+            time.sleep(0.02)
+        assert whole_of(idle) < len(content)
+
+
+def whole_of(connection: socket.socket) -> int:
+    """How many bytes come until the other side ends it."""
+    count = 0
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            count += len(piece)
+    return count
 
 
 @pytest.fixture
