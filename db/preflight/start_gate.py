@@ -145,9 +145,7 @@ def _has_new_pairs(session: Session, attempt: Attempt, parts: Sequence[tuple[Tas
         return False
     facts = [(part.node_id, NodeCheck.model_validate(part.preflight)) for part, _ in parts]
     return bool(
-        pair_passes.not_passed(
-            session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN)
-        )
+        pair_passes.not_passed(session, facts, pairs(len(facts), preflight_sessions.PAIRS_BEFORE_A_RUN))
     )
 
 
