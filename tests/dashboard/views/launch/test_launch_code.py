@@ -105,7 +105,7 @@ def test_the_code_as_it_was_outlives_its_source(pages, code, tmp_path):
 
 def test_a_run_in_place_says_that_its_code_is_not_kept(pages, code):
     page = fill(source(pages.open("launch"), "Script"), script=str(code / "train.py"), workdir=str(code))
-    assert "its code is not kept with the run" in texts(page)
+    assert "the code is not stored with the run" in texts(page)
 
 
 def test_an_empty_upload_asks_for_a_file(pages):
