@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,8 +44,9 @@ def served(data: Path) -> Iterator[Pages]:
     """Pages over an empty store in that directory."""
     opened = Service.open(Settings(data=data))
     opened.lease = Lease(0.0, 0.0)  # awake for long: silence counts
-    now = opened.clock()
-    opened.clock = lambda: now  # nobody falls silent while a busy machine draws a page
+    start, calls = opened.clock(), itertools.count()
+    # Nobody falls silent while a busy machine draws a page, and what comes later is later.
+    opened.clock = lambda: start + next(calls) * 1e-5
     service.use(opened)
     try:
         yield Pages(opened, Seed(opened.store, opened.clock()))
