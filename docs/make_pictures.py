@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,6 +26,14 @@ PICTURES = Path(__file__).parent / "pictures"
 SIZE = {"width": 1280, "height": 860}
 NODES = 142
 SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
+DRAWN = {
+    "hang": ".card canvas",
+    "runs": "tbody tr td.name",
+    "launch": ".st-key-launch_meaning [data-testid=stCode] .token",
+    "run": ".card canvas",
+}
+"""The part of each page that is drawn last."""
+LIMIT_MS = 120_000
 BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 
 
@@ -108,11 +116,14 @@ def take(browser: Browser, product: Product, addresses: dict[str, str]) -> None:
     for scheme in ("light", "dark"):
         context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
         page = context.new_page()
+        page.set_default_timeout(LIMIT_MS)
         page.goto(f"{product.url}/?token={product.token()}")
         for name, address in addresses.items():
             page.goto(product.url + address)
+            page.locator(DRAWN[name]).first.wait_for(timeout=LIMIT_MS)
+            expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=LIMIT_MS)
             page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(5000)  # fonts and first drawing
+            page.wait_for_timeout(5000)  # fonts, and points that come meanwhile
             page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
         context.close()
 
