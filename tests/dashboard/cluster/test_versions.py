@@ -47,7 +47,7 @@ def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard:
     for part in ("Upgrade its worker", "protocol 1", f"dashboard {PROTOCOL}", "rankzero worker"):
         assert part in shown["upgrade"]
     assert shown["upgrade"] in list(remarks(shown))
-    assert row(shown, 0.0)[1] == "alive, to upgrade"
+    assert row(shown, 0.0)[1] == "online, to upgrade"
 
 
 def test_a_younger_worker_waits_for_the_dashboard(dashboard: Running) -> None:
