@@ -179,5 +179,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refuse. Raises NotImplementedError: a copy of the store is kept before each migration."""
     raise NotImplementedError("restore the copy in backups/ instead")

@@ -116,5 +116,4 @@ def _resizing() -> None:
 
 
 def downgrade() -> None:
-    """Refuse. Raises NotImplementedError: a copy of the store is kept before each migration."""
     raise NotImplementedError("restore the copy in backups/ instead")
