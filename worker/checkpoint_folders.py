@@ -123,6 +123,8 @@ def may_grow_into_folder(path: Path) -> bool:
 _WEIGHTS = re.compile(r"(?:pytorch_|diffusion_pytorch_|adapter_)?model(?:[-_.][\w-]+)*\.(?:safetensors|bin)")
 _TRAINER_NAME = re.compile(r"checkpoint-\d+")
 _TRAINER_FILES = {"trainer_state.json", "training_args.bin", "optimizer.pt", "scheduler.pt"}
+_TRAINER_RANDOM_STATE = re.compile(r"rng_state(?:_\d+)?\.pth")
+"""Each rank writes its own, and another rank may be there before rank 0 has written anything."""
 _ACCELERATE_STATE = re.compile(r"random_states_\d+\.pkl")
 _DEEPSPEED_STATE = re.compile(r".*mp_rank_\d+.*_states\.pt")
 _BESIDE_WEIGHTS = re.compile(
@@ -140,7 +142,8 @@ def _kind_of(name: str, files: set[str]) -> Kind | None:
     if is_sharded:
         return Kind.SHARDED
     weights = any(map(_WEIGHTS.fullmatch, files))
-    if _TRAINER_NAME.fullmatch(name) and (files & _TRAINER_FILES or ("config.json" in files and weights)):
+    is_trainers = files & _TRAINER_FILES or any(map(_TRAINER_RANDOM_STATE.fullmatch, files))
+    if _TRAINER_NAME.fullmatch(name) and (is_trainers or ("config.json" in files and weights)):
         return Kind.TRAINER
     if any(map(_ACCELERATE_STATE.fullmatch, files)) or ("optimizer.bin" in files and weights):
         return Kind.ACCELERATE

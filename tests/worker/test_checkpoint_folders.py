@@ -177,6 +177,14 @@ def test_while_a_folder_is_written_to_nothing_is_taken(node: Node) -> None:
     assert "checkpoint-10/rng_state_1.pth" in content(taken)
 
 
+def test_another_ranks_random_state_waits_for_the_first_ranks_files(node: Node) -> None:
+    """On a busy machine rank 1 may write long before rank 0: its file alone is no checkpoint."""
+    node.write(**{"out/checkpoint-10/rng_state_1.pth": zip_bytes()})
+    assert node.settle(20) == []
+    node.write(**TRAINER)
+    assert names(node.settle()) == ["out/checkpoint-10.tar"]
+
+
 def test_one_content_always_makes_the_same_archive(tmp_path: Path) -> None:
     sums = []
     for turn, order in enumerate((list(TRAINER), list(reversed(TRAINER)))):
