@@ -56,9 +56,7 @@ def whole(product: Product, run_id: str) -> Any:
 def test_an_upload_goes_on_after_kills_of_worker_and_server(
     stored: Product, bucket: Bucket, tmp_path: Path
 ) -> None:
-    gate = threading.Semaphore(2)
-
-    uploads: set[str] = set()
+    gate, uploads = threading.Semaphore(2), set[str]()
 
     def slowly(method: str, path: str) -> None:
         if "partNumber" in path:
