@@ -56,7 +56,7 @@ def whole(product: Product, run_id: str) -> Any:
 def test_an_upload_goes_on_after_kills_of_worker_and_server(
     stored: Product, bucket: Bucket, tmp_path: Path
 ) -> None:
-    gate = threading.Semaphore(2)
+    gate, uploads = threading.Semaphore(2), set[str]()
 
     uploads: set[str] = set()
 

@@ -17,9 +17,8 @@ def written():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
-    log = logging.Logger(
-        "apart"
-    )  # below no other: pytest keeps what reaches those, and cannot send a lone surrogate
+    # Below no other logger: pytest keeps what reaches those, and cannot send a lone surrogate between processes.
+    log = logging.Logger("apart")
     log.addHandler(handler)
     return log, stream
 
