@@ -58,8 +58,6 @@ def test_an_upload_goes_on_after_kills_of_worker_and_server(
 ) -> None:
     gate, uploads = threading.Semaphore(2), set[str]()
 
-    uploads: set[str] = set()
-
     def slowly(method: str, path: str) -> None:
         if "partNumber" in path:
             uploads.update(re.findall(r"uploadId=([^&]+)", path))
