@@ -108,6 +108,13 @@ class RunHeader {
     setText(this._next, run.next_step ?? '');
     this._showProgress(run);
     this._showFigures(run, now);
+    this._uncoverPage();
+  }
+
+  /** The page below waits for a complete header: its height depends on the sentences, and would push the rest down. */
+  _uncoverPage() {
+    const root = this._root.getRootNode();
+    (root.host ?? this._root).closest('.st-key-run_head')?.setAttribute('data-complete', '');
   }
 
   /** Show the state; for a run that needs attention also why, in the tone of the table of runs. */

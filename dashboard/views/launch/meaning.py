@@ -70,7 +70,7 @@ def scaled_lr(spec: RunSpec, is_own: bool) -> tuple[float | None, str]:
     """Return the learning rate of every rank (None: set by the script), and the sentence that explains it."""
     if spec.lr is None:
         return None, "Set by the script. Enter a rate to scale it."
-    base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s own)' if is_own else ''}"
+    base = f"{learning_rate(spec.lr)}{f' ({_owner(spec)}’s default)' if is_own else ''}"
     on_fewer_nodes = _lr_on_fewer(spec)
     if spec.lr_scaling == "none" or spec.world_size == 1:
         return spec.scaled_lr, f"{base} on {plural(spec.world_size, 'rank')}, not scaled{on_fewer_nodes}"
