@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 PROTOCOL = 2
-"""Incremented with each change that the other side must understand, not with those it may ignore."""
+"""Incremented with each change that the other side must understand, a spec's changed default among them, not with
+those it may ignore."""
 FIRST = 1
 """The version of workers and dashboards that do not name one."""
 

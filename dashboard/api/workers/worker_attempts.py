@@ -32,6 +32,7 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
+from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 TASK = "/attempts/{fence}/parts/{node_rank}"
@@ -201,12 +202,19 @@ async def points(request: Request, fence: int, node_rank: int) -> Response:
 def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     assignments, watched = service.assignments(node_id)
     checks = service.preflights.requested_checks(node_id)
-    content = {"watched": watched, "assignments": document(assignments), "checks": document(checks)}
+    content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
+    content["assignments"] = [_assignment(assignment) for assignment in assignments]
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
         content["end_unknown"] = nodes.labels_to_end(session, node_id)
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
     return version, json_text({"version": version, **content})
+
+
+def _assignment(assignment: Assignment) -> dict[str, Any]:
+    """Return it as JSON values, its spec without defaults: a worker that lacks a new field can read what uses none."""
+    spec = assignment.spec.model_dump(exclude_defaults=True)
+    return dict(document(assignment)) | {"spec": document(spec)}
 
 
 def _report(

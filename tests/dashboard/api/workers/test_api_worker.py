@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
@@ -47,6 +48,16 @@ def test_a_worker_that_waits_is_told_of_a_launch_at_once(dashboard: Running, nod
     assert time.monotonic() - started < 10
     (assignment,) = answers[0].assignments
     assert (assignment.run_id, assignment.action, assignment.devices) == (run_id, "run", ["cpu:0"])
+
+
+def test_a_worker_without_the_newest_fields_can_read_a_spec_that_does_not_use_them(
+    dashboard: Running, node: FakeNode
+) -> None:
+    dashboard.launch(epochs=3)
+    token = {"Authorization": f"Bearer {node.identity.token}"}
+    answer = httpx.get(f"{dashboard.url}/api/worker/wishes", headers=token).json()
+    spec = {"target": "image_classifier", "gpus_per_node": 1, "epochs": 3, "batch_size": 32, "lr": 0.003}
+    assert answer["assignments"][0]["spec"] == spec
 
 
 def test_the_version_is_of_the_content_and_a_wait_ends_when_nothing_happens(node: FakeNode) -> None:
