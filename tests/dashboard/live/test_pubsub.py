@@ -182,7 +182,7 @@ def test_silence_is_written_down_by_one_of_them(pair, node: FakeNode):
         service.schedule()  # nothing that was heard is left to be written down
         later = service.clock() + 100
         service.lease.judging_time = lambda now, later=later: later
-    wait_for(lambda: all(service._silence._silent for service in services), "both to notice")
+    wait_for(lambda: all(service._silence._silent_attempts for service in services), "both to notice")
     lines = [line.text for line in run_queries.history(services[0].store, run_id)]
     assert len([line for line in lines if line.startswith("no contact")]) == 1
 
@@ -241,9 +241,9 @@ def test_a_dashboard_is_told_which_workers_to_wake_and_of_very_many_that_it_is_a
     here._channel.send = there._receive  # type: ignore[method-assign]
     names = [f"{number:010}" for number in range(100)]
     here.announce_desired_state(names)
-    here._pass_on()
+    here._send()
     assert [name for each in woken for name in cast(list[str], each)] == names
     woken.clear()
     here.announce_desired_state([str(number) for number in range(2000)])
-    here._pass_on()
+    here._send()
     assert woken == [None, []]

@@ -97,11 +97,11 @@ def test_what_is_most_likely_started_comes_first(tmp_path):
 
 @pytest.mark.parametrize("name", ["../x.py", "a/../../x.py", "/etc/x.py", "..\\..\\x.py", "a/" * 40 + "x"])
 def test_names_that_lead_out_are_refused(tmp_path, name):
-    assert "no name inside a folder" in refusal(tarred(tmp_path / "t", (name, b"x")), "p.tgz")
+    assert "not a name inside a folder" in refusal(tarred(tmp_path / "t", (name, b"x")), "p.tgz")
     with zipfile.ZipFile(tmp_path / "z", "w") as archive:
         archive.writestr(name, "x")
     (tmp_path / "again").mkdir()
-    assert "no name inside a folder" in refusal((tmp_path / "z").rename(tmp_path / "again" / "z"), "p.zip")
+    assert "not a name inside a folder" in refusal((tmp_path / "z").rename(tmp_path / "again" / "z"), "p.zip")
     assert sorted(path.name for path in tmp_path.rglob("x.py")) == []
 
 
