@@ -52,7 +52,7 @@ def test_every_field_is_read():
             "4:2",
             "Nodes must be a number, or MIN:MAX for a run that grows and shrinks, got '4:2'.",
         ),
-        ("max_restarts", "-1", "Restarts must be at least 0, got '-1'."),
+        ("max_restarts", "-1", "Automatic restarts must be at least 0, got '-1'."),
         ("min_nodes", "2", "Minimum nodes must be at most nodes: 2 is more than 1."),
         ("gpus_per_node", "-2", "GPUs per node must be at least 1, got '-2'."),
         ("batch_size", "many", "Batch per GPU must be a whole number, got 'many'."),
