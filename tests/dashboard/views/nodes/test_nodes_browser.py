@@ -120,12 +120,12 @@ def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     ]
     seen = [PreflightCell("alive", f"gpu-{n}", None, "ok", "answers", "") for n in range(3)]
     check = CheckView(1, 0.0, None, None, [f"gpu-{n}" for n in range(3)], asked, [])
-    monkeypatch.setattr(cluster.service, "preflights", lambda: [check])
+    monkeypatch.setattr(cluster.service.preflights, "all", lambda: [check])
     nodes.get_by_role("tab", name="Preflight").click()
     expect(nodes.locator(".preflight td.waiting")).to_have_count(6)
     speeds = [[None, 11e9, 3e8], [None] * 3, [None] * 3]
     done = replace(check, cells=[*seen, *asked[3:5], red], ended_at=1.0, bandwidth=speeds)
-    monkeypatch.setattr(cluster.service, "preflights", lambda: [done])
+    monkeypatch.setattr(cluster.service.preflights, "all", lambda: [done])
     expect(nodes.locator(".preflight .title.red")).to_contain_text("1 of 6 cells is red")
     expect(nodes.locator(".preflight .troubles li")).to_contain_text(
         "gpu-2 · clock 5.0 s ahead of the server."
