@@ -69,7 +69,7 @@ def the_cluster() -> None:
     with tempfile.TemporaryDirectory() as folder:
         service = opened(Path(folder) / "data")
         seed_cluster(service.store, service.clock(), NODES)
-        service.preflights = a_preflight  # type: ignore[method-assign]
+        service.preflights.all = a_preflight  # type: ignore[method-assign]
         with browsed(service) as dashboard, sync_playwright() as playwright:
             browser = chromium(playwright)
             for scheme in ("light", "dark"):

@@ -49,7 +49,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browsed, Se
     with service.store.write() as session:
         for row in machines.rows:
             session.execute(insert(Node), [row])
-    service.preflights = a_preflight  # type: ignore[method-assign]
+    service.preflights.all = a_preflight  # type: ignore[method-assign]
     with browsed(service) as it:
         yield it, seeded
 

@@ -131,7 +131,7 @@ def test_a_recipe_gets_only_the_flags_that_were_set():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_knows_the_flags_it_is_given(name):
-    text = recipe_path(name).read_text() + recipe_path("settings").read_text()
+    text = recipe_path(name).read_text() + recipe_path("training").read_text()
     flags = "epochs max-steps batch-size lr warmup-steps precision accumulate strategy seed resume".split()
     assert [flag for flag in flags if f'"--{flag}"' not in text] == []
 

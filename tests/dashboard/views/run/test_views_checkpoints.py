@@ -114,7 +114,7 @@ def test_why_a_checkpoint_waits_is_said(pages: Pages) -> None:
     assert checkpoints.troubled(pages.service.store, 1, sentence, 3.0)
     assert not checkpoints.troubled(pages.service.store, 1, sentence, 4.0)
     page = opened(pages)
-    assert "50% received, waits" in texts(page).replace("\\", "")
+    assert "50% received, waiting" in texts(page).replace("\\", "")
     (warning,) = page.warning
     assert warning.value.replace("\\", "").startswith(sentence)
     history = run_queries.history(pages.service.store, pages.seed.runs[RUN])
