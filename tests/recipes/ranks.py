@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -21,8 +24,10 @@ def run_ranks(world_size: int, program: Callable[..., Any], folder: Path, *argum
         context.Process(target=_run_rank, args=(rank, world_size, program, folder, arguments))
         for rank in range(world_size)
     ]
-    for rank in ranks:
-        rank.start()
+    # A page that an AppTest of this process showed is still __main__; ranks would run it again.
+    with patch.dict(sys.modules, {"__main__": ModuleType("__main__")}):
+        for rank in ranks:
+            rank.start()
     for rank in ranks:
         rank.join(PATIENCE_S)
     stuck = [rank for rank in ranks if rank.exitcode is None]
