@@ -52,12 +52,19 @@ def signed_in(
 
 
 def axe_faults(page: Page) -> list[str]:
-    """One line for each element that axe-core complains of."""
-    return [
-        f"{violation['id']}: {node['html']} {node['failureSummary']}"
-        for violation in Axe().run(page).response["violations"]
-        for node in violation["nodes"]
-    ]
+    """One line for each element that axe-core complains of, in either theme."""
+    faults = []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        app = page.get_by_test_id("stApp")
+        if app.count():
+            expect(app).to_have_css("color-scheme", scheme)
+        faults += [
+            f"{scheme}: {violation['id']}: {node['html']} {node['failureSummary']}"
+            for violation in Axe().run(page).response["violations"]
+            for node in violation["nodes"]
+        ]
+    return faults
 
 
 def look(context: BrowserContext, dashboard: Browsed, address: str) -> Seen:
@@ -72,7 +79,7 @@ def look(context: BrowserContext, dashboard: Browsed, address: str) -> Seen:
 
 
 def whole(page: Page) -> None:
-    """Nothing is cut off at the side, and axe finds nothing."""
+    """Nothing is cut off at the side, and in neither theme axe finds anything."""
     expect(page.locator("[data-stale=true], .run-header.unknown")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     faults = axe_faults(page)

@@ -108,6 +108,17 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
     ),
 }
 """Arguments of the script -> the spec's fields, the reason, the sentence, the next step."""
+SLOWER = [
+    "raise",
+    "import",
+    "garbage",
+    "file",
+    "print",
+    "print --nonsense",
+    "wait --rank=-1",
+    "port --rank=0",
+]
+"""Told apart by the same path as the others; tests/worker/diagnosis/causes reads their logs."""
 PLACES = {
     "raise": "the picture has 3 channels", "import": "import a_module_nobody_has", "garbage": "after the garbage",
     "memory": "bytearray(2**40)", "file": 'with open("data', "print": 'KeyError("label")', "port": "init_method=",
@@ -122,7 +133,9 @@ def line_of(how: str) -> int | None:
     return None if not found else found[0] if how == "peer" else found[-1]
 
 
-@pytest.mark.parametrize("arguments", ROWS)
+@pytest.mark.parametrize(
+    "arguments", [pytest.param(row, marks=pytest.mark.long if row in SLOWER else ()) for row in ROWS]
+)
 def test_it_says_why_and_what_to_try(product: Product, arguments: str):
     spec, reason, sentence, next_step = ROWS[arguments]
     with socket.socket() as taken:

@@ -174,9 +174,11 @@ LONG = pytest.mark.long
     [
         pytest.param(kill_rank, 1, "rank 1 on host. was killed", id="rank-1"),
         pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0", marks=LONG),
-        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1"),
+        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1", marks=LONG),
         pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0", marks=LONG),
-        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
+        pytest.param(
+            kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1", marks=LONG
+        ),
         pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0", marks=LONG),
     ],
 )

@@ -47,6 +47,7 @@ def load_distributed(folder: Path, whole: Path) -> dict:
     return torch.load(whole, weights_only=True)
 
 
+@pytest.mark.long
 def test_spawn(examples: Examples, tmp_path: Path):
     trained = examples.run("spawn.py", "--processes", "2", launcher="python")
     curves = trained.assert_tensorboard_reads_the_same()
@@ -56,6 +57,7 @@ def test_spawn(examples: Examples, tmp_path: Path):
     assert set(state) == {"module.weight", "module.bias"}
 
 
+@pytest.mark.long
 def test_data_parallel(examples: Examples, tmp_path: Path):
     trained = examples.run("data_parallel.py", strategy="dp")
     curves = trained.assert_tensorboard_reads_the_same()
@@ -67,6 +69,7 @@ def test_data_parallel(examples: Examples, tmp_path: Path):
     assert state["module.0.weight"].shape == (64, 2)
 
 
+@pytest.mark.long
 def test_legacy_launch(examples: Examples, tmp_path: Path):
     trained = examples.run("legacy_launch.py", launcher="launch")
     curves = trained.assert_tensorboard_reads_the_same()
@@ -92,6 +95,7 @@ def test_print_only(examples: Examples, tmp_path: Path):
     assert state["epoch"] == 3
 
 
+@pytest.mark.long
 def test_tensorboardx(examples: Examples, tmp_path: Path):
     trained = examples.run("tensorboardx_writer.py")
     curves = trained.assert_tensorboard_reads_the_same()
@@ -102,6 +106,7 @@ def test_tensorboardx(examples: Examples, tmp_path: Path):
     assert state["0.weight"].shape == (32, 1)
 
 
+@pytest.mark.long
 def test_rpc(examples: Examples, tmp_path: Path):
     trained = examples.run("rpc.py")
     curves = trained.assert_tensorboard_reads_the_same()
@@ -111,6 +116,7 @@ def test_rpc(examples: Examples, tmp_path: Path):
     assert len(state["towers"]) == 1
 
 
+@pytest.mark.long
 def test_a_pipeline_of_two_stages(examples: Examples, tmp_path: Path):
     trained = examples.run("pipeline.py")
     curves = trained.assert_tensorboard_reads_the_same()

@@ -32,15 +32,14 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
         yield it
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     ("address", "next_step"),
     [("/", "Launch the first run"), ("/launch", "No node is connected"), ("/nodes", "Make a join token")],
 )
 def test_an_empty_store_says_what_to_do_next(
-    browser: Browser, empty: Browsed, address: str, next_step: str, scheme: str
+    browser: Browser, empty: Browsed, address: str, next_step: str
 ) -> None:
-    with signed_in(browser, empty, scheme) as context:
+    with signed_in(browser, empty) as context:
         seen = look(context, empty, address)
         expect(seen.page.get_by_text(next_step).first).to_be_visible()
         whole(seen.page)

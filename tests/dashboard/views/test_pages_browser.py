@@ -66,22 +66,14 @@ def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_no_page_has_an_error(browser: Browser, dashboard: Browsed, name: str, scheme: str) -> None:
-    with signed_in(browser, dashboard, scheme) as context:
-        seen = visit(context, dashboard, name)
-        assert seen.complaints == []
-        assert seen.page.title().endswith("Rankzero")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES, "failed run", "broken run", *TABS])
-def test_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str, scheme: str) -> None:
-    with signed_in(browser, dashboard, scheme) as context:
-        page = visit(context, dashboard, name).page
-        expect(page.locator("[data-stale=true]")).to_have_count(0)
-        assert axe_faults(page) == []
+def test_a_page_has_no_error_and_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str) -> None:
+    with signed_in(browser, dashboard) as context:
+        seen = visit(context, dashboard, name)
+        assert seen.page.title().endswith("Rankzero")
+        expect(seen.page.locator("[data-stale=true]")).to_have_count(0)
+        assert axe_faults(seen.page) == []
+        assert seen.complaints == []
 
 
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(

@@ -41,6 +41,7 @@ def made(dashboard: Browsed) -> Seed:
     seeded = seed(dashboard.service.store, dashboard.service.clock())
     for number in range(12):
         seeded.launch(f"queued {number:02}", 9 - number / 2, gpus_per_node=8)
+    seeded.hear_all(dashboard.service.clock())
     return seeded
 
 

@@ -24,7 +24,6 @@ from tests.end_to_end.browsers import CHROMIUM, chromium
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 UNKNOWN = "unknownrun"
 
 
@@ -62,13 +61,12 @@ def held(devices: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@SCHEMES
 def test_every_page_says_that_nothing_can_be_stored(
-    browser: Browser, full: tuple[Browsed, Seed], scheme: str, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, full: tuple[Browsed, Seed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dashboard, seeded = full
     monkeypatch.setattr(type(dashboard.service), "trouble", Trouble.FULL)
-    with signed_in(browser, dashboard, scheme) as context:
+    with signed_in(browser, dashboard) as context:
         for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
             page = look(context, dashboard, address).page
             expect(page.get_by_role("alert").first).to_contain_text(Trouble.FULL)
@@ -80,13 +78,12 @@ def details(page: Page) -> Locator:
     return page.locator(".st-key-node_details")
 
 
-@SCHEMES
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
-    browser: Browser, full: tuple[Browsed, Seed], scheme: str, width: int
+    browser: Browser, full: tuple[Browsed, Seed], width: int
 ) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard, scheme, width) as context:
+    with signed_in(browser, dashboard, width=width) as context:
         page = look(context, dashboard, "/nodes").page
         expect(page.locator(".cells .summary")).to_contain_text("16 to upgrade")
         expect(page.locator(".cells .summary")).not_to_contain_text("draining")
@@ -105,22 +102,18 @@ def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
             whole(page)
 
 
-@SCHEMES
-def test_an_unknown_training_is_ended_after_a_question(
-    browser: Browser, full: tuple[Browsed, Seed], scheme: str
-) -> None:
+def test_an_unknown_training_is_ended_after_a_question(browser: Browser, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard, scheme) as context:
+    with signed_in(browser, dashboard) as context:
         page = look(context, dashboard, "/nodes?node=gpu-009").page
         expect(details(page)).to_contain_text("this dashboard's store does not know it")
-        if scheme == "light":
-            details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
-            whole(page)
-            page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
-            expect(page.get_by_role("dialog")).to_have_count(0)
-            assert not ends_wished(dashboard)
-            details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
-            page.get_by_role("dialog").get_by_role("button", name="End it").click()
+        details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
+        whole(page)
+        page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert not ends_wished(dashboard)
+        details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
+        page.get_by_role("dialog").get_by_role("button", name="End it").click()
         expect(details(page).get_by_role("button", name=f"Ending run {UNKNOWN}")).to_be_disabled()
         assert ends_wished(dashboard)
         whole(page)
@@ -132,10 +125,9 @@ def ends_wished(dashboard: Browsed) -> bool:
     return bool(node.unknown[0]["ending"])
 
 
-@SCHEMES
-def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed], scheme: str) -> None:
+def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard, scheme) as context:
+    with signed_in(browser, dashboard) as context:
         seen = look(context, dashboard, "/nodes")
         for tab, part in (("Preflight", ".preflight .heat"), ("Add a node", ".st-key-nodes_tab")):
             seen.page.get_by_role("tab", name=tab).click()
@@ -147,7 +139,6 @@ def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed]
         assert seen.complaints == []
 
 
-@SCHEMES
 @pytest.mark.parametrize(
     ("label", "button"),
     [
@@ -156,11 +147,9 @@ def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed]
         ("digits baseline", "Delete"),
     ],
 )
-def test_the_dialogs_of_a_run(
-    browser: Browser, full: tuple[Browsed, Seed], label: str, button: str, scheme: str
-) -> None:
+def test_the_dialogs_of_a_run(browser: Browser, full: tuple[Browsed, Seed], label: str, button: str) -> None:
     dashboard, seeded = full
-    with signed_in(browser, dashboard, scheme) as context:
+    with signed_in(browser, dashboard) as context:
         seen = look(context, dashboard, f"/run?id={seeded.runs[label]}")
         seen.page.get_by_role("button", name=button, exact=True).click()
         expect(seen.page.get_by_role("dialog")).to_be_visible()
@@ -168,10 +157,9 @@ def test_the_dialogs_of_a_run(
         assert seen.complaints == []
 
 
-@SCHEMES
-def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, Seed], scheme: str) -> None:
+def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard, scheme) as context:
+    with signed_in(browser, dashboard) as context:
         page = look(context, dashboard, "/nodes?node=gpu-007").page
         details(page).get_by_role("button", name="Remove").click()
         expect(page.get_by_role("dialog")).to_contain_text("Its past runs stay in the history")
