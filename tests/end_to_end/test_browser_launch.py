@@ -59,6 +59,8 @@ def test_launch_watch_reload_stop_resume_and_download(product: Product, browser_
 
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop the run").click()
+    wait_for(lambda: product.run(run_id)["stop_requested_at"], "the stop to be asked for")
+    product.wait_state(run_id)
     expect(state(page)).to_have_text("stopped")
     stopped_at = product.run(run_id)["step"]
 
