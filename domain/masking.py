@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from domain.errors import InvalidRequest
 from domain.spec import RunSpec
 
 MASK = "********"
@@ -51,15 +52,15 @@ _ASSIGNED = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w./-]*)=(?P<value>.*)", r
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
-class NothingBehind(ValueError):
+class NothingBehind(InvalidRequest):
     """A masked value was submitted, and there is no original value for it."""
 
     def __init__(self, field: str, name: str) -> None:
         super().__init__(
+            field,
             f"{field}: {name} is {MASK}, which stands for a value that is not shown; the run that this one is "
-            "like has no such value there. Write the value itself, or leave it out."
+            "like has no such value there. Write the value itself, or leave it out.",
         )
-        self.field = field
 
 
 def is_secret_variable(name: str, value: str = "") -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dashboard.paths import is_folder
 from domain.launch.plan import recipe_names
 from domain.spec import RunSpec
 from domain.views import NodeView
@@ -28,15 +29,13 @@ def project_python(target: str, entry: str | None = None) -> Path | None:
         return None
 
 
-def with_project_python(spec: RunSpec, nodes: Iterable[NodeView]) -> RunSpec:
-    """Return the spec with the project's Python, if it names none and every node is on this machine.
+def python_to_use(spec: RunSpec, nodes: Iterable[NodeView]) -> Path | None:
+    """Return the project's Python for a spec that names none, if every node is on this machine.
 
     Other machines may not have it: their nodes use their default unless the spec names one."""
     host_names = [node.hostname for node in nodes if node.state != "lost"]
-    if spec.python or spec.snapshot or not all_here(host_names):
-        return spec
-    python = project_python(spec.target, spec.entry)
-    return spec.model_copy(update={"python": str(python)}) if python else spec
+    is_open = not (spec.python or spec.snapshot) and all_here(host_names)
+    return project_python(spec.target, spec.entry) if is_open else None
 
 
 def all_here(host_names: Iterable[str]) -> bool:
@@ -68,7 +67,7 @@ def programs(python: str | None) -> tuple[str, str | None]:
     """Return (interpreter, torchrun) for a preview; torchrun is None where only a node can find it."""
     if python is None or "/" not in python:
         return python or "python", "torchrun" if python is None else None
-    program = PurePosixPath(python, "bin", "python") if _is_folder(Path(python)) else PurePosixPath(python)
+    program = PurePosixPath(python, "bin", "python") if is_folder(python) else PurePosixPath(python)
     return str(program), str(program.with_name("torchrun"))
 
 
@@ -96,10 +95,3 @@ def _up_to_root(start: Path, base: Path) -> list[Path]:
     root = (checkouts or projects or [start])[0]
     last = max(folders.index(root), folders.index(base) if base in folders else 0)
     return folders[: last + 1]
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:
-        return False

@@ -10,18 +10,15 @@ from dashboard.script_reader.launchers import Guess
 from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.script_reader.targets import read
 from domain.spec import RunSpec, lr_factor
 
 LARGE_FACTOR = 8
 
 
-def launch_warnings(spec: RunSpec) -> list[str]:
+def launch_warnings(spec: RunSpec, script: Script | UnreadableScript) -> list[str]:
     """Return the warnings about a plan, one sentence each, the most important first."""
-    try:
-        script = read(spec)
-    except UnreadableScript as unreadable:
-        messages = [str(unreadable)] if unreadable.is_of_content else []
+    if isinstance(script, UnreadableScript):
+        messages = [str(script)] if script.is_of_content else []
         return [*messages, *_one_process(spec), *_warm_up(spec)]
     messages = [*_strategy(spec, script), *_launcher(spec, script.guess), *_arguments(spec, script)]
     one_process = [] if script.guess.strategy == "dp" else _one_process(spec)

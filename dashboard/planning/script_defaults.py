@@ -1,36 +1,33 @@
-"""Fill in figures that a spec leaves to its script: batch size and learning rate from options and constants."""
+"""Read figures that a spec leaves to its script: batch size and learning rate from options and constants."""
 
 from __future__ import annotations
 
 from dashboard.script_reader import command
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
-from dashboard.script_reader.targets import script_of
+from dashboard.script_reader.source import UnreadableScript
 from domain.spec import RunSpec
 
 
-def with_script_rate(spec: RunSpec) -> RunSpec:
-    """Return the spec with the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
-    if spec.lr is not None or spec.lr_scaling == "none" or not hands_over(spec, "lr"):
-        return spec
-    script = script_of(spec)
-    option = option_for("lr", script.options) if script else None
+def rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
+    """Return the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
+    is_needed = spec.lr is None and spec.lr_scaling != "none" and hands_over(spec, "lr")
+    option = option_for("lr", script.options) if is_needed and isinstance(script, Script) else None
     is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
-    return spec.model_copy(update={"lr": float(option.default)}) if option and is_number else spec
+    return {"lr": float(option.default)} if option and is_number else {}
 
 
-def with_script_figures(spec: RunSpec) -> RunSpec:
-    """Return the spec with the script's own batch size and rate, for the figures of a preview only."""
-    script = script_of(spec)
-    if script is None:
-        return spec
+def own_figures(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
+    """Return the script's own batch size and rate where it trains with them, for the figures of a preview only."""
+    if isinstance(script, UnreadableScript):
+        return {}
     batch_size, lr = _own_number(spec, "batch_size", script), _own_number(spec, "lr", script)
-    figures: dict[str, object] = {}
+    figures: dict[str, float] = {}
     if type(batch_size) is int and not is_whole_batch(script.proposals):
         figures["batch_size"] = batch_size
     if lr is not None and spec.lr_scaling == "none":
         figures["lr"] = float(lr)
-    return spec.model_copy(update=figures)
+    return figures
 
 
 def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:

@@ -39,7 +39,6 @@ OTHER_FRAMEWORKS = (
     "mmcv", "detectron2", "ignite", "catalyst", "ultralytics", "fairseq", "megatron", "colossalai", "torchtune",
     "torchtitan", "ray", "horovod", "fairscale", "fastai", "torch.distributed",
 )  # fmt: skip
-OWN_PORT = ("MASTER_PORT", "MASTER_ADDR")
 OWN_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,8 +49,3 @@ def written(option: Option, value: Any) -> list[str]:
     if not option.flag.startswith("--"):
         return [token for text in values for token in (option.flag, text)]
     return [f"{option.flag}={text}" for text in values]
-
-
-def default_of(options: Sequence[Option], *names: str) -> Any:
-    """Return the default of the first option with one of these names."""
-    return next((o.default for o in options if o.name in names and o.default is not None), None)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dashboard.paths import is_file
 from dashboard.script_reader.parsing import parsed
 from dashboard.script_reader.values import constants_of
 
@@ -143,7 +144,7 @@ def read_program(folder: Path, entry: str, search: Path | None = None) -> Script
 def module_file(folder: Path, dotted: str) -> Path | None:
     """Return the file of `package.module` below a folder, if it exists."""
     base = folder.joinpath(*dotted.split("."))
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if _is_file(path)), None)
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if is_file(path)), None)
 
 
 def _followed(script: SourceFile, beside: Path, search: Path) -> Iterator[SourceFile]:
@@ -219,15 +220,8 @@ def _is_main_guard(node: ast.stmt) -> bool:
     }
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def _text(path: Path) -> str:
-    if not _is_file(path):
+    if not is_file(path):
         raise UnreadableScript(f"{path.name} is not a file that can be read here.")
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:

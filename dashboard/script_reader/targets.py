@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from dashboard.paths import is_folder
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.snapshot_scripts import read_from_snapshot
 from dashboard.script_reader.source import UnreadableScript
@@ -14,10 +15,16 @@ from domain.spec import RunSpec
 
 def script_of(spec: RunSpec) -> Script | None:
     """Return a spec's script; None where it cannot be read."""
+    script = script_or_problem(spec)
+    return script if isinstance(script, Script) else None
+
+
+def script_or_problem(spec: RunSpec) -> Script | UnreadableScript:
+    """Return a spec's script, or the reason why it cannot be read."""
     try:
         return read(spec)
-    except UnreadableScript:
-        return None
+    except UnreadableScript as problem:
+        return problem
 
 
 def read(spec: RunSpec) -> Script:
@@ -34,11 +41,7 @@ def read_target(
     path = Path(target)
     if target in plan.recipe_names() or not path.is_absolute():
         raise UnreadableScript(f"{target} is not a path on this machine.")
-    try:
-        is_folder = path.is_dir()
-    except (OSError, ValueError):
-        is_folder = False
-    if not is_folder:
+    if not is_folder(path):
         return read_script(path.parent, path.name)
     if not (entry or module):
         raise UnreadableScript(f"{target} is a folder: name the file or module to start in it.")

@@ -19,13 +19,16 @@ from dashboard.json_responses import document, json_text
 from dashboard.live.hub import Hub
 from dashboard.live.pubsub import DashboardPeers
 from dashboard.planning import interpreters
+from dashboard.planning.cluster import Cluster
 from dashboard.planning.fixes import with_next_step
-from dashboard.planning.preview import check_target, with_recipe_defaults
+from dashboard.planning.resolve import Resolved, resolve
+from dashboard.planning.target_check import check_target
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials, keep_spare, make_private_directory
 from dashboard.service.queue_turns import QueueTurns
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
+from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.storage.conversion import Rewrites
 from dashboard.storage.files import Files
@@ -40,8 +43,7 @@ from db.reports.nodes import Claim, RegisteredNode
 from db.requests import join_tokens, run_requests
 from db.scheduling import elastic, queue_placement
 from db.trouble import Trouble, has_room
-from domain.errors import InvalidRequest
-from domain.masking import NothingBehind, has_mask, masked_text, unmasked_spec
+from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
 from domain.spec import Assignment, RunSpec
 from domain.spec_size import check_size
@@ -104,25 +106,26 @@ class Service(Membership):
 
     def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
         """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
-        nodes = self.nodes()
-        spec = self.with_secrets(spec, like)
-        check_size(spec)
-        check_target(spec, nodes)
-        spec = interpreters.with_project_python(spec, nodes)
-        with self.snapshots.for_launch(with_recipe_defaults(spec)) as complete:
-            run_id = run_requests.submit(self.store, complete, self.clock(), interpreters.remark(spec))
+        spec = self.launchable(spec, like)
+        with self.snapshots.for_launch(spec) as code:
+            resolved = self.resolve(spec, code)
+            remark = interpreters.remark(resolved.spec)
+            run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.schedule()
         return self.run(run_id)
 
-    def with_secrets(self, spec: RunSpec, like: str | None) -> RunSpec:
-        """The specification with masked values filled in from the run `like`. Raises InvalidRequest."""
-        if not has_mask(spec):
-            return spec
-        try:
-            return unmasked_spec(spec, run_requests.specification(self.store, like) if like else None)
-        except NothingBehind as error:
-            raise InvalidRequest(error.field, str(error)) from error
+    def resolve(self, spec: RunSpec, code: PackedCode | None = None) -> Resolved:
+        """Fill in a spec for the nodes that are registered now, and say what follows from it."""
+        return resolve(spec, Cluster(self.nodes()), targets.script_or_problem(spec), code)
+
+    def launchable(self, spec: RunSpec, like: str | None) -> RunSpec:
+        """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
+        original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
+        spec = unmasked_spec(spec, original)
+        check_size(spec)
+        check_target(spec, Cluster(self.nodes()))
+        return spec
 
     def stop(self, run_id: str) -> RunView:
         """Ask a run to end. Raises NoSuchRun."""

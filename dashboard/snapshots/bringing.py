@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dashboard.paths import exists
 from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
 from dashboard.snapshots.git_source import GitLimits, clone
 from dashboard.snapshots.origin import LeftBehind, Origin
@@ -120,11 +121,7 @@ def _existing_path(request: CodeRequest) -> Path:
     path = Path(request.target)
     if request.ref:
         raise CodeRefused("ref", "only a git address has one; a folder is packed in its current state.")
-    try:
-        exists = path.exists()
-    except (OSError, ValueError):  # a name that is too long, or holds a NUL
-        exists = False
-    if not exists:
+    if not exists(path):
         raise CodeRefused("target", f"{request.target[:300]!r} does not exist.")
     if not path.is_dir() and not path.is_file():
         raise CodeRefused("target", f"{path} is neither a file nor a folder.")

@@ -24,7 +24,6 @@ from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
 from db.reports import snapshots as snapshot_records
 from db.reports.snapshots import SnapshotView
-from domain.errors import InvalidRequest
 from domain.launch.plan import recipe_names
 from domain.spec import RunSpec
 
@@ -73,15 +72,14 @@ class Snapshots:
             return snapshot
 
     @contextmanager
-    def for_launch(self, spec: RunSpec) -> Iterator[RunSpec]:
-        """Return the spec with its code stored, held until the run is in the store. Raises InvalidRequest."""
-        try:
-            spec = self._with_code(spec)
-        except CodeRefused as error:
-            raise InvalidRequest(error.field, str(error)) from error
-        yield spec
+    def for_launch(self, spec: RunSpec) -> Iterator[PackedCode | None]:
+        """Store a spec's code, held until the run is in the store; None where its target is not stored, or already is.
+
+        Raises CodeRefused."""
+        code = self._bring(spec)
+        yield code
         with self._lock:
-            self._held.pop(spec.snapshot or "", None)
+            self._held.pop(code.packed.sha256 if code else spec.snapshot or "", None)
 
     @contextmanager
     def arriving(self) -> Iterator[Path]:
@@ -127,17 +125,16 @@ class Snapshots:
                 self.path(sha256).unlink(missing_ok=True)
                 log.info("snapshot %s deleted: no run uses it", sha256[:12])
 
-    def _with_code(self, spec: RunSpec) -> RunSpec:
-        if spec.target in recipe_names() or (spec.workdir and not spec.snapshot):
-            return spec
+    def _bring(self, spec: RunSpec) -> PackedCode | None:
         if spec.snapshot:
             self._check_kept(spec)
-            return spec
+        if spec.snapshot or spec.workdir or spec.target in recipe_names():
+            return None
         with self.arriving() as folder:
             request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, frozenset(spec.links))
-            packed_code = pack_code(request, folder / "archive", self.limit_bytes, self.git_limits)
-            self._keep(packed_code.packed, packed_code.origin)
-        return spec_with_code(spec, packed_code)
+            code = pack_code(request, folder / "archive", self.limit_bytes, self.git_limits)
+            self._keep(code.packed, code.origin)
+        return code
 
     def _check_kept(self, spec: RunSpec) -> None:
         assert spec.snapshot is not None
@@ -163,8 +160,3 @@ class Snapshots:
             snapshot = snapshot_records.find(self._store, packed.sha256)
             assert snapshot is not None
             return snapshot
-
-
-def spec_with_code(spec: RunSpec, packed_code: PackedCode) -> RunSpec:
-    """Return the spec with this snapshot and its entry."""
-    return spec.model_copy(update={"snapshot": packed_code.packed.sha256, "entry": packed_code.entry})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from domain.errors import InvalidRequest
 
-class CodeRefused(Exception):
-    """Code that cannot be packed; raised by client and server, so independent of store and HTTP."""
+
+class CodeRefused(InvalidRequest):
+    """Code that cannot be packed, on the client's machine or the server's."""
 
     def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
+        super().__init__(field, f"{field}: {message}")
+        self.field: str = field

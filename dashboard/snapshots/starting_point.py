@@ -6,6 +6,7 @@ import os
 import warnings
 from pathlib import Path, PurePosixPath
 
+from dashboard.paths import is_file
 from dashboard.script_reader.parsing import parsed
 from dashboard.snapshots.refusal import CodeRefused
 
@@ -22,7 +23,7 @@ def entry_in(folder: Path, entry: str) -> str:
     if name.startswith("..") or os.path.isabs(name):  # noqa: PTH117
         raise CodeRefused("entry", f"{entry!r} lies outside of {folder}; it must be a file inside it.")
     file = folder / name
-    if not _is_file(file):
+    if not is_file(file):
         raise CodeRefused("entry", f"there is no file {name!r} in {folder}.")
     if not file.resolve().is_relative_to(folder.resolve()):
         raise CodeRefused("entry", f"{name} is a link that leaves {folder}; it must be a file inside it.")
@@ -33,12 +34,12 @@ def check_module(folder: Path, module: str) -> None:
     """Check that a module is a file of the folder. Raises CodeRefused."""
     path = module.replace(".", "/")
     candidates = (f"{path}.py", f"{path}/__main__.py")
-    if any(_is_file(folder / name) for name in candidates):
+    if any(is_file(folder / name) for name in candidates):
         return
     subfolders = [
         subfolder
         for subfolder in ("src", "lib")
-        if any(_is_file(folder / subfolder / name) for name in candidates)
+        if any(is_file(folder / subfolder / name) for name in candidates)
     ]
     hint = (
         f" It is below {subfolders[0]}/: name {folder / subfolders[0]} as the folder." if subfolders else ""
@@ -97,10 +98,3 @@ def _other_interpreter(content: bytes) -> str | None:
     tokens = first[2:].decode(errors="replace").split()
     programs = [token.rpartition("/")[2] for token in tokens]
     return next((name for name in programs if name in _SHELLS), None)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, or holds a NUL
-        return False

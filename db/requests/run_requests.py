@@ -21,17 +21,17 @@ from db.scheduling.node_state import registered_nodes
 from domain.errors import InvalidRequest
 from domain.masking import masked_text
 from domain.messages import TERMINAL_STATES, State
-from domain.scheduling import eligibility
+from domain.scheduling.fit import fit
 from domain.spec import RUN_ID, RunSpec
 from domain.text.formats import plural
 
 
 def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
-    """Queue a new run, with a remark for its history; return its id.
+    """Queue a new run with a complete spec, and a remark for its history; return its id.
 
     Raises InvalidRequest when it can never run here."""
     with store.write() as session:
-        spec = _known_to_fit(session, spec, now)
+        _check_fits(session, spec, now)
         checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
         run = Run(
             id=_new_run_id(),
@@ -73,7 +73,7 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
         last = latest_attempt(session, run_id)
         if last.state not in TERMINAL_STATES:
             raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
-        _known_to_fit(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
+        _check_fits(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
         return open_next_attempt(session, run_id, now, checkpoint)
 
 
@@ -131,13 +131,10 @@ def _run(session: Session, run_id: str) -> Run:
     return run
 
 
-def _known_to_fit(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> RunSpec:
-    """The spec with `gpus_per_node` set. Raises InvalidRequest when it can never run on the registered nodes."""
-    nodes = registered_nodes(session, now)
-    spec = spec.model_copy(update={"gpus_per_node": eligibility.devices_per_node(spec, nodes)})
-    if refused := eligibility.refusal(spec, nodes, attempt):
-        raise InvalidRequest(*refused)
-    return spec
+def _check_fits(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> None:
+    """Raise InvalidRequest when an attempt can never run on the registered nodes."""
+    if refusal := fit(spec, registered_nodes(session, now), attempt).refusal:
+        raise InvalidRequest(*refusal)
 
 
 def _checkpoint_to_resume(session: Session, resume: str) -> int:

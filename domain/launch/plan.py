@@ -36,16 +36,18 @@ class TaskContext:
     node_rank: int = 0
     devices: tuple[str, ...] = ()
     device_kind: str = "cpu"
-    master_addr: str = "<node0-address>"
-    master_port: str = "<port>"
+    master_addr: str | None = None
+    master_port: int | None = None
     local_addr: str | None = None
     interface: str | None = None
     attempt_dir: str = "<run-dir>"
     python: str = "python"
     torchrun: str | None = "torchrun"
+    """None where only `python -m torch.distributed.run` exists."""
     resume_path: str | None = None
     cpu_threads: int | None = None
     local_rank_option: str | None = None
+    """The option that passes the local rank to a script for `launch` written for torch 1."""
 
     @property
     def work_dir(self) -> str:
@@ -63,39 +65,12 @@ def recipe_path(name: str) -> Path:
     return _WORKER / "recipes" / f"{name}.py"
 
 
-def plan(
-    spec: RunSpec,
-    *,
-    run_id: str = "<run>",
-    attempt: int = 1,
-    node_rank: int = 0,
-    devices: Sequence[str] = (),
-    device_kind: str = "cpu",
-    master_addr: str | None = "<node0-address>",
-    master_port: str | int | None = "<port>",
-    local_addr: str | None = None,
-    interface: str | None = None,
-    attempt_dir: str | Path = "<run-dir>",
-    python: str = "python",
-    torchrun: str | None = "torchrun",
-    resume_path: str | None = None,
-    cpu_threads: int | None = None,
-    local_rank_option: str | None = None,
-) -> LaunchPlan:
-    """The command of one node. `torchrun` is None where only `python -m torch.distributed.run` exists.
-
-    `local_rank_option`: the option that passes the local rank to a script for `launch` written for torch 1.
-    """
-    context = TaskContext(
-        run_id, attempt, node_rank, tuple(devices), device_kind,
-        "<node0-address>" if master_addr is None else master_addr,
-        "<port>" if master_port is None else str(master_port),
-        local_addr, interface, str(attempt_dir), python, torchrun, resume_path, cpu_threads, local_rank_option,
-    )  # fmt: skip
+def plan(spec: RunSpec, context: TaskContext) -> LaunchPlan:
+    """The command of one node."""
     filled = _filled_in(spec, context)
     command = [*_launcher(spec, context), *_program(spec, context)]
-    if spec.effective_launcher == "launch" and local_rank_option:
-        command.append(f"{local_rank_option}=${{local_rank}}")  # torch fills it in for each rank
+    if spec.effective_launcher == "launch" and context.local_rank_option:
+        command.append(f"{context.local_rank_option}=${{local_rank}}")  # torch fills it in for each rank
     if spec.target in RECIPES:
         command += _recipe_flags(spec, context)
     command += _arguments(spec.args, filled)
@@ -141,8 +116,8 @@ def _rendezvous(spec: RunSpec, context: TaskContext) -> list[str]:
     options = [
         f"--nnodes={spec.nodes}",
         f"--node-rank={context.node_rank}",
-        f"--master-addr={context.master_addr}",
-        f"--master-port={context.master_port}",
+        f"--master-addr={context.master_addr or '<node0-address>'}",
+        f"--master-port={context.master_port or '<port>'}",
         f"--rdzv-id={context.run_id}-{context.attempt}",  # a node of another attempt on this port is rejected
     ]
     return options + ([f"--local-addr={context.local_addr}"] if context.local_addr else [])

@@ -74,6 +74,11 @@ class NodeState:
         return len(self.free) + sum(len(allocation.devices) for allocation in self.allocations) + self.foreign
 
     @property
+    def available(self) -> int:
+        """The number of devices that new work may get now."""
+        return len(self.free) if self.is_usable else 0
+
+    @property
     def is_usable(self) -> bool:
         """Whether it may be given new work now."""
         return self.contact == "alive" and not self.draining and is_spoken(self.protocol)

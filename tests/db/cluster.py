@@ -9,7 +9,9 @@ from db.queries.desired_state import assignments
 from db.reports import nodes, progress
 from db.requests import run_requests
 from db.scheduling import queue_placement
+from db.scheduling.node_state import registered_nodes
 from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
+from domain.scheduling.eligibility import devices_per_node
 from domain.spec import Assignment, RunSpec
 
 
@@ -35,6 +37,10 @@ class Cluster:
 
     def launch(self, **spec) -> str:
         given = {"target": "image_classifier", "batch_size": 8, "lr": 0.1} | spec
+        if "gpus_per_node" not in given:
+            with self.store.read() as session:
+                nodes = registered_nodes(session, self.now)
+            given["gpus_per_node"] = devices_per_node(RunSpec(**given), nodes)
         run_id = run_requests.submit(self.store, RunSpec(**given), self.now)
         self.place()
         return run_id

@@ -14,7 +14,7 @@ from pathlib import Path
 from tarfile import is_tarfile
 from typing import Any
 
-from domain.launch.plan import LaunchPlan, local_rank_option, plan, recipe_names, recipe_path
+from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_names, recipe_path
 from domain.masking import masked_args, masked_env
 from domain.messages import Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
@@ -99,7 +99,7 @@ def launch_document(
 ) -> dict[str, object]:
     """The contents of launch.json: the launch plan, and the facts the supervisor needs."""
     spec = assignment.spec
-    launch_plan = _plan(assignment, folder, node, python, resume_path)
+    launch_plan = plan(spec, _context(assignment, folder, node, python, resume_path))
     return {
         "argv": list(launch_plan.argv),
         "env": dict(launch_plan.env),
@@ -138,23 +138,22 @@ def free_port(address: str) -> int:
         return port
 
 
-def _plan(
+def _context(
     assignment: Assignment, folder: Path, node: LocalNode, python: str, resume_path: str | None
-) -> LaunchPlan:
+) -> TaskContext:
     several = assignment.spec.nodes > 1
     node = node.as_seen_by_others() if several else node
-    return plan(
-        assignment.spec,
+    return TaskContext(
         run_id=assignment.run_id,
         attempt=assignment.attempt,
         node_rank=assignment.node_rank,
-        devices=assignment.devices,
+        devices=tuple(assignment.devices),
         device_kind=assignment.device_kind,
         master_addr=assignment.master_addr,
         master_port=assignment.master_port,
         local_addr=node.address if several else None,
         interface=node.interface if several else None,
-        attempt_dir=folder,
+        attempt_dir=str(folder),
         python=python,
         torchrun=torchrun_of(python),
         resume_path=resume_path,

@@ -17,7 +17,6 @@ from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.packing import MOST_FILES
-from dashboard.snapshots.refusal import CodeRefused
 from dashboard.storage.downloads import SnapshotResponse
 from db.reports.snapshots import SnapshotView
 
@@ -43,17 +42,14 @@ def is_here(service: TheService, sha256: str) -> Response:
 async def receive(request: Request, service: TheService, threads: TheThreads, sha256: str) -> Response:
     """Store a snapshot: an uncompressed tar, named by its own SHA-256.
 
-    Raises Rejection when the bytes do not match the name or are not acceptable code."""
+    Raises Rejection when the bytes do not match the name, and CodeRefused when they are not acceptable code."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + OVERHEAD_BYTES
         received_sha256 = await _write_body(request, threads, service, folder / "archive", limit_bytes)
         if received_sha256 != sha256:
             message = "The SHA-256 of what arrived is not the one in the address; send it again."
             raise Rejection(422, message, "snapshot")
-        try:
-            snapshot = await threads.run(service.snapshots.accept, folder / "archive", sha256)
-        except CodeRefused as refused:
-            raise Rejection(422, str(refused), refused.field) from refused
+        snapshot = await threads.run(service.snapshots.accept, folder / "archive", sha256)
     return answer(snapshot)
 
 
@@ -80,16 +76,11 @@ async def upload(
 ) -> Response:
     """Store a script, or a zip or tar.gz of a project, as a snapshot; lists the scripts that could be started.
 
-    Raises Rejection when it is not acceptable code."""
+    Raises CodeRefused."""
     with service.snapshots.arriving() as folder:
         limit_bytes = service.snapshots.limit_bytes + PIECE_BYTES
         await _write_body(request, threads, service, folder / "upload", limit_bytes)
-        try:
-            snapshot, scripts = await threads.run(
-                service.snapshots.take_upload, folder / "upload", name, folder
-            )
-        except CodeRefused as refused:
-            raise Rejection(422, str(refused), refused.field) from refused
+        snapshot, scripts = await threads.run(service.snapshots.take_upload, folder / "upload", name, folder)
     summary = {"snapshot": snapshot.sha256, "size_bytes": snapshot.size_bytes, "files": snapshot.files}
     return answer(summary | {"scripts": scripts}, 201)
 

@@ -3,69 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import streamlit as st
 
 from dashboard.components.upload import upload_code
+from dashboard.paths import is_folder
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.views.launch.code_fields import (
-    AS_IT_IS,
     AS_IT_WAS,
     EMPTY_CODE,
     GIT,
     RECIPE,
     SCRIPT,
-    SOURCES,
     UPLOAD,
     has_snapshot,
     named,
 )
+from dashboard.views.launch.fields import PREFIX, Fields
 from domain.text.formats import ago, as_text, plural, size
 
-PREFIX = "launch_"
 UPLOADED = "launch_uploaded"
 LOOK_AGAIN_S = 5
 
 
-class CodeForm(Protocol):
-    """The fields that this module needs of the form."""
-
-    def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None: ...
-    def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None: ...
-    def refusal(self, name: str) -> None: ...
-
-
-def code(form: CodeForm, recipes: Iterable[str]) -> None:
+def code(form: Fields, recipes: Iterable[str]) -> None:
     """Show source and target in one row; below them the entry and a summary of the snapshot."""
     source, target = st.columns([3, 5])
     with source:
-        form.choice("source", "Train", SOURCES)
+        form.show("source")
     values = {name: st.session_state[PREFIX + name] for name in (*EMPTY_CODE, "workdir")}
     with target:
         _target(form, values, recipes)
         form.refusal("target")
     if values["source"] != RECIPE:
         if _asks_for_start(values):
-            _start(form)
+            form.row((1, 1), "entry", "module")
         _snapshot_summary(form, values)
 
 
-def _target(form: CodeForm, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
+def _target(form: Fields, values: Mapping[str, Any], recipes: Iterable[str]) -> None:
     if values["source"] == RECIPE:
         st.selectbox("Recipe", list(recipes), key=PREFIX + "recipe", persist_state="session")
     elif values["source"] == SCRIPT:
-        form.text("script", "Script or folder", placeholder="/home/me/train.py")
+        form.show("script")
     elif values["source"] == GIT:
-        url, ref = st.columns([2, 1])
-        with url:
-            form.text("git_url", placeholder="https://github.com/karpathy/nanoGPT")
-        with ref:
-            form.text("ref", placeholder="its default branch")
+        form.row((2, 1), "git_url", "ref")
     else:
         upload_code(str(values["upload"]), service.current().snapshots.limit_bytes, _uploaded, key=UPLOADED)
 
@@ -76,18 +62,7 @@ def _asks_for_start(values: Mapping[str, Any]) -> bool:
         return True
     if values["source"] == UPLOAD:
         return bool(values["upload"])
-    try:
-        return Path(values["script"].strip() or "/nowhere").is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def _start(form: CodeForm) -> None:
-    entry, module = st.columns(2)
-    with entry:
-        form.text("entry", placeholder="train.py")
-    with module:
-        form.text("module", placeholder="or package.train")
+    return is_folder(values["script"].strip() or "/nowhere")
 
 
 def _uploaded() -> None:
@@ -102,12 +77,12 @@ def _uploaded() -> None:
         st.session_state[PREFIX + name] = value
 
 
-def _snapshot_summary(form: CodeForm, values: Mapping[str, Any]) -> None:
+def _snapshot_summary(form: Fields, values: Mapping[str, Any]) -> None:
     """Show which code will be stored with the run."""
     if has_snapshot(values):
         is_upload = values["source"] == UPLOAD
         if not is_upload:
-            form.choice("code_as", "Code", (AS_IT_WAS, AS_IT_IS))
+            form.show("code_as")
         if is_upload or st.session_state[PREFIX + "code_as"] == AS_IT_WAS:
             _caption(_sentence_on(str(values["snapshot"])))
             form.refusal("snapshot")

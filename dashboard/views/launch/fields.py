@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import streamlit as st
 
+from dashboard.views.launch.code_fields import AS_IT_IS, AS_IT_WAS, SOURCES
+from domain import spec
 from domain.field_labels import LABELS
 from domain.text.formats import as_text
 
 PREFIX = "launch_"
+FORM_LABELS = LABELS | {"source": "Train", "script": "Script or folder", "code_as": "Code"}
 HELP = {
     "script": "Absolute path on the dashboard's machine. For code elsewhere, use `rankzero launch` there.",
     "git_url": "https:// or ssh://, or git@host:path; fetched with the dashboard's own keys and credentials.",
@@ -61,53 +64,73 @@ HELP = {
     "sbatch_options": "Quoted as in a shell: --constraint=a100 --mem=64G --cpus-per-gpu=8",
     "stop_grace_s": "Seconds between SIGTERM and SIGKILL when the run is stopped.",
 }
+CHOICES: dict[str, tuple[str, ...]] = {
+    "source": SOURCES,
+    "code_as": (AS_IT_WAS, AS_IT_IS),
+    "launcher": ("automatic", *get_args(spec.Launcher)),
+    "strategy": get_args(spec.Strategy),
+    "precision": get_args(spec.Precision),
+    "lr_scaling": get_args(spec.LrScaling),
+    "on_hang": get_args(spec.OnHang),
+    "on_lost_node": get_args(spec.OnLostNode),
+    "lr_on_resize": get_args(spec.LrOnResize),
+    "pool": get_args(spec.Pool),
+}
+"""Fields with a few options; all others are texts."""
+AREAS = ("env", "links", "labels")
+"""Texts of several lines."""
+PLACEHOLDERS = {
+    "script": "/home/me/train.py",
+    "git_url": "https://github.com/karpathy/nanoGPT",
+    "ref": "its default branch",
+    "entry": "train.py",
+    "module": "or package.train",
+    "name": "default: script name",
+    "gpus_per_node": "all free",
+    "max_steps": "from epochs",
+    "seed": "set by the script",
+    "args": "--width 64 --data '/data/my images'",
+    "env": "NCCL_DEBUG=INFO",
+    "workdir": "a fresh directory",
+    "resume": "RUN or RUN:CHECKPOINT",
+    "on_nodes": "gpu-1, gpu-2",
+    "links": "data=/mnt/imagenet",
+    "labels": "rack=b2",
+    "python": "the project's, else the node's",
+    "min_nodes": "same as Nodes",
+    "hang_after_s": "60 s or ten steps, whichever is longer",
+    "account": "yours",
+    "time_limit": "the partition's",
+    "sbatch_options": "--constraint=a100 --mem=64G",
+}
 
 
 class Fields:
     """The inputs of the form, each with its error directly below."""
 
-    def __init__(self, own: Mapping[str, Any], refusals: Mapping[str, str], owner: str) -> None:
-        self._own = own
+    def __init__(
+        self, labels: Mapping[str, str], placeholders: Mapping[str, str], refusals: Mapping[str, str]
+    ) -> None:
+        self._labels = labels
+        self._placeholders = placeholders
         self._refusals = refusals
-        self._owner = owner
 
-    def text(self, name: str, label: str | None = None, placeholder: str | None = None) -> None:
-        """Show a text field, which is read a quarter of a second after the last key."""
-        own = self._own.get(name)
-        st.text_input(
-            label or LABELS[name],
-            key=PREFIX + name,
-            placeholder=f"default of the {self._owner}: {own}" if own else placeholder,
-            help=HELP.get(name),
-            live=True,
-            autocomplete="off",
-            persist_state="session",
-        )
-        self.refusal(name)
+    def row(self, widths: Sequence[int], *names: str) -> None:
+        """Show fields side by side."""
+        for column, name in zip(st.columns(widths), names, strict=False):
+            with column:
+                self.show(name)
 
-    def area(self, name: str, placeholder: str) -> None:
-        """Show a text area."""
-        st.text_area(
-            LABELS[name],
-            key=PREFIX + name,
-            placeholder=placeholder,
-            help=HELP.get(name),
-            height=68,
-            persist_state="session",
-        )
-        self.refusal(name)
-
-    def choice(self, name: str, label: str | None, options: tuple[str, ...]) -> None:
-        """Show a choice of a few options."""
-        st.segmented_control(
-            label or LABELS[name],
-            options,
-            key=PREFIX + name,
-            help=HELP.get(name),
-            required=True,
-            persist_state="session",
-        )
-        self.refusal(name)
+    def show(self, *names: str) -> None:
+        """Show fields below each other."""
+        for name in names:
+            if name in CHOICES:
+                self._choice(name)
+            elif name in AREAS:
+                self._area(name)
+            else:
+                self._text(name)
+            self.refusal(name)
 
     def refusal(self, name: str) -> None:
         """Show the error of a field, if there is one."""
@@ -115,3 +138,35 @@ class Fields:
             with st.container(key=f"refusal_{name}"):
                 sentence = self._refusals[name].removeprefix(f"{name}: ")
                 st.markdown(f":red[{as_text(sentence[:1].upper() + sentence[1:])}]")
+
+    def _text(self, name: str) -> None:
+        """Show a text field, which is read a quarter of a second after the last key."""
+        st.text_input(
+            self._labels[name],
+            key=PREFIX + name,
+            placeholder=self._placeholders.get(name),
+            help=HELP.get(name),
+            live=True,
+            autocomplete="off",
+            persist_state="session",
+        )
+
+    def _area(self, name: str) -> None:
+        st.text_area(
+            self._labels[name],
+            key=PREFIX + name,
+            placeholder=self._placeholders.get(name),
+            help=HELP.get(name),
+            height=68,
+            persist_state="session",
+        )
+
+    def _choice(self, name: str) -> None:
+        st.segmented_control(
+            self._labels[name],
+            CHOICES[name],
+            key=PREFIX + name,
+            help=HELP.get(name),
+            required=True,
+            persist_state="session",
+        )

@@ -8,12 +8,13 @@ from typing import Any
 import streamlit as st
 
 from dashboard.planning import fixes, preview
-from dashboard.script_reader.arguments import Option
+from dashboard.planning.cluster import Cluster
+from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.views.launch import code, plan
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
-from dashboard.views.launch.fields import HELP, PREFIX, Fields
+from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.layout import links, style
@@ -22,22 +23,13 @@ from db.queries import run_queries
 from domain.errors import InvalidRequest
 from domain.field_labels import LABELS
 from domain.spec import RUN_ID, RunSpec
-from domain.spec_size import check_size
 from domain.text.formats import as_text
 from domain.views import RunView
 
-SCALINGS = ("none", "linear", "sqrt")
-PRECISIONS = ("fp32", "bf16", "fp16")
-STRATEGIES = ("ddp", "fsdp", "dp", "single")
-ON_HANG = ("report", "end", "resume")
-ON_LOST_NODE = ("wait", "end")
-ON_RESIZE = ("keep", "scale")
-POOLS = ("nodes", "slurm")
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
 PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
 """Labels of fields where no node has a GPU."""
 FILLED_FROM = "launch_filled_from"
-LAUNCHERS = ("automatic", "torchrun", "python", "launch")
 
 
 @st.fragment
@@ -52,12 +44,17 @@ def page() -> None:
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
     reading = _read(values, script)
     refusals = reading.refusals | _target_error(reading.spec) | _launch_error(reading.spec)
+    cluster = Cluster(service.current().nodes())
+    labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
-        own = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
-        _fields(recipes, own, script, refusals)
+        recipe = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
+        own = script.own_defaults() if script else {option.name: option.default for option in recipe}
+        owner = "script" if script else "recipe"
+        defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
+        _fields(Fields(labels, _placeholders(cluster) | defaults, refusals), recipes, recipe, script, cluster)
     with meaning, st.container(key="launch_meaning"):
-        _meaning(reading, refusals)
+        _meaning(reading, refusals, labels)
 
 
 def _script() -> ScriptForm | None:
@@ -122,28 +119,25 @@ def _fix_of(run: RunView) -> fixes.Fix | None:
 
 
 def _fields(
+    form: Fields,
     recipes: Iterable[str],
-    own: Sequence[Option],
+    recipe_options: Sequence[Option],
     script: ScriptForm | None,
-    refusals: Mapping[str, str],
+    cluster: Cluster,
 ) -> None:
     if notice := st.session_state.get("launch_notice"):
         with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
             st.caption(as_text(notice), width="content")
             st.button("Start from an empty form", type="tertiary", on_click=_clear, key="launch_clear")
-    if script is not None:
-        form = Fields(script.own_defaults(), refusals, "script")
-    else:
-        form = Fields({option.name: option.default for option in own}, refusals, "recipe")
     with st.container(border=True):
         _code_section(form, recipes, script)
     with st.container(border=True, key="launch_how"):
-        _scale_section(form)
+        _scale_section(form, cluster)
     with st.container(border=True, key="launch_arguments"):
         if script is not None:
             script.draw()
-        form.text("args", placeholder="--width 64 --data '/data/my images'")
-        _own_options(own)
+        form.show("args")
+        _own_options(recipe_options)
     with st.expander(
         "Advanced: environment, working directory, interpreter, resume, nodes, priority and restarts",
         key="launch_more",
@@ -155,16 +149,12 @@ def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | Non
     code.code(form, recipes)
     if st.session_state[PREFIX + "source"] != RECIPE:
         _launcher(form, script)
-    name, project = st.columns([2, 1])
-    with name:
-        form.text("name", placeholder="default: script name")
-    with project:
-        form.text("project")
+    form.row((2, 1), "name", "project")
 
 
 def _launcher(form: Fields, script: ScriptForm | None) -> None:
     """Show the choice of launcher, and the guess for the script."""
-    form.choice("launcher", None, LAUNCHERS)
+    form.show("launcher")
     if script is not None:
         guess = script.script.guess
         strategy = f" Strategy: {guess.strategy}." if guess.strategy != "ddp" else ""
@@ -172,65 +162,24 @@ def _launcher(form: Fields, script: ScriptForm | None) -> None:
             st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
 
 
-def _scale_section(form: Fields) -> None:
-    cpu_only = plan.device_word(service.current().nodes()) == "process"
-    nodes, per_node, strategy = st.columns([1, 1, 2])
-    with nodes:
-        form.text("nodes")
-    with per_node:
-        placeholder = "1" if st.session_state[PREFIX + "pool"] == "slurm" else "all free"
-        form.text(
-            "gpus_per_node", PER_PROCESS["gpus_per_node"] if cpu_only else None, placeholder=placeholder
-        )
-    with strategy:
-        form.choice("strategy", None, STRATEGIES)
-    _pool(form)
-    batch, accumulate, precision = st.columns([1, 1, 2])
-    with batch:
-        form.text("batch_size", PER_PROCESS["batch_size"] if cpu_only else None)
-    with accumulate:
-        form.text("accumulate")
-    with precision:
-        form.choice("precision", None, PRECISIONS)
-    rate, warmup, scaling = st.columns([1, 1, 2])
-    with rate:
-        form.text("lr")
-    with warmup:
-        form.text("warmup_steps")
-    with scaling:
-        form.choice("lr_scaling", None, SCALINGS)
-    epochs, steps, seed, _ = st.columns(4)
-    with epochs:
-        form.text("epochs")
-    with steps:
-        form.text("max_steps", placeholder="from epochs")
-    with seed:
-        form.text("seed", placeholder="set by the script")
+def _scale_section(form: Fields, cluster: Cluster) -> None:
+    form.row((1, 1, 2), "nodes", "gpus_per_node", "strategy")
+    if st.session_state[PREFIX + "pool"] == "slurm":
+        form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
+        form.show("sbatch_options")
+    elif cluster.gateways:
+        form.row((2, 2, 2, 2), "pool")
+    form.row((1, 1, 2), "batch_size", "accumulate", "precision")
+    form.row((1, 1, 2), "lr", "warmup_steps", "lr_scaling")
+    form.row((1, 1, 1, 1), "epochs", "max_steps", "seed")
 
 
-def _pool(form: Fields) -> None:
-    """Show the source of devices, if a Slurm gateway has joined."""
-    gateways = [node for node in service.current().nodes() if node.pool == "slurm"]
-    is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
-    if not gateways and not is_slurm:
-        return
-    pool, partition, account, limit = st.columns([2, 2, 2, 2])
-    with pool:
-        form.choice("pool", None, POOLS)
-    if not is_slurm:
-        return
-    names = [
-        partition_info["name"]
-        for node in gateways
-        for partition_info in node.info.get("slurm", {}).get("partitions", [])
-    ]
-    with partition:
-        form.text("partition", placeholder=", ".join(dict.fromkeys(names)) or "the default")
-    with account:
-        form.text("account", placeholder="yours")
-    with limit:
-        form.text("time_limit", placeholder="the partition's")
-    form.text("sbatch_options", placeholder="--constraint=a100 --mem=64G")
+def _placeholders(cluster: Cluster) -> dict[str, str]:
+    """Return the texts of empty fields, some of which depend on the nodes."""
+    infos = [partition for gateway in cluster.gateways for partition in gateway.get("partitions", [])]
+    names = dict.fromkeys(info["name"] for info in infos)
+    placeholders = PLACEHOLDERS | {"partition": ", ".join(names) or "the default"}
+    return placeholders | ({"gpus_per_node": "1"} if st.session_state[PREFIX + "pool"] == "slurm" else {})
 
 
 def _own_options(own: Sequence[Option]) -> None:
@@ -249,52 +198,36 @@ def _default(option: Option) -> str:
 def _advanced_section(form: Fields) -> None:
     left, right = st.columns(2)
     with left:
-        form.area("env", placeholder="NCCL_DEBUG=INFO")
-        form.text("workdir", placeholder="a fresh directory")
-        form.text("resume", placeholder="RUN or RUN:CHECKPOINT")
-        form.text("priority")
-        form.text("on_nodes", placeholder="gpu-1, gpu-2")
+        form.show("env", "workdir", "resume", "priority", "on_nodes")
     with right:
-        form.area("links", placeholder="data=/mnt/imagenet")
-        form.area("labels", placeholder="rack=b2")
-        form.text("python", placeholder="the project's, else the node's")
+        form.show("links", "labels", "python")
         if st.session_state[PREFIX + "source"] == RECIPE:
-            form.choice("launcher", None, LAUNCHERS)
+            form.show("launcher")
         st.toggle(
             "Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session"
         )
         st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session", help=HELP["probe"])
     st.divider()
-    _recovery_section(form)
-
-
-def _recovery_section(form: Fields) -> None:
-    """Show the settings for stops, hangs, failures and lost nodes."""
     left, right = st.columns(2)
     with left:
-        form.text("max_restarts")
-        form.text("min_nodes", placeholder="same as Nodes")
-        form.text("hang_after_s", placeholder="60 s or ten steps, whichever is longer")
-        form.text("stop_grace_s")
+        form.show("max_restarts", "min_nodes", "hang_after_s", "stop_grace_s")
     with right:
-        form.choice("on_lost_node", None, ON_LOST_NODE)
-        form.choice("lr_on_resize", None, ON_RESIZE)
-        form.choice("on_hang", None, ON_HANG)
-        form.text("torchrun_restarts")
+        form.show("on_lost_node", "lr_on_resize", "on_hang", "torchrun_restarts")
 
 
-def _meaning(reading: FormReading, refusals: Mapping[str, str]) -> None:
-    if reading.draft is not None:
-        plan.figures(reading.draft)
+def _meaning(reading: FormReading, refusals: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    planned = None if reading.draft is None else service.current().resolve(reading.draft)
+    if planned is not None:
+        plan.figures(planned)
     with st.container(key="launch_go"):
-        _launch_button(reading, refusals)
-    if reading.draft is not None:
-        plan.fit_and_advice(reading.draft, set(refusals.values()))
-    if reading.spec is not None:
-        plan.commands(reading.spec)
+        _launch_button(reading, refusals, labels)
+    if planned is not None:
+        plan.fit_and_advice(planned, set(refusals.values()))
+    if planned is not None and reading.spec is not None:
+        plan.commands(planned)
 
 
-def _launch_button(reading: FormReading, refusals: Mapping[str, str]) -> None:
+def _launch_button(reading: FormReading, refusals: Mapping[str, str], labels: Mapping[str, str]) -> None:
     """Show the Launch button, disabled while a field is wrong; a launch that the store rejected can be retried."""
     again = "launch_refused" in st.session_state
     st.button(
@@ -302,18 +235,11 @@ def _launch_button(reading: FormReading, refusals: Mapping[str, str]) -> None:
         disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
     )  # fmt: skip
     if refusals:
-        fields = ", ".join(dict.fromkeys(_label(name) for name in refusals))
+        target = TARGET_LABELS[st.session_state[PREFIX + "source"]]
+        labels = {**labels, "target": target, "snapshot": target}
+        fields = ", ".join(dict.fromkeys(labels.get(name, "the script's arguments") for name in refusals))
         sentence = "Not launched. Fix these fields and try again" if again else "Fix these fields to launch"
         st.caption(f":red[{sentence}: {as_text(fields)}.]")
-
-
-def _label(name: str) -> str:
-    """Return a field's label on the page, which depends on the code's source and the devices."""
-    if name in ("target", "snapshot"):
-        return TARGET_LABELS[st.session_state[PREFIX + "source"]]
-    if name in PER_PROCESS and plan.device_word(service.current().nodes()) == "process":
-        return PER_PROCESS[name]
-    return LABELS.get(name, "the script's arguments")
 
 
 def _launch(spec: RunSpec | None) -> None:
@@ -338,9 +264,7 @@ def _target_error(spec: RunSpec | None) -> dict[str, str]:
     """Return the error of a target that cannot be launched: missing code, an empty masked value, too long arguments."""
     try:
         if spec is not None:
-            full_spec = service.current().with_secrets(spec, _like())
-            check_size(full_spec)
-            preview.check_target(full_spec, service.current().nodes())
+            service.current().launchable(spec, _like())
     except InvalidRequest as error:
         return {error.field or "target": str(error)}
     return {}

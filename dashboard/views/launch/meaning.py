@@ -1,37 +1,11 @@
-"""Explain a plan: ranks, global batch, learning rate, advice, and whether the nodes can hold it."""
+"""Explain a plan: ranks, global batch, learning rate, and advice."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from domain.launch.plan import recipe_names
 from domain.scheduling import resizing
 from domain.spec import RunSpec
 from domain.text.formats import count, learning_rate, plural
-
-
-class Slots(Protocol):
-    """The properties of a node that count here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def free(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Whether the plan fits now, later, or not on the known nodes."""
-
-    verdict: str
-    """One of fits, waits and missing."""
-    sentence: str
 
 
 def world_size(spec: RunSpec, device: str) -> str:
@@ -85,39 +59,6 @@ def advice(spec: RunSpec) -> list[str]:
     return [*_scaling(spec), *_batch_norm(spec)]
 
 
-def fit(spec: RunSpec, nodes: Sequence[Slots]) -> Fit:
-    """Return whether the eligible nodes can hold the plan."""
-    per_node, fewest = spec.gpus_per_node or 1, spec.fewest_nodes if spec.elastic else spec.nodes
-    online = [node for node in nodes if node.state == "alive"]
-    free = sorted((n for n in online if n.free >= per_node), key=lambda n: (n.free, n.name))[: spec.nodes]
-    large_enough = sorted((n for n in online if n.slots >= per_node), key=lambda n: (-n.free, n.name))[
-        : spec.nodes
-    ]
-    if len(free) >= fewest:
-        fewer = f" on {count(len(free))} of {plural(spec.nodes, 'node')}" if len(free) < spec.nodes else ""
-        return Fit("fits", f"Needs {_shares(per_node, free)}. It starts at once{fewer}.")
-    if len(large_enough) >= fewest:
-        busy = " and ".join(
-            f"{n.free} of {plural(n.slots, 'slot')} free on node {n.name}" for n in large_enough
-        )
-        return Fit(
-            "waits", f"Needs {plural(per_node, 'slot')} a node, {busy}: it waits until runs there end."
-        )
-    if not online and (spec.labels or spec.on_nodes):
-        return Fit("missing", "No connected node has this name and these labels.")
-    if not online:
-        return Fit(
-            "missing", "No node is connected. You can still plan the run; start a worker to launch it."
-        )
-    largest = max(node.slots for node in online)
-    return Fit(
-        "missing",
-        f"Needs {plural(fewest, 'node')} with {plural(per_node, 'slot')} each, but only "
-        f"{plural(len(online), 'node is', 'nodes are')} connected, the largest with "
-        f"{plural(largest, 'slot')}. You can still plan the run; start more workers to launch it.",
-    )
-
-
 def _batch_on_fewer(spec: RunSpec) -> str:
     """Return how the global batch changes on fewer nodes."""
     if spec.fewest_nodes == spec.nodes:
@@ -148,10 +89,6 @@ def _samples(spec: RunSpec) -> int:
 
 def _owner(spec: RunSpec) -> str:
     return "recipe" if spec.target in recipe_names() else "script"
-
-
-def _shares(need: int, chosen: Sequence[Slots]) -> str:
-    return " and ".join(f"{need} of {plural(n.free, 'free slot')} on node {n.name}" for n in chosen)
 
 
 def _scaling(spec: RunSpec) -> list[str]:

@@ -1,10 +1,21 @@
-"""Links between the four pages, and their addresses."""
+"""Links between the four pages, and their addresses: for the keyboard, Ctrl-click, and self-refreshing fragments."""
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlencode
 
-from dashboard.components.page_links import Kind, go_to, page_link
+from streamlit.components.v2 import component
+
+from dashboard.components.live_run import loader, text_of
+
+Kind = Literal["primary", "secondary", "tertiary"]
+
+_link = component(
+    "rankzero.page_link",
+    css=text_of("dashboard.components", "links/page_links.css"),
+    js=loader("links/page_links.js"),
+)
 
 
 def address(page: str, **query: str) -> str:
@@ -22,8 +33,11 @@ def link(
     help: str | None = None,
     **query: str,
 ) -> None:
-    """Show a link that looks like a button; a plain click follows it within the session."""
-    page_link(label, address(page, **query), key, icon, kind, help)
+    """Show a link that looks like a button; a plain click follows it within the session.
+
+    `icon` is one of elements.js."""
+    data = {"label": label, "address": address(page, **query), "icon": icon, "kind": kind, "help": help}
+    _link(data=data, key=key, width="content")
 
 
 def launch_again(
@@ -45,4 +59,4 @@ def go(page: str, **query: str) -> None:
 
     `st.switch_page` does not work in a fragment: the next rerun of one that refreshes itself can interrupt it
     and leave the page blank."""
-    go_to(address(page, **query), key="go")
+    _link(data={"label": None, "address": address(page, **query)}, key="go", width="content")

@@ -46,30 +46,29 @@ def warn_of_trouble() -> None:
 
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
     """Show a sentence instead of a traceback while the store cannot be read; for self-refreshing fragments."""
-
-    @functools.wraps(show)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            show(*args, **kwargs)
-        except (SQLAlchemyError, OSError, StoreGone) as error:
-            _say_store_is_away(error)
-
-    return guarded
+    return _guarded(show, lambda: None)
 
 
 def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
     """Show a sentence while the store cannot be read, and rerun the page until it answers."""
+    return _guarded(show, _ask_later)
 
+
+def _guarded(show: Callable[P, None], and_then: Callable[[], None]) -> Callable[P, None]:
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
         except (SQLAlchemyError, OSError, StoreGone) as error:
             _say_store_is_away(error)
-            st.session_state["store_asked_at"] = time.monotonic()
-            _ask_again()
+            and_then()
 
     return guarded
+
+
+def _ask_later() -> None:
+    st.session_state["store_asked_at"] = time.monotonic()
+    _ask_again()
 
 
 def _say_store_is_away(error: Exception) -> None:

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from dashboard.planning.preview import SlurmPreview, preview
+from dashboard.planning.cluster import Cluster
+from dashboard.planning.preview import SlurmPreview, preview, slurm_job
 from domain.messages import Device, JobReport, NodeFacts
 from domain.spec import JobWish, RunSpec
 from tests.dashboard.running import Running, wait_for
@@ -115,12 +116,10 @@ def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Cl
 
 def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running, gateway: Client) -> None:
     spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2)
-    planned = preview(spec, dashboard.service.nodes())
+    planned = preview(dashboard.service.resolve(spec))
     assert isinstance(planned, SlurmPreview)
     assert "--cpus-per-task=2" in planned.job.argv and "--server http://gpu-0" in planned.job.script
     assert not [text for text in planned.warnings if "slot" in text]
     spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2, slurm={"partition": "gpu"})
-    on_gpus = preview(spec, dashboard.service.nodes())
-    assert isinstance(on_gpus, SlurmPreview) and "--gpus-per-node=2" in on_gpus.job.argv
-    unknown = preview(spec, [])
-    assert isinstance(unknown, SlurmPreview) and "'<server>'" in unknown.job.script
+    assert "--gpus-per-node=2" in slurm_job(spec, Cluster(dashboard.service.nodes())).argv
+    assert "'<server>'" in slurm_job(spec, Cluster()).script

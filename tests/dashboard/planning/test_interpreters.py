@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.up.parent import Parent, Plan
-from dashboard.planning.interpreters import programs, project_python, remark, with_project_python
+from dashboard.planning.interpreters import programs, project_python, python_to_use, remark
 from domain.spec import RunSpec
 
 
@@ -106,27 +106,27 @@ def test_targets_without_a_project_here(target: str) -> None:
 def test_it_is_taken_only_where_every_node_is_this_machine(tmp_path: Path) -> None:
     python = environment(tmp_path / ".venv")
     spec = RunSpec(target=script(tmp_path))
-    assert with_project_python(spec, [here()]).python == str(python)
-    assert with_project_python(spec, [here(), here("lost", "gone")]).python == str(python)
-    assert with_project_python(spec, [here(), here(hostname="gpu-2")]).python is None
+    assert python_to_use(spec, [here()]) == python
+    assert python_to_use(spec, [here(), here("lost", "gone")]) == python
+    assert python_to_use(spec, [here(), here(hostname="gpu-2")]) is None
 
 
 def test_what_somebody_names_stays(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     spec = RunSpec(target=script(tmp_path), python="/usr/bin/python3")
-    assert with_project_python(spec, [here()]) is spec
+    assert python_to_use(spec, [here()]) is None
     assert remark(spec) is None
 
 
 def test_code_that_was_sent_was_looked_at_where_it_came_from(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     spec = RunSpec(target=script(tmp_path), snapshot="0" * 64)
-    assert with_project_python(spec, [here()]).python is None
+    assert python_to_use(spec, [here()]) is None
 
 
 def test_the_history_says_where_it_was_found(tmp_path: Path) -> None:
     python = environment(tmp_path / ".venv")
-    spec = with_project_python(RunSpec(target=script(tmp_path)), [here()])
+    spec = RunSpec(target=script(tmp_path), python=str(python))
     assert remark(spec) == f"uses {python}, found in the project"
 
 

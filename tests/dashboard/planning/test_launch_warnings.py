@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.planning.cluster import Cluster
 from dashboard.planning.launch_warnings import launch_warnings
-from dashboard.planning.preview import preview
-from dashboard.planning.script_defaults import with_script_figures, with_script_rate
+from dashboard.planning.resolve import Resolved, resolve
+from dashboard.script_reader.targets import script_or_problem
 from domain.spec import RunSpec
 
 DDP = """
@@ -29,8 +30,17 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+def warnings(spec: RunSpec) -> list[str]:
+    return launch_warnings(spec, script_or_problem(spec))
+
+
 def said(path: Path, **asked) -> str:
-    return " ".join(launch_warnings(RunSpec(target=str(path), gpus_per_node=2, **asked)))
+    return " ".join(warnings(RunSpec(target=str(path), gpus_per_node=2, **asked)))
+
+
+def resolved(path: Path, **asked) -> Resolved:
+    spec = RunSpec(target=str(path), gpus_per_node=2, **asked)
+    return resolve(spec, Cluster(), script_or_problem(spec))
 
 
 def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
@@ -84,23 +94,21 @@ def test_a_precision_is_asked_for_in_the_scripts_own_words(script: Path) -> None
 
 
 def test_the_scripts_own_rate_is_scaled_where_it_is_handed_over(script: Path) -> None:
-    asked = RunSpec(target=str(script), gpus_per_node=2, lr_scaling="linear", args=["--lr={lr}"])
-    assert with_script_rate(asked).scaled_lr == 0.2
-    assert with_script_rate(asked.model_copy(update={"args": []})).lr is None
+    assert resolved(script, lr_scaling="linear", args=["--lr={lr}"]).spec.scaled_lr == 0.2
+    assert resolved(script, lr_scaling="linear").spec.lr is None
 
 
 def test_the_scripts_own_batch_makes_the_global_batch(script: Path) -> None:
-    asked = RunSpec(target=str(script), gpus_per_node=2)
-    assert preview(asked, []).global_batch_size == 512
-    assert with_script_figures(asked.model_copy(update={"args": ["--batch-size=8"]})).batch_size is None
-    assert with_script_figures(asked).lr == 0.1
+    assert resolved(script).figures().global_batch_size == 512
+    assert resolved(script, args=["--batch-size=8"]).figures().batch_size is None
+    assert resolved(script).figures().lr == 0.1
     script.write_text(DDP + "args.batch_size = args.batch_size // dist.get_world_size()")
-    assert preview(asked, []).global_batch_size is None
+    assert resolved(script).figures().global_batch_size is None
 
 
 def test_constants_of_a_script_without_options_make_its_figures(script: Path) -> None:
     script.write_text("from torch.utils.data import DataLoader\nDataLoader(data, batch_size=32)\n")
-    assert preview(RunSpec(target=str(script), gpus_per_node=2), []).global_batch_size == 64
+    assert resolved(script).figures().global_batch_size == 64
 
 
 def test_a_file_that_is_no_program_is_named_with_its_line(script: Path) -> None:
@@ -112,8 +120,8 @@ def test_a_file_that_is_no_program_is_named_with_its_line(script: Path) -> None:
 
 def test_a_rate_scaled_eightfold_comes_with_warm_up_advice_until_warm_up_is_given() -> None:
     asked = {"target": "image_classifier", "gpus_per_node": 8, "lr": 0.1, "lr_scaling": "linear"}
-    assert any("5 epochs or 500 steps" in text for text in launch_warnings(RunSpec(**asked)))
-    assert launch_warnings(RunSpec(**asked, warmup_steps=500)) == []
+    assert any("5 epochs or 500 steps" in text for text in warnings(RunSpec(**asked)))
+    assert warnings(RunSpec(**asked, warmup_steps=500)) == []
 
 
 def test_fsdp_with_a_script_that_does_not_shard_is_said_aloud(script: Path) -> None:

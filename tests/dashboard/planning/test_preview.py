@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dashboard.json_responses import document
-from dashboard.planning.eligible_nodes import nodes_for
-from dashboard.planning.preview import check_target, preview, with_recipe_defaults
+from dashboard.planning.cluster import Cluster
+from dashboard.planning.preview import Preview
+from dashboard.planning.preview import preview as preview_of
+from dashboard.planning.resolve import Resolved, resolve
+from dashboard.planning.target_check import check_target
+from dashboard.script_reader.targets import script_or_problem
 from domain.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.views import DeviceView, NodeView
@@ -32,6 +37,14 @@ def spec(**chosen: object) -> RunSpec:
     return RunSpec.model_validate({"target": "image_classifier", **chosen})
 
 
+def resolved(asked: RunSpec, nodes: Sequence[NodeView] = ()) -> Resolved:
+    return resolve(asked, Cluster(nodes), script_or_problem(asked))
+
+
+def preview(asked: RunSpec, nodes: Sequence[NodeView]) -> Preview:
+    return preview_of(resolved(asked, nodes))
+
+
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", math.sqrt(8))])
 def test_the_scaling_rule_counts_ranks_and_not_accumulation(scaling: str, factor: float) -> None:
     planned = preview(
@@ -51,18 +64,18 @@ def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
 
 def test_only_nodes_that_may_get_the_run_count_for_it() -> None:
     login, gpu = node("login", slots=64), node("gpu-1", slots=8, used=2, kind="cuda")
-    assert [found.name for found in nodes_for(spec(), [login, gpu])] == ["gpu-1"]
-    assert [found.name for found in nodes_for(spec(gpus_per_node=9), [login, gpu])] == ["login"]
-    assert [found.name for found in nodes_for(spec(on_nodes=["login"]), [login, gpu])] == ["login"]
+    assert [found.name for found in Cluster([login, gpu]).eligible(spec())] == ["gpu-1"]
+    assert [found.name for found in Cluster([login, gpu]).eligible(spec(gpus_per_node=9))] == ["login"]
+    assert [found.name for found in Cluster([login, gpu]).eligible(spec(on_nodes=["login"]))] == ["login"]
     assert preview(spec(), [login, gpu]).world_size == 6
     assert "0 of the known nodes have that many" in warned(spec(labels={"rack": "b"}, gpus_per_node=1), gpu)
 
 
 def test_recipes_fill_in_their_own_figures_and_keep_what_was_chosen() -> None:
-    assert with_recipe_defaults(spec()).lr
-    assert with_recipe_defaults(spec(lr=0.5, batch_size=3)).lr == 0.5
-    own = RunSpec(target="/x/train.py")
-    assert with_recipe_defaults(own) == own
+    assert resolved(spec()).spec.lr
+    assert resolved(spec(lr=0.5, batch_size=3)).spec.lr == 0.5
+    own = RunSpec(target="/x/train.py", gpus_per_node=1, entry="train.py")
+    assert resolved(own).spec == own
 
 
 def warned(planned_spec: RunSpec, *nodes: NodeView) -> str:
@@ -85,14 +98,14 @@ def test_the_commands_of_a_thousand_nodes_are_not_all_made() -> None:
 
 
 def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
-    here = node(hostname=socket.gethostname())
+    here, far = Cluster([node(hostname=socket.gethostname())]), Cluster([node()])
     (tmp_path / "train.py").touch()
-    check_target(RunSpec(target=str(tmp_path / "train.py")), [here])
-    check_target(RunSpec(target=str(tmp_path), entry="train.py"), [here])
-    check_target(RunSpec(target=str(tmp_path), module="train"), [here])
-    check_target(RunSpec(target="/nowhere/train.py", workdir="/nowhere"), [node()])
-    check_target(RunSpec(target="https://example.org/a/b.git", entry="train.py"), [here])
-    check_target(RunSpec(target="/wherever", entry="train.py", snapshot="0" * 64), [here])
+    check_target(RunSpec(target=str(tmp_path / "train.py")), here)
+    check_target(RunSpec(target=str(tmp_path), entry="train.py"), here)
+    check_target(RunSpec(target=str(tmp_path), module="train"), here)
+    check_target(RunSpec(target="/nowhere/train.py", workdir="/nowhere"), far)
+    check_target(RunSpec(target="https://example.org/a/b.git", entry="train.py"), here)
+    check_target(RunSpec(target="/wherever", entry="train.py", snapshot="0" * 64), here)
     for wrong in (
         RunSpec(target="/nowhere/train.py"),
         RunSpec(target="/nowhere/train.py", workdir="/nowhere"),
@@ -106,7 +119,7 @@ def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
         RunSpec(target="image_classifier", module="x"),
     ):
         with pytest.raises(InvalidRequest):
-            check_target(wrong, [here])
+            check_target(wrong, here)
 
 
 def test_an_elastic_run_shows_all_it_may_be_and_others_show_nothing_new() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.planning.preview import recipe_options
-from dashboard.script_reader.arguments import default_of, options_in, read_options
+from dashboard.script_reader.options import Option
+from dashboard.script_reader.reading import read_script, script_in
+from dashboard.script_reader.source import UnreadableScript, program_in
 from domain.launch.plan import recipe_names
 
 SCRIPT = """
@@ -32,6 +34,10 @@ def main():
 """
 
 
+def options_in(source: str) -> list[Option]:
+    return script_in(program_in(source)).options
+
+
 def test_options_are_read_as_they_are_written() -> None:
     options = {option.name: option for option in options_in(SCRIPT)}
     assert list(options) == ["data", "batch_size", "lr", "arch", "amp", "shuffle", "epochs", "when", "out"]
@@ -47,35 +53,36 @@ def test_options_are_read_as_they_are_written() -> None:
     assert options["data"].required
 
 
-def test_the_first_name_with_a_default_counts() -> None:
-    assert default_of(options_in(SCRIPT), "bs", "batch_size") == 32
-    assert default_of(options_in(SCRIPT), "nothing") is None
-
-
-@pytest.mark.parametrize("source", ["", "def (", "\0", "x = " + "(" * 5000, "p.add_argument()", "é\udcff"])
-def test_what_is_no_program_has_no_options(source: str) -> None:
+@pytest.mark.parametrize("source", ["", "p.add_argument()"])
+def test_a_program_without_arguments_has_no_options(source: str) -> None:
     assert options_in(source) == []
 
 
-def test_a_file_that_cannot_be_read_has_no_options(tmp_path: Path) -> None:
-    assert read_options(tmp_path / "missing.py") == []
-    assert read_options(tmp_path) == []
+@pytest.mark.parametrize("source", ["def (", "\0", "x = " + "(" * 5000, "é\udcff"])
+def test_what_is_no_program_is_no_script(source: str) -> None:
+    with pytest.raises(UnreadableScript):
+        options_in(source)
+
+
+def test_a_file_that_cannot_be_read_is_no_script(tmp_path: Path) -> None:
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
-    assert read_options(tmp_path / "binary.py") == []
+    for name in ("missing.py", "", "binary.py"):
+        with pytest.raises(UnreadableScript):
+            read_script(tmp_path, name)
 
 
 def test_a_script_that_was_changed_is_read_again(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("p.add_argument('--lr', default=1)")
-    assert default_of(read_options(script), "lr") == 1
+    assert read_script(tmp_path, "train.py").options[0].default == 1
     script.write_text("p.add_argument('--lr', default=22)")
-    assert default_of(read_options(script), "lr") == 22
+    assert read_script(tmp_path, "train.py").options[0].default == 22
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_say_their_batch_size_rate_and_epochs(name: str) -> None:
-    options = recipe_options(name)
-    assert default_of(options, "batch_size") > 0
-    assert 0 < default_of(options, "lr") < 1
-    assert default_of(options, "epochs") >= 1
-    assert {"precision", "seed", "resume"} <= {option.name for option in options}
+    defaults = {option.name: option.default for option in recipe_options(name)}
+    assert defaults["batch_size"] > 0
+    assert 0 < defaults["lr"] < 1
+    assert defaults["epochs"] >= 1
+    assert {"precision", "seed", "resume"} <= defaults.keys()

@@ -45,12 +45,6 @@ def test_a_run_goes_from_queued_to_succeeded(cluster):
     assert cluster.wished() == []
 
 
-def test_the_number_of_processes_defaults_to_the_free_slots(cluster):
-    run_id = run_requests.submit(cluster.store, RunSpec(target="image_classifier", batch_size=8), 100.0)
-    assert view(cluster, run_id).spec.gpus_per_node == 2
-    assert view(cluster, run_id).global_batch_size == 16
-
-
 def test_a_second_run_waits_and_is_told_for_what(cluster):
     cluster.launch(gpus_per_node=2)
     second = cluster.launch(gpus_per_node=1)

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from domain.launch.plan import local_rank_option, plan, recipe_names, recipe_path
+from domain.launch import plan as launch
+from domain.launch.plan import local_rank_option, recipe_names, recipe_path
 from domain.spec import RunSpec
 
 CNN = str(recipe_path("image_classifier"))
+
+
+def plan(spec: RunSpec, **place) -> launch.LaunchPlan:
+    return launch.plan(spec, launch.TaskContext(**place))
 
 
 def argv(spec: RunSpec, **place):

@@ -1,21 +1,9 @@
-"""A plan is explained as the field explains it, also where it does not fit."""
+"""A plan is explained as the field explains it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import pytest
-
 from dashboard.views.launch import meaning as meaning
 from domain.spec import RunSpec
-
-
-@dataclass(frozen=True)
-class Node:
-    name: str
-    slots: int
-    free: int
-    state: str = "alive"
 
 
 def plan(**asked) -> RunSpec:
@@ -45,29 +33,6 @@ def test_the_image_classifier_is_told_what_batch_norm_sees():
     assert meaning.advice(plan(gpus_per_node=1, **asked)) == []
 
 
-@pytest.mark.parametrize(
-    ("nodes", "verdict", "words"),
-    [
-        ([Node("a", 4, 4)], "fits", "2 of 4 free slots on node a"),
-        ([Node("a", 4, 4), Node("b", 2, 2)], "fits", "2 of 2 free slots on node b"),
-        ([Node("a", 4, 1)], "waits", "1 of 4 slots free on node a"),
-        ([Node("a", 1, 1)], "missing", "only 1 node is connected, the largest with 1 slot"),
-        ([Node("a", 4, 4, "lost")], "missing", "No node is connected"),
-    ],
-)
-def test_the_room_for_a_plan_is_told(nodes, verdict, words):
-    room = meaning.fit(plan(gpus_per_node=2), nodes)
-    assert room.verdict == verdict and words in room.sentence
-
-
-def test_where_no_node_is_what_was_asked_for_that_is_told():
-    room = meaning.fit(plan(gpus_per_node=2, labels={"rack": "b"}), [])
-    assert (room.verdict, room.sentence) == (
-        "missing",
-        "No connected node has this name and these labels.",
-    )
-
-
 def test_an_elastic_plan_is_explained_for_all_its_sizes():
     spec = plan(nodes="2:4", gpus_per_node=2, lr=0.1, batch_size=32)
     assert meaning.ranks(spec) == "4 – 8"
@@ -86,10 +51,3 @@ def test_of_a_run_that_may_lose_nodes_it_is_said_what_is_kept():
     spec = plan(nodes=4, min_nodes=2, gpus_per_node=2, batch_size=32, lr=0.1)
     assert meaning.world_size(spec, "GPU") == "4 nodes × 2 GPUs = 8 ranks"
     assert "on fewer nodes kept" in meaning.global_batch(spec, False)[1]
-
-
-def test_the_room_for_an_elastic_plan_is_that_of_its_fewest_nodes():
-    spec = plan(nodes="2:4", gpus_per_node=2)
-    three = [Node(name, 2, 2) for name in "abc"]
-    assert meaning.fit(spec, three).sentence.endswith("It starts at once on 3 of 4 nodes.")
-    assert meaning.fit(spec, three[:1]).verdict == "missing"

@@ -1,10 +1,11 @@
-"""What the known nodes can never hold is refused with the field to change; the rest may wait."""
+"""Whether the nodes can hold a run is said; what they never can is refused with the field to change."""
 
 from __future__ import annotations
 
 import pytest
 
-from domain.scheduling.eligibility import devices_per_node, refusal
+from domain.scheduling.eligibility import devices_per_node
+from domain.scheduling.fit import fit
 from domain.spec import RunSpec
 from tests.db.clusters import host
 
@@ -28,16 +29,16 @@ def spec(**asked) -> RunSpec:
     ],
 )  # fmt: skip
 def test_what_can_never_be_is_refused(asked, field, words):
-    found = refusal(spec(**asked), NODES)
+    found = fit(spec(**asked), NODES).refusal
     assert found is not None
     assert found[0] == field and words in found[1] and found[1].startswith(f"{field}: ")
-    assert refusal(spec(**asked, wait_for_nodes=True), NODES) is None
+    assert fit(spec(**asked, wait_for_nodes=True), NODES).refusal is None
 
 
 def test_what_is_only_in_use_drained_or_lost_may_wait():
-    assert refusal(spec(nodes=2, gpus_per_node=4), NODES) is None
+    assert fit(spec(nodes=2, gpus_per_node=4), NODES).refusal is None
     away = [host("a", contact="lost"), host("b", draining=True)]
-    assert refusal(spec(nodes=2, gpus_per_node=8), away) is None
+    assert fit(spec(nodes=2, gpus_per_node=8), away).refusal is None
 
 
 def test_the_number_of_devices_is_what_so_many_nodes_have_free():
@@ -53,3 +54,34 @@ def test_the_number_of_devices_is_what_so_many_nodes_have_free():
 def test_as_many_names_are_needed_as_nodes():
     with pytest.raises(ValueError, match="on_nodes names 1 of the 2 nodes"):
         spec(nodes=2, on_nodes=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "verdict", "words"),
+    [
+        ([host("a", 4)], "fits", "2 of 4 free slots on node a"),
+        ([host("a", 4), host("b", 2)], "fits", "2 of 2 free slots on node b"),
+        ([host("a", 1, [("r", 3, None)])], "waits", "1 of 4 slots free on node a"),
+        ([host("a", 1)], "missing", "only 1 node is connected, the largest with 1 slot"),
+        ([host("a", 4, contact="lost")], "missing", "No node is connected"),
+    ],
+)
+def test_where_a_run_would_start_is_said(nodes, verdict, words):
+    found = fit(spec(gpus_per_node=2), nodes)
+    assert found.verdict == verdict and words in found.sentence
+
+
+def test_where_no_node_is_what_was_asked_for_that_is_said():
+    found = fit(spec(gpus_per_node=2, labels={"rack": "b"}), [])
+    assert (found.verdict, found.sentence) == (
+        "missing",
+        "No connected node has this name and these labels.",
+    )
+
+
+def test_an_elastic_run_fits_where_its_fewest_nodes_do():
+    three = [host(name, 2) for name in "abc"]
+    assert fit(spec(nodes="2:4", gpus_per_node=2), three).sentence.endswith(
+        "It starts at once on 3 of 4 nodes."
+    )
+    assert fit(spec(nodes="2:4", gpus_per_node=2), three[:1]).verdict == "missing"

@@ -1,0 +1,158 @@
+"""Make a spec complete, in ordered steps: the one place where a person's spec is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from dashboard.paths import is_folder
+from dashboard.planning import interpreters, script_defaults
+from dashboard.planning.cluster import Cluster
+from dashboard.planning.launch_warnings import launch_warnings
+from dashboard.planning.target_check import check_target
+from dashboard.script_reader.options import Option
+from dashboard.script_reader.reading import Script, read_script
+from dashboard.script_reader.source import UnreadableScript
+from dashboard.snapshots.bringing import PackedCode
+from dashboard.snapshots.git_address import is_git_address
+from domain.errors import InvalidRequest
+from domain.launch import plan
+from domain.masking import masked_args, masked_env
+from domain.scheduling.eligibility import devices_per_node
+from domain.scheduling.fit import Fit, fit
+from domain.spec import RunSpec
+
+MOST_COMMANDS = 64
+"""Commands in a preview; those of further nodes differ only in the rank."""
+
+Changes = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The facts that the steps use beside the spec."""
+
+    cluster: Cluster
+    script: Script | UnreadableScript
+    code: PackedCode | None
+    """The code as it was stored for a launch; None before."""
+
+
+def _number_of_devices(spec: RunSpec, situation: Situation) -> Changes:
+    return {"gpus_per_node": devices_per_node(spec, situation.cluster.states)}
+
+
+def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
+    """The recipe's own batch size and learning rate; of a script, only a rate that a scaling rule needs."""
+    if spec.target not in plan.recipe_names():
+        return script_defaults.rate_to_scale(spec, situation.script)
+    defaults = {option.name: option.default for option in recipe_options(spec.target)}
+    return {name: defaults.get(name) for name in ("batch_size", "lr") if getattr(spec, name) is None}
+
+
+def _python(spec: RunSpec, situation: Situation) -> Changes:
+    python = interpreters.python_to_use(spec, situation.cluster.nodes)
+    return {"python": str(python)} if python else {}
+
+
+def _code(spec: RunSpec, situation: Situation) -> Changes:
+    """The stored snapshot and the entry in it; before a launch the entry, `<entry>` where a folder's is not named."""
+    if situation.code:
+        return {"snapshot": situation.code.packed.sha256, "entry": situation.code.entry}
+    if spec.entry or spec.module or spec.workdir or spec.target in plan.recipe_names():
+        return {}
+    return {
+        "entry": "<entry>"
+        if is_folder(spec.target) or is_git_address(spec.target)
+        else PurePosixPath(spec.target).name
+    }
+
+
+STEPS: tuple[Callable[[RunSpec, Situation], Changes], ...] = (
+    _number_of_devices,
+    _batch_size_and_rate,
+    _python,
+    _code,
+)
+
+
+def resolve(
+    spec: RunSpec, cluster: Cluster, script: Script | UnreadableScript, code: PackedCode | None = None
+) -> Resolved:
+    """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
+    asked, situation = spec, Situation(cluster, script, code)
+    for step in STEPS:
+        spec = spec.model_copy(update=dict(step(spec, situation)))
+    return Resolved(asked, spec, cluster, script)
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command of one node."""
+
+    node_rank: int
+    argv: list[str]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A complete spec, and what follows from it."""
+
+    asked: RunSpec
+    """The spec as it was submitted."""
+    spec: RunSpec
+    cluster: Cluster
+    script: Script | UnreadableScript
+
+    @cached_property
+    def fit(self) -> Fit:
+        """Whether the registered nodes can hold it."""
+        return fit(self.spec, self.cluster.states)
+
+    @cached_property
+    def commands(self) -> list[Command]:
+        """The commands of the first nodes, with secrets masked."""
+        kind = self.cluster.device_kind(self.spec)
+        python, torchrun = interpreters.programs(self.spec.python)
+        commands = []
+        for rank in range(min(self.spec.nodes, MOST_COMMANDS)):
+            context = plan.TaskContext(node_rank=rank, device_kind=kind, python=python, torchrun=torchrun)
+            launch = plan.plan(self.spec, context)
+            commands.append(Command(rank, masked_args(launch.argv), masked_env(launch.env)))
+        return commands
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Reasons to think again, one sentence each."""
+        fit_warning, python = self.fit.warning, interpreters.advice(self.spec)
+        warnings = [
+            *([fit_warning] if fit_warning else []),
+            *launch_warnings(self.spec, self.script),
+            *([python] if python else []),
+        ]
+        if self.cluster.nodes and self.spec.nodes > MOST_COMMANDS:
+            warnings.append(f"Only the commands of the first {MOST_COMMANDS} nodes are shown.")
+        return warnings
+
+    @cached_property
+    def refusal(self) -> InvalidRequest | None:
+        """Why the target cannot be launched; None where it can, as far as that is seen here."""
+        try:
+            check_target(self.asked, self.cluster)
+        except InvalidRequest as error:
+            return error
+        return None
+
+    def figures(self, spec: RunSpec | None = None) -> RunSpec:
+        """Return the spec, or one of its sizes, with the batch size and rate that the script sets, for display."""
+        spec = spec or self.spec
+        return spec.model_copy(update=dict(script_defaults.own_figures(spec, self.script)))
+
+
+def recipe_options(name: str) -> list[Option]:
+    """Return the options of a recipe: its own, then those that all recipes share."""
+    path = plan.recipe_path(name)
+    return read_script(path.parent, path.name).options
