@@ -27,11 +27,6 @@ class LogFile:
     size_bytes: int
 
 
-def log_path(rank: str, stream: Stream) -> str:
-    """The log's path in the attempt's directory on the node."""
-    return f"logs/{LAUNCHER if rank == LAUNCHER else f'rank{int(rank)}'}.{stream}"
-
-
 def check_rank(run: RunView, rank: str) -> None:
     """Raises Rejection for a rank that none of the run's attempts can have."""
     ranks = run.spec.world_size
@@ -44,10 +39,7 @@ def check_rank(run: RunView, rank: str) -> None:
 
 def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream) -> LogFile | None:
     """The newest generation of a log; None while nothing of it has arrived."""
-    path = log_path(rank, stream)
-    generations = [f for f in run_queries.files(store, run_id, attempt) if f.path == path]
-    newest = max(generations, key=lambda f: (-f.node_rank, f.generation), default=None)
-    return LogFile(newest.id, newest.size_bytes) if newest else None
+    return find_logs(store, run_id, attempt).get((LAUNCHER if rank == LAUNCHER else int(rank), stream))
 
 
 def find_logs(store: Store, run_id: str, attempt: int) -> dict[tuple[int | str, str], LogFile]:

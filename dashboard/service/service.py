@@ -45,7 +45,7 @@ from db.scheduling import elastic, queue_placement
 from db.trouble import Trouble, has_room
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
-from domain.spec import Assignment, RunSpec
+from domain.spec import RUN_ID, Assignment, RunSpec
 from domain.spec_size import check_size
 from domain.views import NodeView, RunView, StacksView
 
@@ -155,10 +155,15 @@ class Service(Membership):
 
     def run(self, run_id: str) -> RunView:
         """One run in full. Raises NoSuchRun."""
-        view = run_queries.run(self.store, run_id, self.now_for_contact())
+        view = self.find_run(run_id)
         if view is None:
             raise NoSuchRun(f"There is no run {run_id!r}.")
         return with_next_step(view)
+
+    def find_run(self, run_id: str) -> RunView | None:
+        """One run in full, or None; `run_id` may be any text."""
+        is_id = RUN_ID.fullmatch(run_id)
+        return run_queries.run(self.store, run_id, self.now_for_contact()) if is_id else None
 
     def nodes(self) -> list[NodeView]:
         """All nodes that ever joined."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.components.runs_table import runs_table
+from dashboard.components.browser import runs_table
 from dashboard.service import service
 from dashboard.views.layout import style
 from db.queries import run_queries

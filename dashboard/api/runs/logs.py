@@ -51,10 +51,7 @@ def logs(
     follow: Annotated[bool, Query(description="Continue until the run ends.")] = False,
 ) -> Response:
     """A log's bytes; X-Rankzero-Offset is the offset of the first one."""
-    run = service.run(run_id)
-    check_rank(run, rank)
-    number = attempt or run.attempt
-    log = find_log(service.store, run_id, number, rank, stream)
+    number, log = _log(service, run_id, attempt, rank, stream)
     size = log.size_bytes if log else 0
     start = _start(offset, size, follow)
     end = size if limit is None else min(size, start + limit)
@@ -101,12 +98,20 @@ async def search_log(
     return answer(await state.searching.run(find_lines, q, errors, line, offset, limit))
 
 
+def _log(
+    service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream
+) -> tuple[int, LogFile | None]:
+    """The attempt's number (by default the latest) and the log. Raises NoSuchRun, Rejection."""
+    run = service.run(run_id)
+    check_rank(run, rank)
+    number = attempt or run.attempt
+    return number, find_log(service.store, run_id, number, rank, stream)
+
+
 def _line(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream, offset: int
 ) -> SearchResult:
-    run = service.run(run_id)
-    check_rank(run, rank)
-    log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
+    _, log = _log(service, run_id, attempt, rank, stream)
     if log is None:
         return SearchResult(is_complete=True)
     read = partial(service.files.read, log.file_id)
@@ -119,9 +124,7 @@ def _search(
     service: Service, run_id: str, attempt: int | None, rank: str, stream: Stream,
     q: str, errors: bool, line: int, offset: int, limit: int,
 ) -> SearchResult:  # fmt: skip
-    run = service.run(run_id)
-    check_rank(run, rank)
-    log = find_log(service.store, run_id, attempt or run.attempt, rank, stream)
+    _, log = _log(service, run_id, attempt, rank, stream)
     if log is None:
         return SearchResult(is_complete=True)
     read = partial(service.files.read, log.file_id)

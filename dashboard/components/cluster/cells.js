@@ -5,11 +5,10 @@ import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.
 import { NodeCells } from './cells_node.js';
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { go, pageUrl } from '../links/following.js';
-import { apiUrl } from '../live/live_connection.js';
 import { mountOnce } from '../elements/mounting.js';
+import { Polling } from '../elements/polling.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
 
-const ASKED_EVERY_MS = 2000;
 const ASKED_AGAIN_MS = 1100;
 const KEPT = 'rankzero.nodes';
 const MOST_NOTICES = 3;
@@ -31,25 +30,21 @@ class Cells {
     this.refresh(component);
     component.parentElement.append(this._root);
     this._colour(readTheme(this._root));
-    this._endings = [watchTheme(this._root, (theme) => this._colour(theme))];
-    const wake = () => { if (!document.hidden) this._askSoon(0); };
-    document.addEventListener('visibilitychange', wake);
-    this._endings.push(() => document.removeEventListener('visibilitychange', wake));
-    this._askSoon(0);
+    this._unwatch = watchTheme(this._root, (theme) => this._colour(theme));
+    this._polling.askSoon(0);
   }
 
   refresh(component) {
     this._component = component;
     this._selected = component.selected ?? null;
     this._markSelected();
-    this._askSoon(ASKED_AGAIN_MS);
+    this._polling.askSoon(ASKED_AGAIN_MS);
   }
 
   destroy() {
-    this._ended = true;
-    clearTimeout(this._timer);
+    this._polling.destroy();
     this._leave?.();
-    for (const end of this._endings) end();
+    this._unwatch();
     this._root.remove();
   }
 
@@ -65,6 +60,8 @@ class Cells {
       'section', { class: 'cells', 'aria-label': 'Cluster' },
       el('div', { class: 'head' }, this._summary, this._trouble), this._notices, this._filters.root, this._grid, this._empty, this._tip,
     );
+    const isSeen = () => this._root.getClientRects().length > 0 || !this._picture;
+    this._polling = new Polling(this._root, this._trouble, () => 'api/cluster', (picture) => this._show(picture), isSeen);
     this._grid.addEventListener('click', (event) => this._clicked(event));
     this._grid.addEventListener('auxclick', (event) => { if (event.button === 1) this._clicked(event); });
     this._grid.addEventListener('keydown', (event) => this._moved(event));
@@ -75,39 +72,8 @@ class Cells {
 
   // ---- what is there
 
-  _askSoon(wait) {
-    clearTimeout(this._timer);
-    this._timer = setTimeout(() => void this._ask(), wait);
-  }
-
-  async _ask() {
-    const isSeen = !document.hidden && (this._root.getClientRects().length > 0 || !this._picture);
-    if (isSeen) await this._fetch();
-    if (!this._ended && !document.hidden) this._askSoon(ASKED_EVERY_MS);
-  }
-
-  async _fetch() {
-    try {
-      const answer = await fetch(apiUrl('api/cluster'), { cache: 'no-cache' });
-      const text = answer.ok ? await answer.text() : '';
-      if (this._ended) return;
-      const isOut = answer.status === 401 || answer.status === 403;
-      if (!answer.ok) this._say(isOut ? 'Signed out: reload the page' : 'The store does not answer. Trying again…');
-      else {
-        this._say('');
-        if (text !== this._text) this._show(JSON.parse((this._text = text)));
-      }
-    } catch {
-      if (!this._ended) this._say('Rankzero does not answer. Trying again…');
-    }
-  }
-
-  _say(trouble) {
-    setText(this._trouble, trouble);
-    this._root.classList.toggle('stale', trouble !== '');
-  }
-
   _show(picture) {
+    if (!picture) return;
     this._picture = picture;
     picture.runsKey = JSON.stringify(picture.runs);
     setText(this._summary, picture.summary);

@@ -2,11 +2,10 @@
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/following.js';
-import { apiUrl } from '../live/live_connection.js';
 import { mountOnce } from '../elements/mounting.js';
+import { Polling } from '../elements/polling.js';
 import { COLUMNS, RunRow } from './runs_row.js';
 
-const ASKED_EVERY_MS = 2000;
 const KEPT = 'rankzero.runs';
 const FEW_QUEUED = 5;
 
@@ -25,10 +24,7 @@ class RunsTable {
     this._clockOffset = 0;
     this._build();
     component.parentElement.append(this._root);
-    const wake = () => { if (!document.hidden) this._askSoon(0); };
-    document.addEventListener('visibilitychange', wake);
-    const ticking = setInterval(() => this._tick(), 1000);
-    this._endings = [() => document.removeEventListener('visibilitychange', wake), () => clearInterval(ticking)];
+    this._ticking = setInterval(() => this._tick(), 1000);
     this.refresh(component);
   }
 
@@ -37,14 +33,13 @@ class RunsTable {
     const query = queryOf(component.filters);
     if (query === this._query) return;
     this._query = query;
-    this._askSoon(0);
+    this._polling.askSoon(0);
   }
 
   destroy() {
-    this._ended = true;
-    clearTimeout(this._timer);
+    this._polling.destroy();
     this._leave?.();
-    for (const end of this._endings) end();
+    clearInterval(this._ticking);
     this._root.remove();
   }
 
@@ -61,6 +56,7 @@ class RunsTable {
     this._rest = el('p', { class: 'rest', hidden: true });
     this._empty = el('div', { class: 'empty', hidden: true });
     this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, el('div', { class: 'head' }, this._summary, this._attention, this._trouble), this._table, this._rest, this._empty);
+    this._polling = new Polling(this._root, this._trouble, () => `api/overview${this._query}`, (picture, answer) => this._answered(picture, answer));
     this._root.addEventListener('click', (event) => this._clicked(event));
     this._body.addEventListener('auxclick', (event) => this._clickedAside(event));
     this._showSort();
@@ -75,36 +71,11 @@ class RunsTable {
 
   // ---- what is there
 
-  _askSoon(wait) {
-    clearTimeout(this._timer);
-    this._timer = setTimeout(() => void this._ask(), wait);
-  }
-
-  async _ask() {
-    if (!document.hidden) await this._fetch(this._query);
-    if (!this._ended && !document.hidden) this._askSoon(ASKED_EVERY_MS);
-  }
-
-  async _fetch(query) {
-    try {
-      const answer = await fetch(apiUrl(`api/overview${query}`), { cache: 'no-cache' });
-      const text = answer.ok ? await answer.text() : '';
-      if (this._ended || query !== this._query) return;
-      const isOut = answer.status === 401 || answer.status === 403;
-      this._say(answer.ok ? '' : isOut ? 'Signed out: reload the page' : 'The store does not answer. Trying again…');
-      if (!answer.ok) return;
-      const date = Date.parse(answer.headers.get('date') ?? '');
-      if (Number.isFinite(date)) this._clockOffset = (date - Date.now()) / 1000;
-      if (text !== this._text) this._show(JSON.parse((this._text = text)));
-      this._showInAddress();
-    } catch {
-      if (!this._ended) this._say('Rankzero does not answer. Trying again…');
-    }
-  }
-
-  _say(trouble) {
-    setText(this._trouble, trouble);
-    this._root.classList.toggle('stale', trouble !== '');
+  _answered(picture, answer) {
+    const date = Date.parse(answer.headers.get('date') ?? '');
+    if (Number.isFinite(date)) this._clockOffset = (date - Date.now()) / 1000;
+    if (picture) this._show(picture);
+    this._showInAddress();
   }
 
   _now() {

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.components.upload import upload_code
+from dashboard.components.browser import upload_code
 from dashboard.paths import is_folder
 from dashboard.service import service
 from dashboard.snapshots.bringing import CodeRequest, survey

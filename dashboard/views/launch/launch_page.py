@@ -22,7 +22,7 @@ from dashboard.views.layout.tables import table
 from db.queries import run_queries
 from domain.errors import InvalidRequest
 from domain.field_labels import LABELS
-from domain.spec import RUN_ID, RunSpec
+from domain.spec import RunSpec
 from domain.text.formats import as_text
 from domain.views import RunView
 
@@ -97,12 +97,7 @@ def _clear() -> None:
 
 
 def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
-    current = service.current()
-    run = (
-        run_queries.run(current.store, run_id, current.now_for_contact())
-        if RUN_ID.fullmatch(run_id)
-        else None
-    )
+    run = service.current().find_run(run_id)
     if run is None:
         st.session_state["launch_notice"] = f"There is no run {run_id[:20]}; the form is unchanged."
         return

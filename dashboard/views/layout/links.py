@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlencode
 
-from streamlit.components.v2 import component
-
-from dashboard.components.live_run import loader, text_of
+from dashboard.components.browser import page_link
 
 Kind = Literal["primary", "secondary", "tertiary"]
-
-_link = component(
-    "rankzero.page_link",
-    css=text_of("dashboard.components", "links/page_links.css"),
-    js=loader("links/page_links.js"),
-)
 
 
 def address(page: str, **query: str) -> str:
@@ -36,8 +28,7 @@ def link(
     """Show a link that looks like a button; a plain click follows it within the session.
 
     `icon` is one of elements.js."""
-    data = {"label": label, "address": address(page, **query), "icon": icon, "kind": kind, "help": help}
-    _link(data=data, key=key, width="content")
+    page_link(address(page, **query), key, label=label, icon=icon, kind=kind, help=help)
 
 
 def launch_again(
@@ -59,4 +50,4 @@ def go(page: str, **query: str) -> None:
 
     `st.switch_page` does not work in a fragment: the next rerun of one that refreshes itself can interrupt it
     and leave the page blank."""
-    _link(data={"label": None, "address": address(page, **query)}, key="go", width="content")
+    page_link(address(page, **query), "go")

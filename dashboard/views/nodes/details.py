@@ -80,25 +80,18 @@ def _badges(node: NodeView) -> None:
 
 def _actions(node: NodeView) -> None:
     with st.container(horizontal=True):
-        if node.draining:
-            label, callback, help_text = "Undrain", _undrain, "Let it receive new runs again."
-        else:
-            label, callback, help_text = (
-                "Drain",
-                _drain,
-                "Start nothing new there; its runs continue to their end.",
-            )
-        st.button(label, key=f"drain_{node.id}", help=help_text, on_click=callback, args=(node.id,))
+        label = "Undrain" if node.draining else "Drain"
+        drained = "Start nothing new there; its runs continue to their end."
+        help_text = "Let it receive new runs again." if node.draining else drained
+        st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
             _remove(node)
 
 
-def _drain(node_id: str) -> None:
-    service.current().drain(node_id)
-
-
-def _undrain(node_id: str) -> None:
-    service.current().undrain(node_id)
+def _drain(node: NodeView) -> None:
+    """Drain the node, or end its draining."""
+    current = service.current()
+    (current.undrain if node.draining else current.drain)(node.id)
 
 
 @st.dialog("Remove this node?", icon=":material/delete:")
@@ -106,8 +99,7 @@ def _remove(node: NodeView) -> None:
     """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
     st.markdown(f"**{as_text(node.name)}** leaves the cluster. {worker}Its past runs stay in the history.")
-    if dialogs.confirmed("Remove it", "Keep it", lambda: service.current().remove_node(node.id)):
-        st.rerun()
+    dialogs.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
 
 
 def _warnings(node: NodeView) -> None:
@@ -128,8 +120,7 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
         f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
-    if dialogs.confirmed("End it", "Let it train", lambda: service.current().end_unknown(node.id, run_id)):
-        st.rerun()
+    dialogs.confirm("End it", "Let it train", lambda: service.current().end_unknown(node.id, run_id))
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

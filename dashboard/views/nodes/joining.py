@@ -8,8 +8,7 @@ import streamlit as st
 
 from dashboard.cluster.joining import HowToJoin, how_to_join
 from dashboard.service import service
-from dashboard.views.layout import style
-from domain.errors import InvalidRequest
+from dashboard.views.layout import refusals, style
 from domain.text.formats import ago, as_text, clock_time, duration_words, plural, with_code
 from domain.views import JoinTokenView
 
@@ -50,21 +49,20 @@ def _make(any_node: bool) -> None:
             "Name (optional)", key="join_name", placeholder="rack b2, Ada's workstation …", width=300
         )
         st.button(
-            "Make a join token", type="primary", icon=":material/key:", on_click=_create, key="join_make"
+            "Make a join token",
+            type="primary",
+            icon=":material/key:",
+            on_click=refusals.attempt,
+            args=(_create, REFUSED),
+            key="join_make",
         )
-    error = st.session_state.pop(REFUSED, None)
-    if error is not None:
-        st.error(as_text(error))
+    refusals.show(REFUSED)
 
 
 def _create() -> None:
     ttl_s, name = GOOD_FOR[st.session_state["join_for"]], st.session_state["join_name"]
-    try:
-        view, secret = service.current().make_join_token(ttl_s, name)
-    except InvalidRequest as error:
-        st.session_state[REFUSED] = str(error)
-    else:
-        st.session_state[MADE] = (view.id, secret)
+    view, secret = service.current().make_join_token(ttl_s, name)
+    st.session_state[MADE] = (view.id, secret)
 
 
 def _show(token: JoinTokenView, how: HowToJoin) -> None:
@@ -107,7 +105,8 @@ def _token(token: JoinTokenView, now: float) -> None:
     used.caption(as_text(f"used {plural(token.uses, 'time')}{last}" if token.uses else "never used"))
     if is_good:
         revoke.button(
-            "Revoke", key=f"revoke_{token.id}", on_click=_revoke, args=(token.id,), type="tertiary",
+            "Revoke", key=f"revoke_{token.id}", type="tertiary",
+            on_click=_revoke, args=(token.id,),
             help="No node can join with it any more; nodes that have joined stay.",
         )  # fmt: skip
 

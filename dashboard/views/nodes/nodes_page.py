@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard.components.cells import cells
+from dashboard.components.browser import cells
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.nodes import details, joining, preflight

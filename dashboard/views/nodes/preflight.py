@@ -8,12 +8,10 @@ import streamlit as st
 
 from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflight_matrix import picture, verdict
-from dashboard.components.preflight import preflight
+from dashboard.components.browser import preflight
 from dashboard.service import service
-from dashboard.views.layout import style
-from db.records.exceptions import NoSuchNode
-from domain.errors import InvalidRequest
-from domain.text.formats import as_text, clock_time, plural
+from dashboard.views.layout import refusals, style
+from domain.text.formats import clock_time, plural
 from domain.views import CheckView, NodeView
 
 REFRESH_S = 1
@@ -60,22 +58,16 @@ def _controls() -> None:
             "GPUs in use are left alone.",
         )  # fmt: skip
         st.button(
-            "Run preflight", type="primary", icon=":material/fact_check:", on_click=_start, key="preflight_run",
-            disabled=not nodes,
+            "Run preflight", type="primary", icon=":material/fact_check:", key="preflight_run",
+            disabled=not nodes, on_click=refusals.attempt, args=(_start, REFUSED),
         )  # fmt: skip
-    error = st.session_state.pop(REFUSED, None)
-    if error is not None:
-        st.error(as_text(error))
+    refusals.show(REFUSED)
 
 
 def _start() -> None:
     nodes = list(st.session_state["preflight_nodes"]) or None
-    try:
-        check_id = service.current().preflights.ask(nodes, st.session_state["preflight_bandwidth"])
-    except (InvalidRequest, NoSuchNode) as error:
-        st.session_state[REFUSED] = str(error)
-    else:
-        st.session_state[CHOSEN] = check_id
+    check_id = service.current().preflights.ask(nodes, st.session_state["preflight_bandwidth"])
+    st.session_state[CHOSEN] = check_id
 
 
 def _chosen(checks: dict[int, CheckView]) -> int:

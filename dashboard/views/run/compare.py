@@ -15,7 +15,6 @@ from dashboard.snapshots.differences import FileChange, Kind
 from dashboard.snapshots.unified import quoted
 from dashboard.views.layout.tables import Markup, table
 from db.queries import run_queries
-from domain.spec import RUN_ID
 from domain.text.formats import ago, as_text, count, plural, size
 from domain.views import RunView
 
@@ -57,12 +56,11 @@ def compare(run: RunView) -> None:
 def candidates(run: RunView) -> list[RunView]:
     """Return all other runs: those of the same target first, then of the same project; newest first."""
     current = service.current()
-    now = current.now_for_contact()
-    others = [other for other in run_queries.runs(current.store, now, limit=MOST_RUNS) if other.id != run.id]
+    newest = run_queries.runs(current.store, current.now_for_contact(), limit=MOST_RUNS)
+    others = [other for other in newest if other.id != run.id]
     named = st.query_params.get("compare", "")
-    if RUN_ID.fullmatch(named) and named != run.id and all(other.id != named for other in others):
-        older = run_queries.run(current.store, named, now)
-        others += [older] if older else []
+    if named not in (run.id, *(other.id for other in others)) and (older := current.find_run(named)):
+        others.append(older)
     return sorted(others, key=lambda other: _distance(run, other))
 
 

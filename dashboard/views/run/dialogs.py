@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import links
-from db.records.exceptions import NoSuchNode, NoSuchRun, WrongState
-from domain.errors import InvalidRequest
+from dashboard.views.layout import links, refusals
 from domain.messages import State
 from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView
@@ -25,8 +23,7 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
-    if confirmed("Stop the run", "Keep it going", lambda: service.current().stop(run.id)):
-        st.rerun()
+    confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
 
 
 @st.dialog("Resume this run", icon=":material/resume:")
@@ -38,8 +35,7 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     else:
         st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
     st.caption(f"Attempt {run.attempt + 1} of this run starts with the same settings.")
-    if confirmed("Resume it", "Not now", lambda: _resume(run.id)):
-        st.rerun()
+    confirm("Resume it", "Not now", lambda: _resume(run.id))
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
@@ -53,8 +49,7 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
         "removed from the server. Files on the nodes stay there."
     )
-    if confirmed("Delete for good", "Keep it", lambda: service.current().delete(run.id)):
-        links.go("runs")
+    confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
 
 
 def describe(checkpoint: CheckpointView) -> str:
@@ -73,20 +68,13 @@ def _resume(run_id: str) -> None:
     service.current().resume(run_id, str(chosen.id) if chosen else None)
 
 
-def confirmed(yes: str, no: str, act: Callable[[], object]) -> bool:
-    """Show the two buttons; returns whether the action succeeded. Its error is shown in the dialog."""
+def confirm(
+    yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()
+) -> None:
+    """Show the two buttons; `then` follows a successful action, whose error is shown in the dialog."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no):
             st.rerun()
-        clicked = st.button(yes, type="primary", on_click=_try, args=(act,))
-    error = st.session_state.pop("dialog_refused", None)
-    if error is not None:
-        st.error(as_text(error))
-    return clicked and error is None
-
-
-def _try(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except (InvalidRequest, WrongState, NoSuchRun, NoSuchNode) as error:
-        st.session_state["dialog_refused"] = str(error)
+        clicked = st.button(yes, type="primary", on_click=refusals.attempt, args=(act,))
+    if not refusals.show() and clicked:
+        then()

@@ -9,7 +9,6 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
-from db.queries import run_queries
 from db.records.exceptions import WrongState
 from db.reports import ranks as db_ranks
 from domain.messages import StackFrame
@@ -26,7 +25,7 @@ MOST_RANKS = 256
 def ranks(run_id: str) -> None:
     """Show the probe's latest figures of each rank; slow ranks are marked."""
     current = service.current()
-    run = run_queries.run(current.store, run_id, current.now_for_contact())
+    run = current.find_run(run_id)
     if run is None:
         return
     if not run.spec.probe:

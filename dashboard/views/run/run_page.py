@@ -7,7 +7,7 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard.components.live_run import live_charts, log_view, run_header
+from dashboard.components.browser import live_charts, log_view, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import links, style
@@ -15,7 +15,6 @@ from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import checkpoints, code, dialogs, findings, ranks, tabs
 from db.queries import run_queries
 from domain.messages import Reason, State
-from domain.spec import RUN_ID
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
 
@@ -40,12 +39,7 @@ NOT_THE_SCRIPTS_FAULT = frozenset(
 def page() -> None:
     """Show one run; its components are created once a visit and stay while the rest refreshes."""
     run_id = st.query_params.get("id", "")
-    current = service.current()
-    run = (
-        run_queries.run(current.store, run_id, current.now_for_contact())
-        if RUN_ID.fullmatch(run_id)
-        else None
-    )
+    run = service.current().find_run(run_id)
     if run is None:
         _say_unknown(run_id)
         return
@@ -96,7 +90,7 @@ def _put_tab_into_address() -> None:
 def _answer(run_id: str) -> None:
     """Show the run's actions, findings and the failing rank's traceback."""
     current = service.current()
-    run = run_queries.run(current.store, run_id, current.now_for_contact())
+    run = current.find_run(run_id)
     if run is None:
         st.info("This run was deleted.", icon=":material/delete:")
         return

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.cluster.preflight_matrix import picture, verdict
-from dashboard.components.preflight import preflight
+from dashboard.components.browser import preflight
 from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style

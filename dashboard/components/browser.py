@@ -1,0 +1,81 @@
+"""The components that the browser draws by itself: Streamlit passes names and settings, never points or files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from streamlit.components.v2 import component
+
+from domain.text.formats import size
+
+# Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
+# these few lines, which find our modules beside Streamlit's own files, wherever a proxy has put both. All
+# components import the same modules by the same addresses and thereby share one connection.
+_LOADER = """
+const own = document.querySelector('script[src*="/static/js/"]');
+const base = own ? own.src.split('static/js/')[0] : document.baseURI;
+export default async (component) => (await import(new URL('assets/MODULE.js', base).href)).mount(component);
+"""
+
+
+def browser_component(name: str, module: str, css: str = "") -> Callable[..., Any]:
+    """Register the component that a script and style sheet of this folder draw, after a further style sheet."""
+    css += (files("dashboard.components") / f"{module}.css").read_text(encoding="utf-8")
+    return component(f"rankzero.{name}", css=css, js=_LOADER.replace("MODULE", module))
+
+
+_cells = browser_component("cells", "cluster/cells")
+_charts = browser_component(
+    "live_charts", "charts/charts", (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
+)
+_header = browser_component("run_header", "run_header/run_header")
+_link = browser_component("page_link", "links/page_links")
+_log = browser_component("log_view", "logs/log_view")
+_preflight = browser_component("preflight", "preflight_matrix/preflight")
+_table = browser_component("runs_table", "runs/runs_table")
+_upload = browser_component("upload_code", "code_upload/upload_code")
+
+
+def run_header(run_id: str, name: str, key: str | None = None) -> None:
+    """Draw a run's name, state, progress and figures, as they change."""
+    _header(data={"run_id": run_id, "name": name}, key=key)
+
+
+def live_charts(run_id: str, key: str | None = None) -> None:
+    """Draw all series of a run as they grow."""
+    _charts(data={"run_id": run_id}, key=key)
+
+
+def log_view(run_id: str, key: str | None = None) -> None:
+    """Draw the log of one rank, following."""
+    _log(data={"run_id": run_id}, key=key)
+
+
+def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None:
+    """Draw the cluster; a click on a node leaves its id (or "" for none) under `key` as `picked`."""
+    _cells(data={"selected": selected}, key=key, on_picked_change=on_picked)
+
+
+def preflight(check: Mapping[str, Any], key: str) -> None:
+    """Draw the matrix of `dashboard.cluster.preflight_matrix`; a newer one under the same key changes what differs."""
+    _preflight(data={"check": dict(check)}, key=key)
+
+
+def runs_table(
+    filters: Mapping[str, Any], on_cleared: Callable[[], None], on_arrived: Callable[[], None], key: str
+) -> None:
+    """Draw the runs that match; `cleared` is told when all are wanted, `arrived` with the first run of all."""
+    _table(data=dict(filters), key=key, on_cleared_change=on_cleared, on_arrived_change=on_arrived)
+
+
+def upload_code(name: str, limit_bytes: int, on_uploaded: Callable[[], None], key: str) -> None:
+    """Draw the place for a file with code, which is sent by itself; then `uploaded` stands under `key`."""
+    data = {"name": name, "limit_bytes": limit_bytes, "limit": size(limit_bytes)}
+    _upload(data=data, key=key, on_uploaded_change=on_uploaded)
+
+
+def page_link(address: str, key: str, **look: str | None) -> None:
+    """Draw a link that looks like a button; without a label the browser opens the address now."""
+    _link(data={"label": None, "address": address} | look, key=key, width="content")

@@ -1,0 +1,57 @@
+/** Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes. */
+
+import { setText } from './elements.js';
+import { apiUrl } from '../live/live_connection.js';
+
+const ASKED_EVERY_MS = 2000;
+
+export class Polling {
+  /**
+   * @param {HTMLElement} root is marked stale while no answer comes @param {HTMLElement} trouble says why
+   * @param {() => string} path below the server's address; an answer to an earlier path is dropped
+   * @param {(picture: any, answer: Response) => void} show with null where the picture is the one shown already
+   * @param {() => boolean} isSeen whether to ask at all
+   */
+  constructor(root, trouble, path, show, isSeen = () => true) {
+    Object.assign(this, { _root: root, _trouble: trouble, _path: path, _show: show, _isSeen: isSeen });
+    this._wake = () => { if (!document.hidden) this.askSoon(0); };
+    document.addEventListener('visibilitychange', this._wake);
+  }
+
+  askSoon(wait) {
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => void this._ask(), wait);
+  }
+
+  destroy() {
+    this._ended = true;
+    clearTimeout(this._timer);
+    document.removeEventListener('visibilitychange', this._wake);
+  }
+
+  async _ask() {
+    if (!document.hidden && this._isSeen()) await this._fetch(this._path());
+    if (!this._ended && !document.hidden) this.askSoon(ASKED_EVERY_MS);
+  }
+
+  async _fetch(path) {
+    try {
+      const answer = await fetch(apiUrl(path), { cache: 'no-cache' });
+      const text = answer.ok ? await answer.text() : '';
+      if (this._ended || path !== this._path()) return;
+      const isOut = answer.status === 401 || answer.status === 403;
+      this._say(answer.ok ? '' : isOut ? 'Signed out: reload the page' : 'The store does not answer. Trying again…');
+      if (!answer.ok) return;
+      const isNew = text !== this._text;
+      this._text = text;
+      this._show(isNew ? JSON.parse(text) : null, answer);
+    } catch {
+      if (!this._ended) this._say('Rankzero does not answer. Trying again…');
+    }
+  }
+
+  _say(trouble) {
+    setText(this._trouble, trouble);
+    this._root.classList.toggle('stale', trouble !== '');
+  }
+}
