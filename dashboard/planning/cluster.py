@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from db.slurm.slurm_jobs import GATEWAY
-from domain.scheduling.eligibility import resource_request
-from domain.scheduling.models import Allocation, Kind, NodeState
+from domain.scheduling.models import Allocation, Kind, NodeState, ResourceRequest
 from domain.scheduling.pools import Pools
 from domain.spec import RunSpec
 from domain.views import NodeView
@@ -30,7 +29,7 @@ class Cluster:
     def eligible(self, spec: RunSpec) -> list[NodeState]:
         """Return the nodes with the requested names, labels and kind of device."""
         pools = Pools(self.states)
-        return [pools.nodes[index] for index in pools.of(resource_request(spec)).members]
+        return [pools.nodes[index] for index in pools.of(ResourceRequest.of(spec)).members]
 
     def device_kind(self, spec: RunSpec) -> Kind:
         """Return the kind of device that the run would get."""

@@ -20,8 +20,7 @@ from dashboard.snapshots.git_address import is_git_address
 from domain.errors import InvalidRequest
 from domain.launch import plan
 from domain.masking import masked_args, masked_env
-from domain.scheduling.eligibility import devices_per_node
-from domain.scheduling.fit import Fit, fit
+from domain.scheduling.fit import Fit, devices_per_node, fit
 from domain.spec import RunSpec
 
 MOST_COMMANDS = 64

@@ -17,7 +17,6 @@ from db.scheduling.completion_estimate import expected_ends
 from db.scheduling.node_state import node_states
 from domain.liveness import LOST_AFTER_S
 from domain.messages import State
-from domain.scheduling.eligibility import resource_request
 from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
@@ -52,7 +51,7 @@ def resize_at_checkpoint(
             return None
         all_nodes = node_states(session, now, expected_ends(session, now), lost_after_s=lost_after_s)
         turn = attempt.turn_since or attempt.created_at
-        request = resource_request(spec, attempt.fence, attempt.run_id, turn, None, attempt.number + 1)
+        request = ResourceRequest.of(spec, attempt.fence, attempt.run_id, turn, None, attempt.number + 1)
         nodes = other_nodes(
             request, current_nodes, all_nodes, queue_placement.queue(session, now), now, may_grow=may_grow
         )

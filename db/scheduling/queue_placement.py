@@ -17,7 +17,6 @@ from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S
 from domain.messages import State
 from domain.preflight.version_match import names as named
 from domain.scheduling import resizing
-from domain.scheduling.eligibility import resource_request
 from domain.scheduling.models import Decision, Placement, ResourceRequest, Waits
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
@@ -63,7 +62,7 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
     return [
-        resource_request(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
+        ResourceRequest.of(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
         for fence, number, run_id, turn, spec in rows
     ]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from domain.scheduling.eligibility import resource_request
 from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement_words import where
 from domain.scheduling.pools import Pools, matches
@@ -27,11 +26,26 @@ class Fit:
     """(field, sentence) where the registered nodes could never hold it and it does not wait for others."""
 
 
+def devices_per_node(spec: RunSpec, nodes: Sequence[NodeState]) -> int:
+    """Devices per node of the spec, or its default: as many as enough nodes have free now, else in all; at least 1."""
+    if spec.gpus_per_node is not None:
+        return spec.gpus_per_node
+    if spec.strategy == "single" or spec.pool == "slurm":
+        return 1
+    pools, request = Pools(nodes), ResourceRequest.of(spec)
+    pool = pools.of(request)
+    free = sorted((len(pools.nodes[index].free) for index in pool.usable), reverse=True)
+    for counts in (free, pool.sizes):
+        if len(counts) >= request.fewest and counts[request.fewest - 1]:
+            return counts[request.fewest - 1]
+    return 1
+
+
 def fit(spec: RunSpec, nodes: Sequence[NodeState], attempt: int = 1) -> Fit:
     """Compare what an attempt needs with the registered nodes."""
     if spec.pool == "slurm":
         return _slurm_fit(spec, [node for node in nodes if node.pool == "slurm"])
-    request = resource_request(spec, attempt=attempt)
+    request = ResourceRequest.of(spec, attempt=attempt)
     pools = Pools(node for node in nodes if not node.pool)
     pool = pools.of(request)
     eligible = [pools.nodes[index] for index in pool.members]

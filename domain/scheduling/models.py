@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from domain.liveness import Contact
 from domain.protocol import PROTOCOL, is_spoken
+from domain.spec import RunSpec
 
 Kind = Literal["cuda", "cpu"]
 
@@ -39,6 +40,33 @@ class ResourceRequest:
     def fewest(self) -> int:
         """The minimum number of nodes it starts with."""
         return self.fewest_nodes or self.nodes
+
+    @classmethod
+    def of(
+        cls,
+        spec: RunSpec,
+        fence: int = 0,
+        run_id: str = "",
+        created_at: float = 0.0,
+        duration_s: float | None = None,
+        attempt: int = 1,
+    ) -> Self:
+        """The request of attempt `attempt`. Elastic runs and later attempts may start on fewer nodes."""
+        is_slurm = spec.pool == "slurm"  # labels choose its gateway there, and a job has all its nodes
+        return cls(
+            fence=fence,
+            run_id=run_id,
+            nodes=spec.nodes,
+            devices_per_node=spec.gpus_per_node or 1,
+            priority=spec.priority,
+            created_at=created_at,
+            labels={} if is_slurm else spec.labels,
+            on_nodes=tuple(spec.on_nodes),
+            pool=f"slurm:{fence}" if is_slurm else "",
+            duration_s=duration_s,
+            waits_for_nodes=spec.wait_for_nodes,
+            fewest_nodes=spec.fewest_nodes if not is_slurm and (spec.elastic or attempt > 1) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from db.requests import run_requests
 from db.scheduling import queue_placement
 from db.scheduling.node_state import registered_nodes
 from domain.messages import Device, NodeFacts, NodeLoad, PointBatch, State, TaskReport
-from domain.scheduling.eligibility import devices_per_node
+from domain.scheduling.fit import devices_per_node
 from domain.spec import Assignment, RunSpec
 
 

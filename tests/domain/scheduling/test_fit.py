@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.scheduling.eligibility import devices_per_node
-from domain.scheduling.fit import fit
+from domain.scheduling.fit import devices_per_node, fit
 from domain.spec import RunSpec
 from tests.db.clusters import host
 
