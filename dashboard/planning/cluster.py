@@ -16,7 +16,7 @@ from domain.views import NodeView
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterNodes:
     """All registered nodes at one moment."""
 
     nodes: Sequence[NodeView] = ()

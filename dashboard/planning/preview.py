@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.resolve import Command, Resolved, recipe_options
 from dashboard.script_reader.options import Option
 from domain.launch.plan import recipe_names
@@ -83,7 +83,7 @@ def recipes() -> list[Recipe]:
     return [Recipe(name, recipe_options(name)) for name in recipe_names()]
 
 
-def slurm_job(spec: RunSpec, cluster: Cluster) -> Submission:
+def slurm_job(spec: RunSpec, cluster: ClusterNodes) -> Submission:
     """Return the job that the gateway would submit, with placeholder paths where no gateway has joined."""
     gateway: dict[str, Any] = next(iter(cluster.gateways), {})
     names = ("server", "data", "output", "python", "training_python")

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from dashboard.paths import is_folder
 from dashboard.planning import interpreters, script_defaults
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.planning.target_check import check_target
 from dashboard.script_reader.options import Option
@@ -33,7 +33,7 @@ Changes = Mapping[str, object]
 class Situation:
     """The facts that the steps use beside the spec."""
 
-    cluster: Cluster
+    cluster: ClusterNodes
     script: Script | UnreadableScript
     code: PackedCode | None
     """The code as it was stored for a launch; None before."""
@@ -78,7 +78,7 @@ STEPS: tuple[Callable[[RunSpec, Situation], Changes], ...] = (
 
 
 def resolve(
-    spec: RunSpec, cluster: Cluster, script: Script | UnreadableScript, code: PackedCode | None = None
+    spec: RunSpec, cluster: ClusterNodes, script: Script | UnreadableScript, code: PackedCode | None = None
 ) -> Resolved:
     """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
     asked, situation = spec, Situation(cluster, script, code)
@@ -103,7 +103,7 @@ class Resolved:
     asked: RunSpec
     """The spec as it was submitted."""
     spec: RunSpec
-    cluster: Cluster
+    cluster: ClusterNodes
     script: Script | UnreadableScript
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboard.paths import exists, is_file, is_folder
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.snapshots.bringing import CodeRequest, check
 from dashboard.snapshots.git_address import check_address, is_git_address
 from dashboard.snapshots.refusal import CodeRefused
@@ -14,7 +14,7 @@ from domain.launch.plan import recipe_names
 from domain.spec import RunSpec
 
 
-def check_target(spec: RunSpec, cluster: Cluster) -> None:
+def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
     """Raise InvalidRequest where the target, its entry or its module cannot be launched."""
     if spec.target in recipe_names():
         if spec.entry or spec.module or spec.snapshot:
@@ -35,7 +35,7 @@ def _check_repository(spec: RunSpec) -> None:
         check(_code_request(spec))
 
 
-def _check_path(spec: RunSpec, cluster: Cluster) -> None:
+def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
     if not spec.target.startswith("/"):
         raise _not_absolute(spec.target)
     if spec.workdir:

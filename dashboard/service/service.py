@@ -19,7 +19,7 @@ from dashboard.json_responses import document, json_text
 from dashboard.live.hub import Hub
 from dashboard.live.pubsub import DashboardPeers
 from dashboard.planning import interpreters
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import Resolved, resolve
 from dashboard.planning.target_check import check_target
@@ -117,14 +117,14 @@ class Service(Membership):
 
     def resolve(self, spec: RunSpec, code: PackedCode | None = None) -> Resolved:
         """Fill in a spec for the nodes that are registered now, and say what follows from it."""
-        return resolve(spec, Cluster(self.nodes()), targets.script_or_problem(spec), code)
+        return resolve(spec, ClusterNodes(self.nodes()), targets.script_or_problem(spec), code)
 
     def launchable(self, spec: RunSpec, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
         original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
         spec = unmasked_spec(spec, original)
         check_size(spec)
-        check_target(spec, Cluster(self.nodes()))
+        check_target(spec, ClusterNodes(self.nodes()))
         return spec
 
     def stop(self, run_id: str) -> RunView:

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.planning import fixes, preview
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.views.launch import code, plan
@@ -44,7 +44,7 @@ def page() -> None:
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
     reading = _read(values, script)
     refusals = reading.refusals | _target_error(reading.spec) | _launch_error(reading.spec)
-    cluster = Cluster(service.current().nodes())
+    cluster = ClusterNodes(service.current().nodes())
     labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
@@ -118,7 +118,7 @@ def _fields(
     recipes: Iterable[str],
     recipe_options: Sequence[Option],
     script: ScriptForm | None,
-    cluster: Cluster,
+    cluster: ClusterNodes,
 ) -> None:
     if notice := st.session_state.get("launch_notice"):
         with st.container(horizontal=True, vertical_alignment="center", key="launch_filled"):
@@ -157,7 +157,7 @@ def _launcher(form: Fields, script: ScriptForm | None) -> None:
             st.markdown(f"Automatic is **{guess.launcher}** here. {as_text(guess.reason)}{strategy}")
 
 
-def _scale_section(form: Fields, cluster: Cluster) -> None:
+def _scale_section(form: Fields, cluster: ClusterNodes) -> None:
     form.row((1, 1, 2), "nodes", "gpus_per_node", "strategy")
     if st.session_state[PREFIX + "pool"] == "slurm":
         form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
@@ -169,7 +169,7 @@ def _scale_section(form: Fields, cluster: Cluster) -> None:
     form.row((1, 1, 1, 1), "epochs", "max_steps", "seed")
 
 
-def _placeholders(cluster: Cluster) -> dict[str, str]:
+def _placeholders(cluster: ClusterNodes) -> dict[str, str]:
     """Return the texts of empty fields, some of which depend on the nodes."""
     infos = [partition for gateway in cluster.gateways for partition in gateway.get("partitions", [])]
     names = dict.fromkeys(info["name"] for info in infos)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.planning.cluster import Cluster
+from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.planning.resolve import Resolved, resolve
 from dashboard.script_reader.targets import script_or_problem
@@ -40,7 +40,7 @@ def said(path: Path, **asked) -> str:
 
 def resolved(path: Path, **asked) -> Resolved:
     spec = RunSpec(target=str(path), gpus_per_node=2, **asked)
-    return resolve(spec, Cluster(), script_or_problem(spec))
+    return resolve(spec, ClusterNodes(), script_or_problem(spec))
 
 
 def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path) -> None:
