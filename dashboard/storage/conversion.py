@@ -17,7 +17,7 @@ from typing import Any
 
 from dashboard.errors import Rejection
 from dashboard.storage.checkpoint_form import CheckpointForm
-from dashboard.storage.files import Files
+from dashboard.storage.files import Files, discard
 from dashboard.storage.places import Places
 from db.models import Checkpoint
 
@@ -26,7 +26,8 @@ KEEP_S = 3600.0
 """Seconds for which a rewritten checkpoint is cached after its last request."""
 SWEEP_EVERY_S = 60.0
 MOST_WAITING = 8
-LEAST_S = 120
+LEAST_S = 300
+"""Torch alone takes seconds to load, and much longer beside a training on every core."""
 SLOWEST_BYTES_PER_S = 20_000_000
 """Slowest disk that a rewrite is expected to work with; it sets the time limit."""
 
@@ -55,7 +56,7 @@ class Rewrites:
         self._swept_at = float("-inf")
         self._is_closed = False
         for leftover in self._folder.glob("*.part"):
-            leftover.unlink(missing_ok=True)
+            discard(leftover)
 
     def request(self, checkpoint: Checkpoint, form: CheckpointForm) -> Future[Rewritten]:
         """A future of the checkpoint in that form, shared by equal requests. It may fail with a Rejection.
@@ -126,11 +127,12 @@ class Rewrites:
     # -- writing -------------------------------------------------------------------------------
 
     def _rewrite(self, stem: str, checkpoint: Checkpoint, form: CheckpointForm) -> Rewritten:
-        draft = self._folder / f"{stem}.part"
-        draft.unlink(missing_ok=True)
+        folder = self._folder / f"{stem}.part"  # the program also writes files that it deletes again
+        folder.mkdir(mode=0o700)
+        draft = folder / "copy"
         seconds = LEAST_S + checkpoint.size_bytes // SLOWEST_BYTES_PER_S
         try:
-            with self._places.as_file(checkpoint, self._folder) as source:
+            with self._places.as_file(checkpoint, folder) as source:
                 result = self._run(source, draft, form, seconds)
             _require_success(result, self._files.free_bytes())
             if draft.exists():
@@ -139,7 +141,7 @@ class Rewrites:
                 raise Rejection(410, "The checkpoint was deleted meanwhile.")
             self._result_path(stem).write_text(json.dumps(result))
         finally:
-            draft.unlink(missing_ok=True)
+            discard(folder)
         if refused := result.get("refused"):
             raise Rejection(422, refused)
         log.info("checkpoint %d rewritten (%s)", checkpoint.id, " ".join(form.options))

@@ -153,12 +153,20 @@ class Files:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)
             self.arriving(checkpoint_id).unlink(missing_ok=True)
             for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
-                other_form.unlink(missing_ok=True)
+                discard(other_form)
 
     def _adoptable(self, name: str) -> Path:
         if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
             raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
         return self.incoming / name
+
+
+def discard(path: Path) -> None:
+    """Delete a file or folder that may be gone already."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path, offset: int, limit: int) -> bytes:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import zlib
+import struct
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, BinaryIO
 
-from worker.checkpoints.keys import archive_files, is_archive
-from worker.checkpoints.layout import Region, Unreadable, content_of, zip_members
-from worker.checkpoints.pickle_reader import Limits
+from worker.checkpoints.names import is_archive
 from worker.node.run_files import is_checkpoint_name
 
 _PIECE_BYTES = 1024 * 1024
-_LIMITS = Limits(pickle_bytes=0, directory_bytes=128 * 1024 * 1024, operations=0, seconds=0)
-"""Room for the names of a million storages."""
 WRONG_SUM = "its content does not agree with the checksums in it: it was still being written, or is damaged"
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, EOFError, ValueError, struct.error)
 
 
 def agrees_with_its_sums(copy: Path) -> bool:
@@ -22,37 +22,44 @@ def agrees_with_its_sums(copy: Path) -> bool:
 
     Other formats have none, nor has what torch saves after `set_crc32_options(False)`. Raises OSError."""
     with copy.open("rb") as file:
-        whole = Region.of(file.fileno())
         try:
-            return all(map(_agrees, _files_in(whole)))
-        except Unreadable:
+            return all(map(_agrees, _files_in(file)))
+        except _DAMAGED:
             return False
 
 
-def _files_in(whole: Region) -> Iterator[Region]:
+def _files_in(copy: BinaryIO) -> Iterator[IO[bytes]]:
     """Checkpoint files; a shard of a distributed checkpoint (.distcp) is no single zip file."""
-    if not is_archive(whole):
-        yield whole
+    if not is_archive(copy):
+        yield copy
         return
-    for name, region in archive_files(whole):
-        if is_checkpoint_name(name.rpartition("/")[2]):
-            yield region
+    with tarfile.open(fileobj=copy, mode="r:") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is not None and is_checkpoint_name(member.name.rpartition("/")[2]):
+                yield content
 
 
-def _agrees(whole: Region) -> bool:
-    if whole.read_up_to(0, 4) != b"PK\x03\x04":
+def _agrees(file: IO[bytes]) -> bool:
+    if file.read(4) != b"PK\x03\x04":
         return True
-    stored = [member for member in zip_members(whole, _LIMITS) if member.is_stored]
-    if sum(member.size for member in stored) > whole.size:
-        return False  # they lie upon each other
-    if not any(member.crc for member in stored):
-        return True  # torch was told not to reckon them
-    return all(_crc(content_of(whole, member)) == member.crc for member in stored)
+    size = file.seek(0, 2)
+    with zipfile.ZipFile(file) as archive:
+        stored = [member for member in archive.infolist() if _is_stored(member)]
+        if sum(member.file_size for member in stored) > size:
+            return False  # they lie upon each other
+        if any(member.CRC for member in stored):  # else torch was told to compute none
+            for member in stored:
+                _read(archive, member)
+    return True
 
 
-def _crc(region: Region) -> int:
-    crc = at = 0
-    while at < region.size:
-        piece = region.read(at, min(_PIECE_BYTES, region.size - at))
-        crc, at = zlib.crc32(piece, crc), at + len(piece)
-    return crc
+def _is_stored(member: zipfile.ZipInfo) -> bool:
+    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raises BadZipFile where the content has another CRC-32."""
+    with archive.open(member) as content:
+        while content.read(_PIECE_BYTES):
+            pass

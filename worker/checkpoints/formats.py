@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pickletools
 import re
 import struct
+import time
 from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from worker.checkpoints.layout import Region, TorchFile, Unreadable, read_layout
-from worker.checkpoints.pickle_reader import BadPickle, CutShort, Limits
+from worker.checkpoints.names import PickleNames, skip_legacy_header
 
 
 class Completeness(Enum):
@@ -81,20 +83,48 @@ def _yes(complete: bool) -> Completeness:
     return Completeness.COMPLETE if complete else Completeness.INCOMPLETE
 
 
-_BRIEFLY = Limits(pickle_bytes=8 * 1024 * 1024, directory_bytes=0, operations=200_000, seconds=0.5)
+_LEGACY_BYTES = 8 * 1024 * 1024
+_LEGACY_S = 0.5
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("ComplexDouble",), 16),
+    **dict.fromkeys(("Double", "Long", "ComplexFloat"), 8),
+    **dict.fromkeys(("Float", "Int", "QInt32"), 4),
+    **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
+    **dict.fromkeys(("Char", "Byte", "Bool", "Untyped", "QInt8", "QUInt8"), 1),
+}
+"""By the name of the storage's class."""
 
 
 def _old_completeness(file: BinaryIO, size: int) -> Completeness:
     """Torch's older files end with their last storage. A plain pickle may be followed by another one."""
+    file.seek(0)
+    head = io.BytesIO(file.read(_LEGACY_BYTES))
     try:
-        layout = read_layout(Region.of(file.fileno()), _BRIEFLY)
-    except (CutShort, Unreadable) as error:
-        is_pickle_too_long = isinstance(error, CutShort) and size > _BRIEFLY.pickle_bytes
-        return Completeness.UNKNOWN if is_pickle_too_long else Completeness.INCOMPLETE
-    except BadPickle:
-        return Completeness.UNKNOWN
-    ends_at = layout.ends_at if isinstance(layout, TorchFile) else None
-    return Completeness.COMPLETE if ends_at == size else Completeness.UNKNOWN
+        if skip_legacy_header(head):
+            end = _legacy_end(head, file)
+            return Completeness.UNKNOWN if end < size else _yes(end == size)
+        PickleNames(head, time.monotonic() + _LEGACY_S)
+    except (ValueError, KeyError):
+        is_cut_short = size <= _LEGACY_BYTES and not head.read(1)
+        return Completeness.INCOMPLETE if is_cut_short else Completeness.UNKNOWN
+    except struct.error:  # the length of a storage is not all there
+        return Completeness.INCOMPLETE
+    return Completeness.UNKNOWN
+
+
+def _legacy_end(head: io.BytesIO, file: BinaryIO) -> int:
+    """End of the last storage: after the content stand the storages' keys, then each behind its length in elements.
+
+    Raises ValueError, KeyError, struct.error on damage.
+    """
+    element_types = PickleNames(head, time.monotonic() + _LEGACY_S).storages
+    keys = [argument for _, argument, _ in pickletools.genops(head) if isinstance(argument, str)]
+    end = head.tell()
+    for key in keys:
+        file.seek(end)
+        (elements,) = struct.unpack("<q", file.read(8))
+        end += 8 + elements * _ELEMENT_BYTES[element_types[key]]
+    return end
 
 
 _ZIP_END = struct.Struct("<4s16xH")

@@ -13,19 +13,17 @@ import os
 import resource
 import sys
 import threading
+import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worker.checkpoints.keys import is_archive, without_prefix
-from worker.checkpoints.layout import Region, SafetensorsFile, read_layout
-from worker.checkpoints.pickle_reader import THOROUGH
-from worker.checkpoints.pieces import CannotRewrite, Rewriting, write
-from worker.checkpoints.safetensors_writer import as_safetensors
+from worker.checkpoints.conversion import CannotConvert, Conversion, conversion_of
 
 MEMORY_BYTES = 3 * 1024**3
-"""For names and places alone: tensors pass through in pieces."""
-NICENESS = 15
+"""For torch, names and places: tensors are mapped from the file, which does not count."""
+NICENESS = 10
 
 
 def main() -> None:
@@ -33,60 +31,52 @@ def main() -> None:
     options = _options()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     _stand_back(options.seconds)
-    gc.disable()  # a description has no cycles worth looking for, and millions of parts
+    gc.disable()  # a checkpoint has no cycles worth looking for, and perhaps millions of parts
+    warnings.simplefilter("ignore")
     print(json.dumps(answer(options)), flush=True)
 
 
 def answer(options: argparse.Namespace) -> dict[str, Any]:
-    """What was written, or why not."""
+    """Report what was written, or why nothing was."""
     try:
         return _rewritten(options)
-    except CannotRewrite as refusal:
+    except CannotConvert as refusal:
         return {"refused": str(refusal)}
     except ValueError as error:
         return {"refused": f"The checkpoint cannot be rewritten: {error}."}
     except (MemoryError, RecursionError):
-        return {
-            "refused": "The checkpoint cannot be rewritten: to read its names alone takes too much memory."
-        }
+        return {"refused": "The checkpoint cannot be rewritten: to read it takes too much memory."}
     except OSError as error:
-        return {"failed": f"The checkpoint could not be rewritten: {error.strerror}."}
-
-
-def rewriting_of(whole: Region, *, strip: bool, safetensors: bool) -> Rewriting:
-    """What is to be written. Raises CannotRewrite, ValueError, OSError."""
-    if not safetensors:
-        return without_prefix(whole)
-    if is_archive(whole):
-        raise CannotRewrite(
-            "A folder cannot become one safetensors file: its weights are files in the archive."
-        )
-    layout = read_layout(whole, THOROUGH)
-    if not isinstance(layout, SafetensorsFile):
-        return as_safetensors(layout, strip=strip)
-    return without_prefix(whole) if strip else Rewriting([whole], ["It is safetensors as it was saved."])
+        return {"failed": f"The checkpoint could not be rewritten: {error.strerror or error}."}
 
 
 def _rewritten(options: argparse.Namespace) -> dict[str, Any]:
-    with options.source.open("rb") as source:
-        rewriting = rewriting_of(
-            Region.of(source.fileno()), strip=options.strip, safetensors=options.safetensors
-        )
-        if rewriting.is_unchanged:
-            return {"unchanged": True, "notes": list(rewriting.notes)}
-        if rewriting.size_bytes > options.room:
-            return {"size_bytes": rewriting.size_bytes, "no_room": True}
-        _limit(resource.RLIMIT_FSIZE, rewriting.size_bytes)
-        target = os.open(options.target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(target, "rb") as file:
-            write(rewriting.pieces, target)
-            os.fsync(target)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"sha256": sha256, "size_bytes": rewriting.size_bytes, "notes": list(rewriting.notes)}
+    conversion = conversion_of(options.source, strip=options.strip, safetensors=options.safetensors)
+    if isinstance(conversion, str):
+        return {"unchanged": True, "notes": [conversion]}
+    if conversion.size_bytes > options.room:
+        return {"size_bytes": conversion.size_bytes, "no_room": True}
+    _limit(resource.RLIMIT_FSIZE, options.room)
+    os.close(os.open(options.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    notes = _write(conversion, options.target)
+    with options.target.open("rb") as file:  # perhaps another one: safetensors renames
+        os.fsync(file.fileno())
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"sha256": sha256, "size_bytes": os.fstat(file.fileno()).st_size, "notes": list(notes)}
+
+
+def _write(conversion: Conversion, target: Path) -> Sequence[str]:
+    """Raises OSError for whatever the libraries raise of a disk."""
+    try:
+        return conversion.write(target)
+    except (CannotConvert, OSError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise OSError(str(error).partition("\n")[0].rstrip(".")) from error
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Rewrites one checkpoint file without unpickling it.")
+    parser = argparse.ArgumentParser(description="Rewrites one checkpoint file.")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--strip", action="store_true", help="take the wrapper's prefix off the names")
@@ -98,6 +88,9 @@ def _options() -> argparse.Namespace:
 
 def _stand_back(seconds: int) -> None:
     os.nice(NICENESS)
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # torch starts as many as there are cores, each with memory of its own
+    )
     _limit(resource.RLIMIT_CPU, seconds)
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)

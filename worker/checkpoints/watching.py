@@ -19,7 +19,7 @@ from worker.checkpoints.copies import copy_file, copy_folder
 from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
 from worker.checkpoints.formats import Completeness, completeness, step_of, what_is_missing
-from worker.checkpoints.keys import prefix_of
+from worker.checkpoints.names import prefix_of
 from worker.node.hard_links import leads_outside
 from worker.node.run_files import FileKey, Listing, data_directory, entry_key, name_on_server
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
 import subprocess
 import tarfile
@@ -45,8 +46,17 @@ class Stored:
         self.part = node.part()
         self.id = node.store_checkpoint(self.part, content, path)
 
-    def get(self, query: str, **headers: str) -> Any:
+    def get_once(self, query: str, **headers: str) -> Any:
         return self.dashboard.http.get(f"/api/checkpoints/{self.id}/file?{query}", headers=headers)
+
+    def get(self, query: str, **headers: str) -> Any:
+        """The answer once the program has ended: to load torch takes it long on a busy machine."""
+        limit_s = 2 * conversion.LEAST_S + 60
+        return wait_for(
+            lambda: (answer := self.get_once(query, **headers)).status_code != 503 and answer,
+            "the program",
+            limit_s,
+        )
 
     @property
     def others(self) -> list[str]:
@@ -106,22 +116,6 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
     [
         (b"no checkpoint at all", "prefix=strip", "neither torch's nor safetensors"),
         (saved([1, 2]), "format=safetensors", "What was saved is no dictionary"),
-        (saved({"note": "x"}), "format=safetensors", "There is no state dict in it"),
-        (
-            saved({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}}),
-            "format=safetensors",
-            "It holds several state dicts (a, b), and none is called model",
-        ),
-        (
-            saved({"s": torch.ones(2, 2).to_sparse(), "w": torch.ones(1)}),
-            "format=safetensors",
-            "s is no plain",
-        ),
-        (
-            saved({"c": torch.ones(1, dtype=torch.complex64)}),
-            "format=safetensors",
-            "c is no tensor of a kind",
-        ),
     ],
 )
 def test_what_cannot_be_rewritten_is_told_in_a_sentence(
@@ -176,9 +170,9 @@ def test_a_full_disk_refuses_before_anything_is_written(
 
 def test_a_long_rewrite_is_asked_for_again(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
-    answer = wrapped.get("prefix=strip")
+    answer = wrapped.get_once("prefix=strip")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    wait_for(lambda: wrapped.get("prefix=strip").status_code == 200, "the file")
+    assert wrapped.get("prefix=strip").status_code == 200
 
 
 def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +201,7 @@ class Bomb:
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.path,))
+        return (shutil.copyfile, ("/dev/null", str(self.path)))
 
 
 def bomb_of_dictionaries() -> bytes:
@@ -246,8 +240,7 @@ def zip_of(data: bytes, **options: Any) -> bytes:
 def test_hostile_files_cost_a_sentence(dashboard: Running, node: FakeNode, content: bytes) -> None:
     stored = Stored(dashboard, node, content)
     query = "format=safetensors&prefix=strip"
-    limit_s = 2 * conversion.LEAST_S  # the program is ended after the first half, if not earlier
-    answer = wait_for(lambda: (got := stored.get(query)).status_code != 503 and got, "a sentence", limit_s)
+    answer = stored.get(query)
     assert answer.status_code == 422, answer.text
     assert stored.others in (
         [],

@@ -36,24 +36,25 @@ def large_checkpoint(path: Path, size_bytes: int, tensors: int = 4) -> None:
     assert path.stat().st_size >= size_bytes
 
 
-MEASURED = """
-import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdin=sys.stdin, stdout=subprocess.PIPE, check=True)
-memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-print(json.dumps([json.loads(done.stdout), memory]))
+LIMITED = """
+import os, resource, sys
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
-"""Between us and the program: the peak of a process counts what its starter had at that moment."""
+"""The program itself asks for more, and gets no more than this."""
+MOST_MEMORY_BYTES = 320 * MIB
+"""Torch alone takes 190; what is mapped from the file does not count."""
 
 
-def rewrite(source: Path, target: Path, *options: str) -> tuple[dict[str, Any], int]:
-    """What the program says, and the memory it took at most, in bytes."""
-    command = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(target), *options]
+def rewrite(source: Path, target: Path, *options: str) -> dict[str, Any]:
+    """The program's answer, within little memory."""
+    command = ["-P", "-m", "worker.checkpoints.rewrite", str(source), str(target), *options]
     limits = ["--room", str(40 * GIB), "--seconds", "500"]
-    measured = [sys.executable, "-c", MEASURED, *command, *limits]
-    with subprocess.Popen(measured, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    limited = [sys.executable, "-c", LIMITED, str(MOST_MEMORY_BYTES), *command, *limits]
+    with subprocess.Popen(limited, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
-        answer, memory = json.loads(program.stdout.read())
-    return answer, memory
+        return dict(json.loads(program.stdout.read()))
 
 
 def taken_and_rewritten(tmp_path: Path, size_bytes: int) -> dict[str, float]:
@@ -70,10 +71,9 @@ def taken_and_rewritten(tmp_path: Path, size_bytes: int) -> dict[str, float]:
     (work / "last.pt").unlink()
     for name, options in {"stripped": ["--strip"], "safetensors": ["--strip", "--safetensors"]}.items():
         began = time.monotonic()
-        answer, memory = rewrite(taken.path, tmp_path / name, *options)
+        answer = rewrite(taken.path, tmp_path / name, *options)
         took[name] = time.monotonic() - began
-        assert answer["size_bytes"] == (tmp_path / name).stat().st_size >= size_bytes
-        assert memory < 150 * MIB, f"{memory / MIB:.0f} MiB"
+        assert answer.get("size_bytes") == (tmp_path / name).stat().st_size >= size_bytes, answer
         (check_zip if name == "stripped" else check_safetensors)(tmp_path / name)
         (tmp_path / name).unlink()
     return took

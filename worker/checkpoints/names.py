@@ -1,0 +1,179 @@
+"""Names of tensors in a checkpoint file, read without torch: a pickle's operations are listed, never carried out."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickletools
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from worker.launch.unpack import BadArchive, members
+from worker.node.run_files import is_checkpoint_name
+
+WRAPPERS = ("module.", "_orig_mod.")
+"""DistributedDataParallel and DataParallel; torch.compile. Each is removed once: a model may use the words, too."""
+LONGEST_BYTES = 32 * 1024 * 1024
+"""As much of a file is read to find its names, while a training runs beside it."""
+LONGEST_S = 3.0
+MOST_FILES = 64
+"""As many of a folder's weight files are read."""
+_CLOCK_EVERY = 1 << 14
+
+
+def prefix_of(path: Path, seconds: float = LONGEST_S) -> str | None:
+    """Prefix that a wrapper put before all names of a state dict in the file (`module.`).
+
+    None where there is none, and for a file that cannot be read within the limits.
+    """
+    give_up_at = time.monotonic() + seconds
+    with suppress(OSError, MemoryError, BadArchive), path.open("rb") as file:
+        for head in _heads(file):
+            with suppress(ValueError, RecursionError):
+                prefixes = (prefix_in(names) for names in _names_by_dictionary(head, give_up_at))
+                if prefix := next(filter(None, prefixes), None):
+                    return prefix
+    return None
+
+
+def prefix_in(names: Iterable[str]) -> str:
+    """Prefix of wrappers that all names begin with; empty where there is none."""
+    names, prefix = list(names), ""
+    wrappers = list(WRAPPERS) if names else []
+    while common := [word for word in wrappers if all(name.startswith(prefix + word) for name in names)]:
+        prefix += common[0]
+        wrappers.remove(common[0])
+    return prefix
+
+
+def is_archive(file: BinaryIO) -> bool:
+    """Whether the file is a folder's tar archive; the file stands at its beginning afterwards."""
+    head = file.read(262)
+    file.seek(0)
+    return head[257:] == b"ustar"
+
+
+def _heads(file: BinaryIO) -> Iterator[io.BytesIO]:
+    """Beginning of the file, or of each weight file of a folder's archive."""
+    if not is_archive(file):
+        yield io.BytesIO(file.read(LONGEST_BYTES))
+        return
+    weights = (member for member in members(file) if is_checkpoint_name(member.name.rpartition("/")[2]))
+    for member in islice(weights, MOST_FILES):
+        yield io.BytesIO(file.read(min(member.size, LONGEST_BYTES)))
+
+
+def _names_by_dictionary(head: io.BytesIO, give_up_at: float) -> Iterable[list[str]]:
+    """Names of the tensors of each dictionary. Raises ValueError, RecursionError on damage."""
+    first = head.getvalue()[:30]
+    if first[8:9] == b"{":
+        header = json.loads(head.getvalue()[8 : 8 + int.from_bytes(first[:8], "little")])
+        return [[name for name in header if name != "__metadata__"]]
+    if first.startswith(b"PK\x03\x04"):
+        head.seek(30 + int.from_bytes(first[26:28], "little") + int.from_bytes(first[28:30], "little"))
+        return PickleNames(head, give_up_at).by_dictionary  # torch writes data.pkl first
+    skip_legacy_header(head)
+    return PickleNames(head, give_up_at).by_dictionary
+
+
+# -- pickles -----------------------------------------------------------------------------------
+
+LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The number that torch.save's files begin with before 1.6, or with `_use_new_zipfile_serialization=False`."""
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_TEXTS = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+_TENSOR_MAKERS = ("torch._utils _rebuild_tensor", "torch._utils _rebuild_parameter")
+_STORAGE_SUFFIX = "Storage"
+
+
+class _Global(str):
+    """Module and name of a class or function, which is never looked up."""
+
+
+class PickleNames:
+    """Names of tensors and storages in the pickle that a file stands at, which stands behind it afterwards.
+
+    Raises ValueError where it is damaged or takes too long.
+    """
+
+    def __init__(self, file: io.BytesIO, give_up_at: float = float("inf")) -> None:
+        self.by_dictionary: list[list[str]] = []
+        """Names of tensors."""
+        self.storages: dict[str, str] = {}
+        """Element type of each storage by its key: `Float`."""
+        self._open: list[list[str]] = [[]]
+        """Tensors' names since each mark that is still open."""
+        self._memo: dict[int, object] = {}
+        self._top: object = None
+        self._texts: list[str] = []
+        """Constants that were pushed one after the other just now."""
+        self._element_type: str | None = None
+        try:
+            self._read(file, give_up_at)
+        except Exception as error:  # pickletools and missing marks raise many kinds
+            raise ValueError(f"the pickle is damaged ({error})") from error
+
+    def _read(self, file: io.BytesIO, give_up_at: float) -> None:
+        for count, (operation, argument, _) in enumerate(pickletools.genops(file)):
+            if count % _CLOCK_EVERY == 0 and time.monotonic() > give_up_at:
+                raise ValueError("it is too long")
+            self._follow(operation.name, argument, pickletools.markobject in operation.stack_before)
+
+    def _follow(self, operation: str, argument: object, takes_mark: bool) -> None:
+        if operation in _PUTS:
+            self._memo[argument if isinstance(argument, int) else len(self._memo)] = self._top
+        elif operation in _GETS:
+            self._push(self._memo.get(argument) if isinstance(argument, int) else None)
+        elif operation in _TEXTS:
+            self._push(argument)
+        elif operation == "GLOBAL":
+            self._push(_Global(argument))
+        elif operation == "STACK_GLOBAL":
+            name, module = self._texts.pop(), self._texts.pop()
+            self._push(_Global(f"{module} {name}"))
+        else:
+            self._push(None)
+            self._close(operation, takes_mark)
+
+    def _push(self, value: object) -> None:
+        self._top = value
+        if isinstance(value, _Global):
+            if value.startswith(_TENSOR_MAKERS) and self._texts:
+                self._open[-1].append(self._texts[-1])
+            is_storage = value.startswith("torch") and value.endswith(_STORAGE_SUFFIX)
+            self._element_type = (
+                value.rpartition(" ")[2].removesuffix(_STORAGE_SUFFIX) if is_storage else None
+            )
+        elif isinstance(value, str):
+            if self._element_type is not None:  # a storage's type is followed by its key
+                self.storages[value] = self._element_type
+            self._texts.append(value)
+            self._element_type = None
+            return
+        self._texts.clear()
+
+    def _close(self, operation: str, takes_mark: bool) -> None:
+        if operation == "MARK":
+            self._open.append([])
+        elif operation == "SETITEM" and self._open[-1]:
+            self.by_dictionary.append([self._open[-1].pop()])
+        elif takes_mark:
+            names = self._open.pop()
+            if names and operation in ("SETITEMS", "DICT"):
+                self.by_dictionary.append(names)
+
+
+def skip_legacy_header(file: io.BytesIO) -> bool:
+    """Skip the three pickles before the content of torch's file from before 1.6. False where the file is none.
+
+    Raises ValueError.
+    """
+    is_legacy = LEGACY_MAGIC in file.getvalue()[:32]
+    for _ in range(3 if is_legacy else 0):
+        PickleNames(file)
+    return is_legacy

@@ -1,0 +1,272 @@
+"""Conversion of what torch.save wrote: torch's weights-only loader reads it, torch or safetensors writes it.
+
+Tensors stay in the file, mapped into memory; only names and places are held.
+"""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+from worker.checkpoints import stand_ins
+from worker.checkpoints.conversion import CannotConvert, Conversion
+from worker.checkpoints.names import prefix_in
+from worker.checkpoints.stand_ins import Kind, StandIn, add_missing, globals_for, stand_in_for
+
+STATE_DICT_NAMES = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network")
+"""Usual names of the model's state dict in a checkpoint, the most usual first."""
+MOST_GROWTH = 2
+"""Tensors that share a storage are written each for itself, up to this multiple of the file."""
+MOST_NAMED = 8
+_HEADER_BYTES = 256
+"""At most so much of a safetensors header is one tensor's, but for its name."""
+
+
+def without_prefix(source: Path, is_zip: bool) -> Conversion | None:
+    """The checkpoint as it was saved, with shorter names; None where no name has a prefix.
+
+    Raises CannotConvert, ValueError, OSError.
+    """
+    checkpoint = load(source, is_zip)
+    prefixes = [prefix for state in _state_dicts(checkpoint) if (prefix := _remove_prefix(state))]
+    if not prefixes:
+        return None
+    note = f"Names lost their prefix {prefixes[0]}"
+    return Conversion(source.stat().st_size, partial(_save, checkpoint, note))
+
+
+def as_safetensors(source: Path, is_zip: bool, *, strip: bool) -> Conversion:
+    """The model's state dict alone; the notes name what is in it and what is not.
+
+    Raises CannotConvert, ValueError, OSError.
+    """
+    checkpoint = load(source, is_zip)
+    place, state = state_dict_of(checkpoint)
+    others = [_name(key) for key in state if not (isinstance(key, str) and _is_tensor(key, state[key]))]
+    model = {
+        name: value
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor) and isinstance(name, str)
+    }
+    prefix = _remove_prefix(model) if strip else ""
+    if "__metadata__" in model:
+        raise CannotConvert(f"{prefix}__metadata__ is a name that safetensors keeps for itself.")
+    beside = [_name(key) for key in checkpoint if key != place] if place is not None else []
+    notes = [*_contents(place, len(model), prefix, strip), *_omissions([*beside, *others]), *_shared(model)]
+    size_bytes = _require_modest(model, source) + sum(len(name) + _HEADER_BYTES for name in model)
+    return Conversion(size_bytes, partial(_write_safetensors, model, notes))
+
+
+def _save(checkpoint: Any, note: str, target: Path) -> list[str]:
+    torch.save(checkpoint, target, pickle_module=stand_ins)
+    return [note]
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def load(source: Path, is_zip: bool) -> Any:
+    """What torch.save wrote, its tensors mapped from the file where its format allows it.
+
+    Raises CannotConvert, ValueError, OSError.
+    """
+    if torch.__version__ < "2.6":
+        raise CannotConvert(
+            f"The server has torch {torch.__version__}, and checkpoints are converted by torch 2.6 or newer: "
+            "upgrade it there, or download the checkpoint as it was saved."
+        )
+    try:
+        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(source) if is_zip else []
+        torch.serialization.set_default_mmap_options(
+            mmap.MAP_SHARED
+        )  # counts as no memory, whatever its size
+        return _load_with(source, is_zip, [stand_in_for(path) for path in unknown])
+    except (CannotConvert, OSError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # torch raises many kinds
+        raise ValueError(_reason(error)) from error
+
+
+def _load_with(source: Path, is_zip: bool, kinds: list[Kind]) -> Any:
+    """Load with stand-ins, and again with others until torch has those that it needs."""
+    while True:
+        try:
+            with torch.serialization.safe_globals(globals_for(kinds)):
+                return torch.load(source, weights_only=True, mmap=is_zip, map_location="cpu")
+        except pickle.UnpicklingError as error:
+            if not add_missing(kinds, str(error.__context__)):
+                raise
+
+
+def _reason(error: Exception) -> str:
+    """Torch's sentence about a file, without its advice. Raises MemoryError where it says that."""
+    if "can't allocate memory" in str(error):
+        raise MemoryError from error
+    if isinstance(error, ValueError):
+        return str(error).rstrip(".")
+    cause = error.__context__ if isinstance(error, pickle.UnpicklingError) and error.__context__ else error
+    sentence = (str(cause).strip().splitlines() or [type(cause).__name__])[0].rstrip(".")
+    return f"torch's weights-only loader does not read it ({sentence[:200]})"
+
+
+# -- state dicts -------------------------------------------------------------------------------
+
+
+def state_dict_of(checkpoint: Any) -> tuple[str | None, Mapping[Any, Any]]:
+    """The model's name in the checkpoint, None where it is all of it; and its names and tensors.
+
+    Raises CannotConvert.
+    """
+    if not isinstance(checkpoint, dict):
+        raise CannotConvert(
+            "What was saved is no dictionary (a whole module, perhaps): save model.state_dict() instead."
+        )
+    inner = {
+        name: value for name, value in checkpoint.items() if isinstance(name, str) and _tensor_names(value)
+    }
+    usual = [name for name in STATE_DICT_NAMES if name in inner]
+    if not usual and _tensor_names(checkpoint):
+        return None, checkpoint
+    names = usual or list(inner)
+    if not names:
+        raise CannotConvert("There is no state dict in it: no dictionary of names and tensors.")
+    if not usual and len(names) > 1:
+        raise CannotConvert(
+            f"It holds several state dicts ({_listed(names)}), and none is called "
+            f"{', '.join(STATE_DICT_NAMES[:2])} or {STATE_DICT_NAMES[2]}."
+        )
+    return names[0], inner[names[0]]
+
+
+def _state_dicts(checkpoint: Any) -> Iterator[dict[Any, Any]]:
+    """Dictionaries with tensors by name, wherever they are in a checkpoint."""
+    seen, waiting = set(), [checkpoint]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict):
+            waiting += reversed(value.values())
+            if _tensor_names(value):
+                yield value
+        elif isinstance(value, list | tuple):
+            waiting += reversed(value)
+        elif isinstance(value, StandIn):
+            waiting += [value.state, value.arguments]
+
+
+def _tensor_names(value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    return [
+        name for name, tensor in value.items() if isinstance(name, str) and isinstance(tensor, torch.Tensor)
+    ]
+
+
+def _remove_prefix(state: dict[Any, Any]) -> str:
+    """Shorten the names in place; return the prefix that they had."""
+    prefix = prefix_in(_tensor_names(state))
+    if all(isinstance(name, str) for name in state):
+        for wrapper in re.findall(r"[^.]+\.", prefix):
+            consume_prefix_in_state_dict_if_present(state, wrapper)
+        return prefix
+    return ""
+
+
+# -- safetensors -------------------------------------------------------------------------------
+
+
+def _is_tensor(name: str, value: Any) -> bool:
+    """Whether safetensors has it. Raises CannotConvert for a tensor that must not get lost."""
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and (
+        value.layout == torch.strided and not value.is_quantized and value.device.type == "cpu"
+    )
+    is_special = isinstance(value, torch.Tensor) or (isinstance(value, StandIn) and _is_of_torch(value))
+    if is_special and not is_plain:
+        raise CannotConvert(
+            f"{name} is no plain tensor (sparse, quantized or a class of its own): download it as it was saved."
+        )
+    return is_plain
+
+
+def _is_of_torch(value: StandIn) -> bool:
+    return type(value).path.startswith(("torch._utils._rebuild", "torch._tensor._rebuild"))
+
+
+def _require_modest(model: Mapping[str, torch.Tensor], source: Path) -> int:
+    """Bytes of all tensors, written each for itself."""
+    size_bytes = sum(tensor.nbytes for tensor in model.values())
+    if size_bytes > MOST_GROWTH * source.stat().st_size + 1024 * 1024:
+        raise CannotConvert(
+            "Its tensors share so much storage that the safetensors file would be more than twice as large."
+        )
+    for name, tensor in model.items():
+        _spec(name, tensor)
+    return size_bytes
+
+
+def _write_safetensors(model: Mapping[str, torch.Tensor], notes: list[str], target: Path) -> list[str]:
+    """Not by `safetensors.torch.save_file`, which refuses tensors that share a storage."""
+    packed = {name: tensor.resolve_conj().resolve_neg().contiguous() for name, tensor in model.items()}
+    specs = {name: _spec(name, tensor) for name, tensor in packed.items()}
+    safetensors.serialize_file(specs, target, metadata={"format": "pt"})
+    return notes
+
+
+def _spec(name: str, tensor: torch.Tensor) -> safetensors.TensorSpec:
+    try:
+        return safetensors.TensorSpec(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tensor.shape,
+            data_ptr=tensor.data_ptr(),
+            data_len=tensor.nbytes,
+        )
+    except safetensors.SafetensorError as error:
+        raise CannotConvert(
+            f"{name} is no tensor of a kind that safetensors has: download it as it was saved."
+        ) from error
+
+
+# -- notes for people --------------------------------------------------------------------------
+
+
+def _contents(place: str | None, count: int, prefix: str, strip: bool) -> list[str]:
+    where = "its top level" if place is None else repr(place)
+    words = [f"{count} tensors of {where} are in it" if count != 1 else f"1 tensor of {where} is in it"]
+    if prefix:
+        words.append(f"the names lost the prefix {prefix}")
+    elif strip:
+        words.append("the names had no prefix")
+    return [", ".join(words) + ("" if prefix else ".")]
+
+
+def _omissions(names: Sequence[str]) -> list[str]:
+    return [f"Left out, because safetensors holds tensors alone: {_listed(names)}."] if names else []
+
+
+def _shared(model: Mapping[str, torch.Tensor]) -> list[str]:
+    places = {name: (tensor.data_ptr(), tensor.nbytes) for name, tensor in model.items() if tensor.nbytes}
+    counts = Counter(places.values())
+    names = [name for name, place in places.items() if counts[place] > 1]
+    return [f"These share one storage and are written each for itself: {_listed(names)}."] if names else []
+
+
+def _name(key: object) -> str:
+    return key if isinstance(key, str) else "something without a name"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [name if len(name) <= 60 else f"{name[:59]}…" for name in names[:MOST_NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
