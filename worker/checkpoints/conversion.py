@@ -85,6 +85,7 @@ def _is_zip(source: Path) -> bool:
     with source.open("rb") as file:
         head = file.read(16)
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+        _require_protocol(head[1])
         return False
     if not head.startswith(b"PK\x03\x04"):
         raise ValueError("it is neither torch's nor safetensors")
@@ -109,9 +110,15 @@ def _require_torchs(archive: zipfile.ZipFile) -> None:
     order = pickles[0].replace("data.pkl", "byteorder")
     if order in names and _begin(archive, order) == b"bi":  # torch would turn it around in the file itself
         raise CannotConvert("It was written on a big-endian machine: download it as it was saved.")
-    if (protocol := _begin(archive, pickles[0])[1:]) > b"\3":
+    _require_protocol(int.from_bytes(_begin(archive, pickles[0])[1:]))
+
+
+def _require_protocol(protocol: int) -> None:
+    """Raises ValueError for those that torch's weights-only loader does not read."""
+    if protocol > 3:
         raise ValueError(
-            f"it was saved with pickle protocol {protocol[0]}, and torch's weights-only loader reads 2 and 3"
+            f"it was saved with pickle protocol {protocol}, and torch's weights-only loader reads 2 and 3; "
+            "save it without pickle_protocol, or download it as it was saved"
         )
 
 

@@ -177,7 +177,7 @@ def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> It
 
 
 def _key_of_model_file(entry: os.DirEntry[str]) -> FileKey | None:
-    """Of a folder that may hold much else: the weights, and the small files that belong to them."""
+    """Key of a weight file or a small file that belongs to the model; None for other files of its folder."""
     is_weight = _WEIGHTS.fullmatch(entry.name) is not None
     if not (is_weight or _BESIDE_WEIGHTS.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
         return None
@@ -247,7 +247,7 @@ def _pretrained_is_all_there(folder: Folder) -> bool:
 
 
 def _parts_are_all_there(folder: Folder) -> bool:
-    """What lies inside keeps its own rules: sharded parts, and a model in several files."""
+    """Whether the sharded checkpoints in it, and a model in several files, are complete by their own rules."""
     inner = {name.rpartition("/")[0] for name in folder.members if ".distcp" in name}
     if not all(_sharded_is_all_there(folder, f"{one}/" if one else "") for one in inner):
         return False

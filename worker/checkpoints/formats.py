@@ -37,7 +37,7 @@ def completeness(path: Path) -> Completeness:
 
 
 def what_is_missing(path: Path) -> str:
-    """Of a file that is not whole: the rest of a sentence about it."""
+    """Why the file is incomplete, as the rest of a sentence about it."""
     try:
         with path.open("rb") as file:
             head, size = file.read(16), os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Stand-ins for the classes and functions a checkpoint names: nothing is imported or called, and all is saved again."""
+"""Stand-ins for a checkpoint's classes and functions, which are neither imported nor called but saved again."""
 
 from __future__ import annotations
 
@@ -6,30 +6,35 @@ import copyreg
 import pickle
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch._tensor import _rebuild_from_type_v2
+from torch._weights_only_unpickler import _get_allowed_globals
+
 _OWNERS: dict[int, StandIn] = {}
-"""The stand-in of each dictionary and list that holds the content of one, by its id."""
+"""Stand-ins of classes derived from dict or list, by the id of the plain dictionary or list with their content."""
 
 
-class Kind(type):
-    """A class or function that is stood in for."""
+class StandInType(type):
+    """The type of stand-ins for one class or function."""
 
     path: str
-    """Its module and name."""
+    """The module and name of what it replaces."""
     content_type: type | None
-    """What torch's loader fills, where instances are dictionaries or lists: it fills no others."""
+    """OrderedDict or list for a class derived from dict or list, because torch's loader fills no others."""
 
     def __call__(cls, *arguments: Any) -> Any:
-        """Result of a call; a pickle that makes an instance without one goes by `__new__` alone."""
+        """Note the call: a pickle that creates an instance without one uses `__new__` alone."""
         value: Any = cls.__new__(cls, *arguments)  # type: ignore[arg-type]
         _OWNERS.get(id(value), value).is_called = True
         return value
 
 
-class StandIn(metaclass=Kind):
-    """Instance of a class, or result of a function, that only the training's own Python has."""
+class StandIn(metaclass=StandInType):
+    """An object that only the training's own Python can create: an instance, or a function's result."""
 
     arguments: tuple[Any, ...]
     is_called: bool
@@ -58,14 +63,14 @@ class StandIn(metaclass=Kind):
         return *make, self.state, iter(self.content) if self.content is not None else None
 
 
-def stand_in_for(path: str) -> Kind:
-    """A class for a module's class or function."""
+def stand_in_for(path: str) -> StandInType:
+    """A stand-in for the class or function `path`, such as `argparse.Namespace`."""
     module, _, name = path.rpartition(".")
-    return Kind(name, (StandIn,), {"__module__": module, "path": path, "content_type": None})
+    return StandInType(name, (StandIn,), {"__module__": module, "path": path, "content_type": None})
 
 
-def add_missing(kinds: list[Kind], message: str) -> bool:
-    """Add or change the stand-in that torch's loader complains about; False where it complains of something else."""
+def add_missing(kinds: list[StandInType], message: str) -> bool:
+    """Add or change the stand-in that the loader's error message asks for; False if it asks for none."""
     if unknown := re.search(r"GLOBAL (\S+) was not an allowed global", message):
         path = unknown[1] if "." in unknown[1] else f"builtins.{unknown[1]}"
         kinds.append(stand_in_for(path))
@@ -78,13 +83,25 @@ def add_missing(kinds: list[Kind], message: str) -> bool:
     return False
 
 
-def globals_for(kinds: Iterable[Kind]) -> list[Any]:
-    """Stand-ins as `torch.serialization.safe_globals` takes them."""
-    return [(kind, kind.path) for kind in kinds]
+_REBUILD = "torch._tensor._rebuild_from_type_v2"
+
+
+def rebuild_tensor(function: Any, tensor_class: type, arguments: tuple[Any, ...], state: Any) -> Any:
+    """Rebuild a tensor as torch does; one of a class that only the training has becomes a stand-in."""
+    rebuild = stand_in_for(_REBUILD) if isinstance(tensor_class, StandInType) else _rebuild_from_type_v2
+    return rebuild(function, tensor_class, arguments, state)
+
+
+@contextmanager
+def allowed_globals(kinds: Iterable[StandInType]) -> Iterator[None]:
+    """Let torch's weights-only loader use the stand-ins."""
+    with torch.serialization.safe_globals([(kind, kind.path) for kind in kinds]):
+        _get_allowed_globals()[_REBUILD] = rebuild_tensor  # torch's own needs the class itself
+        yield
 
 
 class Pickler(pickle._Pickler):
-    """Write a stand-in under the name of what it stands for; torch.save takes this module as its `pickle_module`."""
+    """Writes each stand-in under the name of what it replaces; torch.save uses this module as its `pickle_module`."""
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         """Write an object."""
@@ -92,7 +109,7 @@ class Pickler(pickle._Pickler):
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         """Write the name of a class or function."""
-        if not isinstance(obj, Kind):
+        if not isinstance(obj, StandInType):
             super().save_global(obj, name)  # type: ignore[misc]
             return
         module, _, name = obj.path.rpartition(".")

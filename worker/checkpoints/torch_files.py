@@ -21,15 +21,15 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from worker.checkpoints import stand_ins
 from worker.checkpoints.conversion import CannotConvert, Conversion
 from worker.checkpoints.names import prefix_in
-from worker.checkpoints.stand_ins import Kind, StandIn, add_missing, globals_for, stand_in_for
+from worker.checkpoints.stand_ins import StandIn, StandInType, add_missing, allowed_globals, stand_in_for
 
 STATE_DICT_NAMES = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network")
-"""Usual names of the model's state dict in a checkpoint, the most usual first."""
+"""Names that scripts give the model's state dict in a checkpoint, the most usual first."""
 MOST_GROWTH = 2
-"""Tensors that share a storage are written each for itself, up to this multiple of the file."""
+"""Largest safetensors copy, as a multiple of the file: it repeats a storage for each tensor that shares it."""
 MOST_NAMED = 8
 _HEADER_BYTES = 256
-"""At most so much of a safetensors header is one tensor's, but for its name."""
+"""Upper limit of one tensor's entry in a safetensors header, without its name."""
 
 
 def without_prefix(source: Path, is_zip: bool) -> Conversion | None:
@@ -76,7 +76,7 @@ def _save(checkpoint: Any, note: str, target: Path) -> list[str]:
 
 
 def load(source: Path, is_zip: bool) -> Any:
-    """What torch.save wrote, its tensors mapped from the file where its format allows it.
+    """Load a file of torch.save; its tensors are mapped from the file where its format allows it.
 
     Raises CannotConvert, ValueError, OSError.
     """
@@ -87,21 +87,19 @@ def load(source: Path, is_zip: bool) -> Any:
         )
     try:
         unknown = torch.serialization.get_unsafe_globals_in_checkpoint(source) if is_zip else []
-        torch.serialization.set_default_mmap_options(
-            mmap.MAP_SHARED
-        )  # counts as no memory, whatever its size
+        torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)  # does not count as memory
         return _load_with(source, is_zip, [stand_in_for(path) for path in unknown])
-    except (CannotConvert, OSError, MemoryError, RecursionError):
+    except (OSError, MemoryError, RecursionError):
         raise
     except Exception as error:  # torch raises many kinds
         raise ValueError(_reason(error)) from error
 
 
-def _load_with(source: Path, is_zip: bool, kinds: list[Kind]) -> Any:
+def _load_with(source: Path, is_zip: bool, kinds: list[StandInType]) -> Any:
     """Load with stand-ins, and again with others until torch has those that it needs."""
     while True:
         try:
-            with torch.serialization.safe_globals(globals_for(kinds)):
+            with allowed_globals(kinds):
                 return torch.load(source, weights_only=True, mmap=is_zip, map_location="cpu")
         except pickle.UnpicklingError as error:
             if not add_missing(kinds, str(error.__context__)):
@@ -169,9 +167,15 @@ def _state_dicts(checkpoint: Any) -> Iterator[dict[Any, Any]]:
 def _tensor_names(value: Any) -> list[str]:
     if not isinstance(value, dict):
         return []
-    return [
-        name for name, tensor in value.items() if isinstance(name, str) and isinstance(tensor, torch.Tensor)
-    ]
+    return [name for name, content in value.items() if isinstance(name, str) and _is_any_tensor(content)]
+
+
+def _is_any_tensor(value: Any) -> bool:
+    """Whether it is a tensor, or the stand-in for one of a class that only the training has."""
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, StandIn)
+        and type(value).path.startswith(("torch._utils._rebuild", "torch._tensor._rebuild"))
+    )
 
 
 def _remove_prefix(state: dict[Any, Any]) -> str:
@@ -188,24 +192,19 @@ def _remove_prefix(state: dict[Any, Any]) -> str:
 
 
 def _is_tensor(name: str, value: Any) -> bool:
-    """Whether safetensors has it. Raises CannotConvert for a tensor that must not get lost."""
+    """Whether safetensors can hold it. Raises CannotConvert for a tensor that it cannot hold."""
     is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and (
         value.layout == torch.strided and not value.is_quantized and value.device.type == "cpu"
     )
-    is_special = isinstance(value, torch.Tensor) or (isinstance(value, StandIn) and _is_of_torch(value))
-    if is_special and not is_plain:
+    if _is_any_tensor(value) and not is_plain:
         raise CannotConvert(
             f"{name} is no plain tensor (sparse, quantized or a class of its own): download it as it was saved."
         )
     return is_plain
 
 
-def _is_of_torch(value: StandIn) -> bool:
-    return type(value).path.startswith(("torch._utils._rebuild", "torch._tensor._rebuild"))
-
-
 def _require_modest(model: Mapping[str, torch.Tensor], source: Path) -> int:
-    """Bytes of all tensors, written each for itself."""
+    """Bytes of all tensors, each with its own storage. Raises CannotConvert."""
     size_bytes = sum(tensor.nbytes for tensor in model.values())
     if size_bytes > MOST_GROWTH * source.stat().st_size + 1024 * 1024:
         raise CannotConvert(
@@ -217,7 +216,7 @@ def _require_modest(model: Mapping[str, torch.Tensor], source: Path) -> int:
 
 
 def _write_safetensors(model: Mapping[str, torch.Tensor], notes: list[str], target: Path) -> list[str]:
-    """Not by `safetensors.torch.save_file`, which refuses tensors that share a storage."""
+    """Write the file; `safetensors.torch.save_file` would refuse tensors that share a storage."""
     packed = {name: tensor.resolve_conj().resolve_neg().contiguous() for name, tensor in model.items()}
     specs = {name: _spec(name, tensor) for name, tensor in packed.items()}
     safetensors.serialize_file(specs, target, metadata={"format": "pt"})
