@@ -29,7 +29,8 @@ from botocore.session import get_session
 
 from domain.messages import CheckpointOffer, Device, NodeFacts
 from tests.end_to_end.product import free_port, wait_for
-from worker.checkpoints.multipart import BucketWay, part_sums, through_server
+from worker.checkpoints.multipart import BucketUpload, part_digests
+from worker.checkpoints.upload import send_through_server
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session.client import Client, TaskRef
 
@@ -135,13 +136,12 @@ def upload(dashboard: Dashboard, snapshot: CheckpointCopy, way: str) -> int:
     dashboard.checkpoint_id = place.checkpoint_id
     sums = None
     if place.part_bytes:
-        sums = part_sums(snapshot.path, place.part_bytes, snapshot.sha256, lambda: True)
-        assert sums is not None
+        sums = part_digests(snapshot.path, place.part_bytes, snapshot.sha256, lambda: True)
     if way == "direct":
         assert place.part_bytes and sums
-        assert BucketWay(client, "benchmark")._directly(snapshot, place, place.part_bytes, sums, lambda: True)
+        BucketUpload(client).send(snapshot, place, place.part_bytes, sums, lambda: True)
     else:
-        assert through_server(client, snapshot, place, lambda: True)
+        send_through_server(client, snapshot, place, lambda: True)
     client.complete_checkpoint(place.checkpoint_id, parts=sums)
     return snapshot.size_bytes
 

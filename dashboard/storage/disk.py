@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +15,12 @@ from starlette.responses import Response
 
 from dashboard.errors import Rejection
 from dashboard.storage.downloads import CheckpointResponse
-from dashboard.storage.files import Files
+from dashboard.storage.files import Files, write_durably
 from dashboard.storage.place import PartLink, Via
 from db.models import Checkpoint
 
 BATCH_BYTES = 4 * 1024 * 1024
+_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class Disk:
@@ -38,11 +43,14 @@ class Disk:
 
     def durable_bytes(self, checkpoint: Checkpoint, *, refresh: bool) -> int:
         """See `CheckpointStorage`."""
-        return min(checkpoint.received_bytes, self._files.arrived_bytes(checkpoint.id))
+        try:
+            return min(checkpoint.received_bytes, self._files.arriving(checkpoint.id).stat().st_size)
+        except FileNotFoundError:
+            return 0
 
     def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
         """See `CheckpointStorage`."""
-        self._files.add_to_checkpoint(checkpoint.id, offset, content)
+        write_durably(self._files.arriving(checkpoint.id), offset, content)
         return offset + len(content)
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
@@ -53,7 +61,18 @@ class Disk:
 
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
         """See `CheckpointStorage`: the digest is computed from the whole file."""
-        return self._files.finish(checkpoint.id, adopted, checkpoint.size_bytes, checkpoint.sha256)
+        target, arriving = self._files.checkpoint(checkpoint.id), self._files.arriving(checkpoint.id)
+        source = self._adoptable(adopted) if adopted is not None else arriving
+        if not source.exists() and target.exists():
+            source = target  # a crash came between the rename and the entry in the store
+        if not _is_intact(source, checkpoint):
+            source.unlink(missing_ok=True)
+            return False
+        if source != target:
+            source.replace(target)
+            arriving.unlink(missing_ok=True)
+            _sync_directory(target.parent)
+        return True
 
     def response(
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
@@ -66,3 +85,32 @@ class Disk:
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
         """See `CheckpointStorage`."""
         yield self._files.checkpoint(checkpoint.id)
+
+    def _adoptable(self, name: str) -> Path:
+        if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
+            raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
+        return self._files.incoming / name
+
+
+def _is_intact(path: Path, checkpoint: Checkpoint) -> bool:
+    """Whether the file is the checkpoint that was offered; if so, its bytes are durable."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != checkpoint.size_bytes:
+            return False
+        if hashlib.file_digest(file, "sha256").hexdigest() != checkpoint.sha256:
+            return False
+        os.fsync(descriptor)
+        return path.lstat().st_ino == status.st_ino
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import secrets
 import shutil
-import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +16,6 @@ from dashboard.errors import Rejection
 from dashboard.security.token_files import make_private_directory, write_private
 from dashboard.storage.log_times import ArrivalTimes, count_notes
 
-_ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOCKS = 64
 
 
@@ -85,7 +81,7 @@ class Files:
 
     def append(self, file_id: int, offset: int, content: bytes) -> None:
         """Write bytes durably at an offset; anything that a crash left behind it is overwritten."""
-        _write_durably(self.mirrored(file_id), offset, content)
+        write_durably(self.mirrored(file_id), offset, content)
 
     def read(self, file_id: int, offset: int, limit: int) -> bytes:
         """Bytes of a mirrored file; empty when it does not exist."""
@@ -104,17 +100,6 @@ class Files:
         """The path of a checkpoint while it is uploaded."""
         return self.incoming / f"{checkpoint_id}.part"
 
-    def arrived_bytes(self, checkpoint_id: int) -> int:
-        """The number of bytes of an unfinished checkpoint on the disk."""
-        try:
-            return self.arriving(checkpoint_id).stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def add_to_checkpoint(self, checkpoint_id: int, offset: int, content: bytes) -> None:
-        """Write a further stretch of a checkpoint durably."""
-        _write_durably(self.arriving(checkpoint_id), offset, content)
-
     def require_free_space(self, size_bytes: int) -> None:
         """Raises Rejection when the bytes would not fit on the disk beside the reserve for the store."""
         free_bytes = self.free_bytes()
@@ -129,21 +114,6 @@ class Files:
         """Free bytes on the disk beyond the reserve; negative when less than the reserve is free."""
         return shutil.disk_usage(self.root).free - self._reserve_bytes
 
-    def finish(self, checkpoint_id: int, adopted: str | None, size_bytes: int, sha256: str) -> bool:
-        """Verify a checkpoint and move it to its final path; False (and deleted) when it is not what was offered."""
-        target = self.checkpoint(checkpoint_id)
-        source = self._adoptable(adopted) if adopted is not None else self.arriving(checkpoint_id)
-        if not source.exists() and target.exists():
-            source = target  # a crash came between the rename and the entry in the store
-        if not _is_exactly(source, size_bytes, sha256):
-            source.unlink(missing_ok=True)
-            return False
-        if source != target:
-            source.replace(target)
-            self.arriving(checkpoint_id).unlink(missing_ok=True)
-            _sync_directory(self.checkpoints)
-        return True
-
     def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
         """Delete these files, and these checkpoints with their rewritten forms."""
         for file_id in file_ids:
@@ -154,11 +124,6 @@ class Files:
             self.arriving(checkpoint_id).unlink(missing_ok=True)
             for other_form in self.rewritten.glob(f"{checkpoint_id}-*"):
                 discard(other_form)
-
-    def _adoptable(self, name: str) -> Path:
-        if not _ADOPTABLE.fullmatch(name) or name.startswith("proof") or name.endswith(".part"):
-            raise Rejection(422, "adopted must be a plain file name in the adopt directory.", "adopted")
-        return self.incoming / name
 
 
 def discard(path: Path) -> None:
@@ -177,7 +142,8 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
         return b""
 
 
-def _write_durably(path: Path, offset: int, content: bytes) -> None:
+def write_durably(path: Path, offset: int, content: bytes) -> None:
+    """Write bytes at an offset and sync them; anything behind the offset is removed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         if os.fstat(descriptor).st_size > offset:
@@ -186,29 +152,6 @@ def _write_durably(path: Path, offset: int, content: bytes) -> None:
         while view:
             written = os.pwrite(descriptor, view, offset)
             view, offset = view[written:], offset + written
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_exactly(path: Path, size_bytes: int, sha256: str) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != size_bytes:
-            return False
-        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-            return False
-        os.fsync(descriptor)
-        return path.lstat().st_ino == status.st_ino
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

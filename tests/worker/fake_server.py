@@ -134,7 +134,7 @@ class FakeServer:
         self._answer()
         return len(known["data"])
 
-    def complete_checkpoint(self, checkpoint_id, adopted=None) -> None:
+    def complete_checkpoint(self, checkpoint_id, adopted=None, parts=None) -> None:
         self._arrive()
         known = self.checkpoints[checkpoint_id]
         if adopted is not None:

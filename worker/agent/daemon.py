@@ -19,6 +19,7 @@ from worker.attempt.attempt import LocalAttempt
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
+from worker.checkpoints.multipart import MayContinue
 from worker.launch.preparation import LocalNode
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session.answers import Adoption, DesiredState
@@ -129,15 +130,15 @@ class Daemon:
         return more
 
     def take_checkpoints(self, now: float) -> None:
-        """Snapshot checkpoints; runs in a thread of its own, because copying may take seconds."""
+        """Copy checkpoints; runs in a thread of its own, because copying may take seconds."""
         for attempt in self.attempts:
-            self._guard("take", attempt, partial(attempt.take_checkpoints, now))
+            self._guard("take", attempt, partial(_take_checkpoints, attempt, now))
 
-    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
+    def send_checkpoints(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
         failures of single requests."""
         for attempt in self._due_attempts("hand over", time.monotonic()):
-            self._guard("hand over", attempt, partial(attempt.send_checkpoints, adoption, may_go_on))
+            self._guard("hand over", attempt, partial(_send_checkpoints, attempt, adoption, may_continue))
 
     def _apply_desired_state(self) -> None:
         with self._lock:
@@ -301,6 +302,16 @@ class Daemon:
         if self._errors.get(subject) != message:
             self._errors[subject] = message
             log.warning("%s", message, exc_info=is_internal)
+
+
+def _take_checkpoints(attempt: LocalAttempt, now: float) -> None:
+    if (uploader := attempt.checkpoints) is not None:
+        uploader.take(now, final=attempt.is_over)
+
+
+def _send_checkpoints(attempt: LocalAttempt, adoption: Adoption | None, may_continue: MayContinue) -> None:
+    if (uploader := attempt.checkpoints) is not None:
+        uploader.send(adoption, may_continue)
 
 
 def _held_attempt(attempt: LocalAttempt) -> HeldAttempt:

@@ -6,7 +6,6 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Spawn, SupervisorProcess
 from worker.attempt.uploader import AttemptUploader
+from worker.checkpoints.upload import CheckpointUploader
 from worker.launch.fetching import Downloads
 from worker.launch.preparation import CannotStart, LocalNode, prepare
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
@@ -36,7 +36,6 @@ from worker.node.state_files import (
     write_whole,
 )
 from worker.preflight.rendezvous import Rendezvous, may_prepare
-from worker.session.answers import Adoption
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
@@ -291,16 +290,10 @@ class LocalAttempt:
             self._handle_superseded(str(error))
             return False
 
-    def take_checkpoints(self, now: float) -> None:
-        """Snapshot finished checkpoints; runs in a thread of its own."""
-        if self._has_data():
-            self._uploader().take_checkpoints(now, final=self.is_over)
-
-    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Upload finished checkpoints; runs in a thread of its own."""
-        if self._has_data():
-            with suppress(AttemptSuperseded):  # the main loop gets the same answer and handles it
-                self._uploader().send_checkpoints(adoption, may_go_on)
+    @property
+    def checkpoints(self) -> CheckpointUploader | None:
+        """The uploader of its checkpoints, thread-safe; None before the start and once the server refuses its data."""
+        return self._uploader().checkpoints if self._has_data() else None
 
     def _upload(self, now: float, watched: bool) -> bool:
         uploader = self._uploader()

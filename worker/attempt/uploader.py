@@ -11,7 +11,7 @@ from pathlib import Path
 from domain.messages import Finding, PointBatch
 from domain.spec import RunSpec
 from worker.checkpoints.findings import incomplete_findings
-from worker.checkpoints.upload import Handover
+from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeFiles
@@ -19,7 +19,6 @@ from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import Listing
-from worker.session.answers import Adoption
 from worker.session.client import Client, TaskRef
 from worker.session.failures import ServerMistake
 from worker.streams.mirror import FileMirror
@@ -40,7 +39,7 @@ MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 
 class AttemptUploader:
-    """Uploads the output of one attempt. `upload` runs in one thread, the methods for checkpoints in two others."""
+    """Uploads the output of one attempt in one thread; its `checkpoints` are copied and uploaded in two others."""
 
     def __init__(self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str) -> None:
         self._client, self._task, self._label = client, task, label
@@ -53,8 +52,8 @@ class AttemptUploader:
         self._omissions = Omissions(folder)
         self._points, self._printed, self._probe = self._point_streams(folder)
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
-        checkpoints = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
-        self._checkpoint_upload = Handover(checkpoints, client, task, label)
+        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
+        self.checkpoints = CheckpointUploader(watch, client, task, label)
         self.reporter.refused_data = self._refusal_findings
         self._points_schedule, self._mirror_schedule = (
             _Schedule(POINTS_WATCHED_EVERY_S),
@@ -93,27 +92,15 @@ class AttemptUploader:
             lambda: self._probe.step(final=True) == STEP_BATCHES,
         )
         if not more and not self._has_final_findings:
-            all_taken = self._checkpoint_upload.all_taken
-            self.reporter.finish(
-                incomplete_findings(self._checkpoint_upload.unfinished()) if all_taken else []
-            )
+            all_taken = self.checkpoints.all_taken
+            self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
             self._has_final_findings = all_taken
         return more
-
-    def take_checkpoints(self, now: float, *, final: bool) -> None:
-        """Snapshot complete checkpoints before they change or are deleted."""
-        self._checkpoint_upload.take(now, final=final)
-
-    def send_checkpoints(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Upload the snapshots."""
-        self._checkpoint_upload.send(adoption, may_go_on)
 
     @property
     def is_complete(self) -> bool:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
-        return (
-            self._has_final_findings and self._checkpoint_upload.is_done and self._mirror.pending_bytes() == 0
-        )
+        return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream]:
         """Points of event files, of printed lines and of the probe."""
@@ -130,7 +117,7 @@ class AttemptUploader:
         )
 
     def _refusal_findings(self) -> list[Finding]:
-        refusals = [*self._mirror.refusals(), *self._checkpoint_upload.refusals]
+        refusals = [*self._mirror.refusals(), *self.checkpoints.refusals]
         return [
             Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]

@@ -1,4 +1,4 @@
-"""A checkpoint in another form: which conversions there are, of a file and of a folder's archive."""
+"""Converts checkpoint files and folders: without a wrapper's prefix, as safetensors, or both."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from worker.node.run_files import is_checkpoint_name
 
 NO_PREFIX = "No prefix was found: the names are as they were saved."
 LONGEST_HEADER = 100_000_000
-"""The limit of safetensors' own format."""
+"""Limit of the safetensors format in bytes."""
 LONGEST_NAME_SEARCH_S = 60.0
 _BUFFER_BYTES = 16 * 1024 * 1024
 
 
 class CannotConvert(Exception):
-    """Why there can be no such copy, in one sentence."""
+    """The copy is impossible; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,15 @@ class Conversion:
     """A copy in another form that can be written."""
 
     size_bytes: int
-    """Room that it needs, at most."""
+    """Upper limit of the disk space that it needs."""
     write: Callable[[Path], Sequence[str]]
-    """Overwrites an empty file; returns sentences about what is in it. Raises CannotConvert, OSError, RuntimeError."""
+    """Overwrites an empty file; returns sentences about its content. Raises CannotConvert, OSError, RuntimeError."""
 
 
 def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> Conversion | str:
-    """The copy to write; one sentence where the checkpoint already has that form.
+    """The copy to write; one sentence if the checkpoint already has that form.
 
-    Raises CannotConvert, ValueError, OSError.
-    """
+    Raises CannotConvert, ValueError, OSError."""
     with source.open("rb") as file:
         is_folder = is_archive(file)
     if safetensors and is_folder:
@@ -81,7 +80,7 @@ def _file_without_prefix(source: Path) -> Conversion | None:
 
 
 def _is_zip(source: Path) -> bool:
-    """Whether it is torch's format of today. Raises ValueError where torch would not read it safely."""
+    """Whether it has torch's current format. Raises ValueError if torch would not read it safely."""
     with source.open("rb") as file:
         head = file.read(16)
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
@@ -108,7 +107,7 @@ def _require_torchs(archive: zipfile.ZipFile) -> None:
     if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in members):
         raise ValueError("it is compressed or encrypted, which torch never does")
     order = pickles[0].replace("data.pkl", "byteorder")
-    if order in names and _begin(archive, order) == b"bi":  # torch would turn it around in the file itself
+    if order in names and _begin(archive, order) == b"bi":  # torch would swap the bytes in the file itself
         raise CannotConvert("It was written on a big-endian machine: download it as it was saved.")
     _require_protocol(int.from_bytes(_begin(archive, pickles[0])[1:]))
 
@@ -123,7 +122,7 @@ def _require_protocol(protocol: int) -> None:
 
 
 def _begin(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Two bytes of a member, without its checksum: torch may have been told to write none."""
+    """The first two bytes of a member, read without its checksum, which torch may have omitted."""
     assert archive.fp is not None
     archive.fp.seek(archive.getinfo(name).header_offset)
     header = archive.fp.read(30)
@@ -135,7 +134,7 @@ def _begin(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _safetensors_header(source: Path) -> dict[str, Any] | None:
-    """The header; None where the file is no safetensors file. Raises ValueError."""
+    """The header; None if the file is no safetensors file. Raises ValueError."""
     with source.open("rb") as file:
         head = file.read(9)
         if head[8:] != b"{":
@@ -156,7 +155,7 @@ def _header_bytes(head: bytes) -> int:
 
 
 def _with_shorter_header(source: Path, header: dict[str, Any]) -> Conversion | None:
-    """Another header alone: the tensors are copied as they are, whatever library knows their types."""
+    """A copy with a new header alone: the tensors' bytes stay, whatever library knows their types."""
     prefix = prefix_in(name for name in header if name != "__metadata__")
     if not prefix:
         return None
@@ -172,7 +171,7 @@ def _with_shorter_header(source: Path, header: dict[str, Any]) -> Conversion | N
 
 
 def _write_behind(begin: bytes, source: Path, note: str, target: Path) -> list[str]:
-    """Write the source with another beginning of the same length."""
+    """Write the source with a different beginning of the same length."""
     with source.open("rb") as file, target.open("wb", buffering=0) as written:
         written.write(begin)
         size = os.fstat(file.fileno()).st_size - len(begin)
@@ -185,7 +184,7 @@ def _write_behind(begin: bytes, source: Path, note: str, target: Path) -> list[s
 
 
 def _folder_without_prefix(source: Path) -> Conversion | None:
-    """The archive with its weight files and their index converted; what cannot be read stays as it is."""
+    """A copy of the archive with its weight files and their index converted; unreadable files stay as they are."""
     prefix = prefix_of(source, LONGEST_NAME_SEARCH_S)
     if prefix is None:
         return None
@@ -213,7 +212,7 @@ def _write_folder(source: Path, prefix: str, target: Path) -> list[str]:
 
 
 def _add_weights(descriptor: int, member: tarfile.TarInfo, written: tarfile.TarFile, target: Path) -> bool:
-    """Add a weight file by way of files beside the target, because torch maps files alone. True if it was converted."""
+    """Add a weight file by temporary files beside the target, because torch maps only files; True if converted."""
     saved, shorter = target.with_suffix(".saved"), target.with_suffix(".shorter")
     try:
         with saved.open("wb") as file:
@@ -232,7 +231,7 @@ def _add_weights(descriptor: int, member: tarfile.TarInfo, written: tarfile.TarF
 
 
 def _add_index(archive: tarfile.TarFile, member: tarfile.TarInfo, written: tarfile.TarFile) -> None:
-    """Add the list of which tensor is in which file. Raises CannotConvert."""
+    """Add the index of which tensor is in which file. Raises CannotConvert."""
     content = archive.extractfile(member)
     assert content is not None
     try:

@@ -1,60 +1,66 @@
-"""Consistent copies: of a file as it is, of a folder as one tar file, or none when it changed meanwhile."""
+"""Copies a checkpoint consistently, a folder as one tar file, and verifies the checksums in the copy."""
 
 from __future__ import annotations
 
 import errno
 import os
+import struct
 import tarfile
+import zipfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO, BinaryIO
 
 from worker.checkpoints.folders import Folder, look
-from worker.node.run_files import FileKey, file_key
+from worker.checkpoints.names import is_archive
+from worker.node.run_files import FileKey, file_key, is_checkpoint_name
 
 HELD_OPEN = 256
-"""So many of a folder's files are held open while they are copied: whoever deletes them is late."""
+"""Number of a folder's files opened before the copy begins, so that they can be deleted meanwhile."""
 _PIECE_BYTES = 16 * 1024 * 1024
 _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 
 
 def copy_file(path: Path, part: Path, key: FileKey) -> bool:
-    """Copies the file (as a reflink where the file system can); False when it was written to meanwhile."""
+    """Copy the file (as a reflink where the file system can); False if it was written to meanwhile."""
     source = _open(path)
     try:
         if file_key(os.fstat(source)) != key:
             return False
         with part.open("xb", buffering=0) as copy:
-            copy_bytes(source, copy.fileno(), key[1])
-            same_size = os.fstat(copy.fileno()).st_size == key[1]
+            copy_bytes(source, copy.fileno(), key.size_bytes)
+            same_size = os.fstat(copy.fileno()).st_size == key.size_bytes
         return same_size and file_key(os.fstat(source)) == key
     finally:
         os.close(source)
 
 
 def copy_folder(folder: Folder, part: Path) -> bool:
-    """Copies the folder as it was at that look; False when anything in it changed meanwhile.
+    """Copy the folder as a tar file; False if anything in it changed since `folder` was read.
 
-    The same content always makes the same bytes: sorted names, no times, no owners.
-    """
+    Equal content gives equal bytes: sorted names, no times, no owners."""
     top = folder.path.name
     with ExitStack() as opened, part.open("xb", buffering=0) as copy:
-        held = {name: _hold(folder.path / name, opened) for name in list(folder.members)[:HELD_OPEN]}
+        sources = {name: _open_in(opened, folder.path / name) for name in list(folder.members)[:HELD_OPEN]}
         if look(folder.path) != folder:
             return False
         at = 0
         for directory in _directories(folder):
             at = _write_header(copy.fileno(), at, f"{top}/{directory}".rstrip("/"), None)
         for name, key in folder.members.items():
-            at = _write_header(copy.fileno(), at, f"{top}/{name}", key[1])
-            if not _add(folder.path / name, held.get(name), key, copy.fileno(), at):
+            at = _write_header(copy.fileno(), at, f"{top}/{name}", key.size_bytes)
+            if not _add(folder.path / name, sources.get(name), key, copy.fileno(), at):
                 return False
-            at += -(-key[1] // _BLOCK) * _BLOCK
+            at += -(-key.size_bytes // _BLOCK) * _BLOCK
         os.ftruncate(copy.fileno(), -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD)  # zeros end the archive
-        unchanged = all(file_key(os.fstat(held[name])) == folder.members[name] for name in held)
-        return unchanged and (len(held) == len(folder.members) or look(folder.path) == folder)
+        unchanged = all(
+            file_key(os.fstat(source)) == folder.members[name] for name, source in sources.items()
+        )
+        return unchanged and (len(sources) == len(folder.members) or look(folder.path) == folder)
 
 
-def _hold(path: Path, opened: ExitStack) -> int:
+def _open_in(opened: ExitStack, path: Path) -> int:
     source = _open(path)
     opened.callback(os.close, source)
     return source
@@ -65,9 +71,8 @@ def _open(path: Path) -> int:
 
 
 def _directories(folder: Folder) -> list[str]:
-    """The folder itself and every folder in it, outer ones first."""
-    found = {parent for name in folder.members for parent in _parents(name)}
-    return ["", *sorted(found)]
+    """Paths of the folder itself and of every folder in it, outer ones first."""
+    return ["", *sorted({parent for name in folder.members for parent in _parents(name)})]
 
 
 def _parents(name: str) -> list[str]:
@@ -76,7 +81,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _write_header(target: int, at: int, name: str, size: int | None) -> int:
-    """A regular file of that size, or a directory; returns where its content begins."""
+    """Write the header of a file of this size, or of a directory (None); returns the offset after it."""
     header = tarfile.TarInfo(name)
     header.type, header.mode, header.size = tarfile.REGTYPE, 0o644, size or 0
     if size is None:
@@ -88,14 +93,15 @@ def _write_header(target: int, at: int, name: str, size: int | None) -> int:
     return at
 
 
-def _add(path: Path, held: int | None, key: FileKey, target: int, at: int) -> bool:
-    source = _open(path) if held is None else held
+def _add(path: Path, descriptor: int | None, key: FileKey, target: int, at: int) -> bool:
+    source = _open(path) if descriptor is None else descriptor
     try:
         if file_key(os.fstat(source)) != key:
             return False
-        return copy_bytes(source, target, key[1], at) == key[1] and file_key(os.fstat(source)) == key
+        copied = copy_bytes(source, target, key.size_bytes, at)
+        return copied == key.size_bytes and file_key(os.fstat(source)) == key
     finally:
-        if held is None:
+        if descriptor is None:
             os.close(source)
 
 
@@ -103,7 +109,7 @@ _NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 
 
 def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int = 0) -> int:
-    """Copies `size` bytes from `since` on to `offset` of the target; returns how many there were."""
+    """Copy `size` bytes from offset `since` of the source to `offset` of the target; returns the number copied."""
     by_kernel, at = hasattr(os, "copy_file_range"), 0
     while at < size:
         piece = min(_PIECE_BYTES, size - at)
@@ -121,3 +127,59 @@ def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int 
             break
         at += copied
     return at
+
+
+# -- checksums --------------------------------------------------------------------------------
+
+WRONG_CHECKSUM = (
+    "its content does not agree with the checksums in it: it was still being written, or is damaged"
+)
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, EOFError, ValueError, struct.error)
+
+
+def has_right_checksums(copy: Path) -> bool:
+    """False if a zip file (the copy itself, or one in a folder's archive) differs from its own CRC-32s.
+
+    Other formats have none, nor do torch's files after `set_crc32_options(False)`. Raises OSError."""
+    with copy.open("rb") as file:
+        try:
+            return all(map(_agrees, _files_in(file)))
+        except _DAMAGED:
+            return False
+
+
+def _files_in(copy: BinaryIO) -> Iterator[IO[bytes]]:
+    """Yield the checkpoint files; a shard of a distributed checkpoint (.distcp) is no single zip file."""
+    if not is_archive(copy):
+        yield copy
+        return
+    with tarfile.open(fileobj=copy, mode="r:") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is not None and is_checkpoint_name(member.name.rpartition("/")[2]):
+                yield content
+
+
+def _agrees(file: IO[bytes]) -> bool:
+    if file.read(4) != b"PK\x03\x04":
+        return True
+    size = file.seek(0, 2)
+    with zipfile.ZipFile(file) as archive:
+        stored = [member for member in archive.infolist() if _is_stored(member)]
+        if sum(member.file_size for member in stored) > size:
+            return False  # the members overlap
+        if any(member.CRC for member in stored):  # otherwise torch computed none
+            for member in stored:
+                _verify(archive, member)
+    return True
+
+
+def _is_stored(member: zipfile.ZipInfo) -> bool:
+    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
+
+
+def _verify(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raises BadZipFile if the content has a different CRC-32."""
+    with archive.open(member) as content:
+        while content.read(1024 * 1024):
+            pass

@@ -1,4 +1,4 @@
-"""Pure: what an attempt left of checkpoints that were not taken, as findings."""
+"""Findings about checkpoints that an ended attempt left without a copy."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A checkpoint that is there and was not taken."""
+    """A checkpoint that exists on the node and was not copied."""
 
     name: str
     """Relative to the attempt's directory."""
     size_bytes: int
     missing: str
-    """The rest of a sentence about it."""
-    had_whole: bool = False
-    """An earlier version of it was taken."""
+    """What is wrong with it, as the rest of a sentence."""
+    has_earlier: bool = False
+    """Whether an earlier version of it was copied."""
     is_whole: bool = False
-    """There was no room for a copy, or it could not be read."""
+    """Whether it is complete, but there was no room for a copy, or it could not be read."""
     is_linked: bool = False
-    """It is a hard link to a file outside the run's directory."""
+    """Whether it is a hard link to a file outside the run's directory."""
 
 
 def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
-    """One finding for all that were not whole, one for all that could not be copied, one for hard links.
-
-    For an attempt's end."""
-    linked = [each for each in unfinished if each.is_linked]
-    cut = [each for each in unfinished if not each.is_whole and not each.is_linked]
-    whole = [each for each in unfinished if each.is_whole and not each.is_linked]
-    found = []
+    """At an attempt's end, one finding each for cut, for uncopied and for hard-linked checkpoints."""
+    linked = [checkpoint for checkpoint in unfinished if checkpoint.is_linked]
+    cut = [checkpoint for checkpoint in unfinished if not checkpoint.is_whole and not checkpoint.is_linked]
+    whole = [checkpoint for checkpoint in unfinished if checkpoint.is_whole and not checkpoint.is_linked]
+    findings = []
     if cut:
         meaning = (
             "The attempt ended while this was being saved, or the script never finished it. It cannot be "
@@ -47,31 +45,31 @@ def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
             "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it "
             "off, finish saving on SIGTERM, and give it time for that with --stop-grace."
         )
-        found.append(Finding(kind=KIND, evidence=_evidence(cut), meaning=meaning, mend=mend))
+        findings.append(Finding(kind=KIND, evidence=_evidence(cut), meaning=meaning, mend=mend))
     if whole:
         meaning = "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from."
         mend = "Free some space on the node's disk for the next attempt; this file can be fetched by hand."
-        found.append(Finding(kind=NOT_TAKEN, evidence=_evidence(whole), meaning=meaning, mend=mend))
+        findings.append(Finding(kind=NOT_TAKEN, evidence=_evidence(whole), meaning=meaning, mend=mend))
     if linked:
         meaning = (
             "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
             "listed. Links to files of the run's own directory are taken."
         )
         mend = "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there."
-        found.append(Finding(kind=LINKED, evidence=_evidence(linked), meaning=meaning, mend=mend))
-    return found
+        findings.append(Finding(kind=LINKED, evidence=_evidence(linked), meaning=meaning, mend=mend))
+    return findings
 
 
 def _evidence(unfinished: Sequence[Unfinished]) -> str:
-    told = [_told(each) for each in unfinished[:MOST_NAMED]]
-    if more := len(unfinished) - len(told):
-        told.append(f"And {more} more.")
-    return " ".join(told)
+    sentences = [_sentence(checkpoint) for checkpoint in unfinished[:MOST_NAMED]]
+    if more := len(unfinished) - len(sentences):
+        sentences.append(f"And {more} more.")
+    return " ".join(sentences)
 
 
-def _told(each: Unfinished) -> str:
-    name = each.name if len(each.name) <= 300 else f"…{each.name[-299:]}"
-    if each.is_linked:
+def _sentence(checkpoint: Unfinished) -> str:
+    name = checkpoint.name if len(checkpoint.name) <= 300 else f"…{checkpoint.name[-299:]}"
+    if checkpoint.is_linked:
         return f"{name} is a hard link to a file outside the run's directory."
-    said = f"{name}: {each.size_bytes} bytes are there, and {each.missing}."
-    return f"{said} An earlier version of it was taken." if each.had_whole else said
+    sentence = f"{name}: {checkpoint.size_bytes} bytes are there, and {checkpoint.missing}."
+    return f"{sentence} An earlier version of it was taken." if checkpoint.has_earlier else sentence

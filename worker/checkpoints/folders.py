@@ -1,4 +1,4 @@
-"""Folders that are one checkpoint: which framework wrote them, when they are whole, and what belongs to them."""
+"""Folders that are one checkpoint: which framework wrote them, which files they have, and when they are complete."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from worker.node.run_files import (
 )
 
 SIDE_FILE_BYTES = 100 * 1024 * 1024
-"""A tokenizer is smaller."""
+"""Largest file beside the weights; a tokenizer is smaller."""
 
 
 class Kind(Enum):
-    """What wrote a folder, as far as it matters to when it is whole."""
+    """The framework that wrote a folder, as far as its completeness depends on it."""
 
     SHARDED = "distributed checkpoint"
     LIGHTNING = "Lightning checkpoint"
@@ -40,39 +40,41 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Folder:
-    """One such folder as it was at one look."""
+    """A checkpoint folder at one moment."""
 
     path: Path
     kind: Kind
     members: Mapping[str, FileKey]
-    """Path in the folder -> key, sorted."""
+    """Path in the folder -> key, sorted by path."""
 
     @property
     def key(self) -> FileKey:
-        """(a hash of all members' keys, their size, the time of the last write)."""
+        """A hash of all members' keys in place of an inode, their total size, and the time of the last write."""
         text = json.dumps(list(self.members.items())).encode(errors="surrogatepass")
         inodes = int.from_bytes(hashlib.sha256(text).digest()[:7])
-        sizes, times = ([key[at] for key in self.members.values()] for at in (1, 2))
-        return inodes, sum(sizes), max(times, default=0)
+        keys = self.members.values()
+        return FileKey(
+            inodes, sum(key.size_bytes for key in keys), max((key.mtime_ns for key in keys), default=0)
+        )
 
     @property
     def has_end_mark(self) -> bool:
-        """Whether one file is known to be written last, so that no long quiet needs to be waited for.
+        """Whether its last file is surely written, so that it need not be quiet for long.
 
-        File times tick every few milliseconds: of the same tick, a shard may be of this save or of the next."""
+        File times advance in steps of milliseconds: a shard of the same step may belong to the next save."""
         return self.kind is Kind.SHARDED and _sharded_is_all_there(self, is_sure=True)
 
     def is_new(self, ignored: Mapping[str, FileKey]) -> bool:
-        """Whether the attempt wrote any of what makes it a checkpoint."""
+        """Whether the attempt wrote any of its weight files."""
         weights = {name: key for name, key in self.members.items() if counts(name.rpartition("/")[2])}
         return any(ignored.get(str(self.path / name)) != key for name, key in weights.items())
 
     def completeness(self) -> Completeness:
-        """Whether all that belongs to it is there and whole, as far as its bytes can say."""
+        """Whether all of its files exist and are complete, as far as their bytes can show."""
         return Completeness.COMPLETE if self.what_is_missing() is None else Completeness.INCOMPLETE
 
     def what_is_missing(self) -> str | None:
-        """The rest of a sentence about it; None when it is whole."""
+        """Why it is incomplete, as the rest of a sentence; None when it is complete."""
         names = {name: name.rpartition("/")[2] for name in self.members}
         if temporary := next((name for name in names if is_temporary_name(names[name])), None):
             return f"{temporary} in it still has a temporary name"
@@ -85,14 +87,14 @@ class Folder:
 
 
 def look(path: Path) -> Folder | None:
-    """The folder as it is now, or None when it is no checkpoint (any more)."""
+    """The folder as it is now; None when it is no checkpoint (any more)."""
     with suppress(OSError), os.scandir(path) as entries:
         return _folder(path, list(entries))
     return None
 
 
 def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder | os.DirEntry[str]]:
-    """Checkpoint folders, and checkpoint files that are not part of one; links are not followed."""
+    """Yield checkpoint folders, and checkpoint files outside of them; links are not followed."""
     entries_left, pending = MAX_ENTRIES, [(root, 0)]
     while pending and entries_left > 0:
         directory, depth = pending.pop()
@@ -114,7 +116,7 @@ def find_checkpoints(root: Path, prune: Path | None = None) -> Iterator[Folder |
 
 
 def may_grow_into_folder(path: Path) -> bool:
-    """Whether the file has the name that frameworks give the first file of a folder."""
+    """Whether frameworks use this name for the first file of a folder."""
     return _WEIGHTS.fullmatch(path.name) is not None
 
 
@@ -124,18 +126,18 @@ _WEIGHTS = re.compile(r"(?:pytorch_|diffusion_pytorch_|adapter_)?model(?:[-_.][\
 _TRAINER_NAME = re.compile(r"checkpoint-\d+")
 _TRAINER_FILES = {"trainer_state.json", "training_args.bin", "optimizer.pt", "scheduler.pt"}
 _TRAINER_RANDOM_STATE = re.compile(r"rng_state(?:_\d+)?\.pth")
-"""Each rank writes its own, and another rank may be there before rank 0 has written anything."""
+"""One per rank; another rank's may exist before rank 0 has written anything."""
 _ACCELERATE_STATE = re.compile(r"random_states_\d+\.pkl")
 _DEEPSPEED_STATE = re.compile(r".*mp_rank_\d+.*_states\.pt")
 _BESIDE_WEIGHTS = re.compile(
     r".*config\.json|.*\.index\.json|.*token.*\.json|vocab\.(?:json|txt)|merges\.txt|.*\.(?:model|jinja|py)|"
     r"training_args\.bin"
 )
-"""What belongs to a model, and none of the logs and results that lie in the same folder and go on growing."""
+"""Files that belong to a model, unlike the growing logs and results in the same folder."""
 
 
 def _kind_of(name: str, files: set[str]) -> Kind | None:
-    """By the folder's own name and the names in it."""
+    """The kind, by the folder's own name and the names in it."""
     is_sharded = any(file.endswith(".distcp") for file in files)
     if name.endswith(".ckpt") and (is_sharded or files & {"meta.pt", "latest", "checkpoint"}):
         return Kind.LIGHTNING
@@ -159,14 +161,14 @@ def _folder(path: Path, entries: list[os.DirEntry[str]]) -> Folder | None:
     if kind is None:
         return None
     if kind is Kind.PRETRAINED:
-        found = {entry.name: key for entry in entries if (key := _key_of_model_file(entry))}
+        members = {entry.name: key for entry in entries if (key := _key_of_model_file(entry))}
     else:
-        found = dict(_members(path, entries))
-    return Folder(path, kind, dict(sorted(found.items()))) if found else None
+        members = dict(_members(path, entries))
+    return Folder(path, kind, dict(sorted(members.items()))) if members else None
 
 
 def _members(path: Path, entries: list[os.DirEntry[str]], below: str = "") -> Iterator[tuple[str, FileKey]]:
-    """All regular files of the folder and the folders in it."""
+    """Yield all regular files of the folder and the folders in it."""
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if below.count("/") < MAX_DEPTH:
@@ -182,7 +184,7 @@ def _key_of_model_file(entry: os.DirEntry[str]) -> FileKey | None:
     if not (is_weight or _BESIDE_WEIGHTS.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
         return None
     key = entry_key(entry)
-    return key if key and (is_weight or key[1] <= SIDE_FILE_BYTES) else None
+    return key if key and (is_weight or key.size_bytes <= SIDE_FILE_BYTES) else None
 
 
 def _may_hold_checkpoints(entry: os.DirEntry[str], prune: Path | None) -> bool:
@@ -200,18 +202,17 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 
 
 def _sharded_is_all_there(folder: Folder, below: str = "", *, is_sure: bool = False) -> bool:
-    """`.metadata` is renamed in last; an old one is older than the shards that are being written anew.
-
-    `is_sure`: newer than each of them, not only as new."""
+    """Whether `.metadata`, which is renamed in last, is at least as new as the shards; `is_sure`: newer than all."""
     metadata = folder.members.get(f"{below}.metadata")
     if metadata is None:
         return False
     shards = [key for name, key in folder.members.items() if name.startswith(below) and ".distcp" in name]
-    return all(key[2] < metadata[2] if is_sure else key[2] <= metadata[2] for key in shards)
+    newest_ns = max((key.mtime_ns for key in shards), default=0)
+    return newest_ns < metadata.mtime_ns if is_sure else newest_ns <= metadata.mtime_ns
 
 
 def _lightning_is_all_there(folder: Folder) -> bool:
-    """FSDP: `meta.pt` is written after the shards; DeepSpeed: `latest` names the folder beside it."""
+    """Whether `meta.pt`, written after FSDP's shards, or the folder named by DeepSpeed's `latest` is there."""
     if "latest" in folder.members:
         named = _text(folder.path / "latest")
         return any(name.startswith(f"{named}/") for name in folder.members)
@@ -219,17 +220,17 @@ def _lightning_is_all_there(folder: Folder) -> bool:
 
 
 def _trainer_is_all_there(folder: Folder) -> bool:
-    """`trainer_state.json` is rank 0's last file; other ranks' random states may come later."""
+    """Whether rank 0's last file is there; other ranks' random states may come later."""
     return _is_json(folder.path / "trainer_state.json") and _parts_are_all_there(folder)
 
 
 def _accelerate_is_all_there(folder: Folder) -> bool:
-    """No file is known to be the last; each rank writes its random states after what rank 0 writes."""
+    """Whether random states are there, which each rank writes after rank 0's files; no file is surely the last."""
     return any(map(_ACCELERATE_STATE.fullmatch, folder.members)) and _parts_are_all_there(folder)
 
 
 def _deepspeed_is_all_there(folder: Folder) -> bool:
-    """`latest` beside it is written when all ranks are done; a later folder says as much."""
+    """Whether `latest` beside it names it, written when all ranks are done, or a later folder exists."""
     name, named = folder.path.name, _text(folder.path.parent / "latest")
     beside = [named, *(entry.name for entry in _entries(folder.path.parent) if entry.is_dir())]
     stem, number = _numbered(name)

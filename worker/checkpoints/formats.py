@@ -1,4 +1,4 @@
-"""What a checkpoint file shows from outside: whether it is whole, and its step. It is never unpickled."""
+"""Tells from a checkpoint file's bytes and name whether it is complete, and its step; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from worker.checkpoints.names import PickleNames, skip_legacy_header
 
 
 class Completeness(Enum):
-    """What a file's bytes say about its end."""
+    """Whether a file has its end, by its bytes."""
 
     COMPLETE = auto()
     INCOMPLETE = auto()
     UNKNOWN = auto()
-    """Its format has no end mark: whoever asks has to wait until it is quiet."""
+    """Its format has no end mark: it counts as complete once it is not written to for a while."""
     FOREIGN = auto()
     """Not a checkpoint, in spite of its name."""
 
 
 def completeness(path: Path) -> Completeness:
-    """Judged by the end mark of the file's own format; a file that cannot be read is incomplete."""
+    """The completeness by the end mark of the file's own format; an unreadable file is incomplete."""
     try:
         with path.open("rb") as file:
             return _completeness(path.suffix, file, os.fstat(file.fileno()).st_size)
@@ -57,7 +57,7 @@ _STEP = re.compile(
 
 
 def step_of(name: str) -> int | None:
-    """The step in a file's name, else in its folder's: `step_00000120.pt`, `epoch=3-step=120.ckpt`."""
+    """The step in a file's name, otherwise in its folder's: `step_00000120.pt`, `epoch=3-step=120.ckpt`."""
     for part in reversed(name.lower().split("/")[-2:]):
         if steps := _STEP.findall(part):
             return int(steps[-1])
@@ -92,18 +92,18 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
     **dict.fromkeys(("Char", "Byte", "Bool", "Untyped", "QInt8", "QUInt8"), 1),
 }
-"""By the name of the storage's class."""
+"""Name of a storage's class -> bytes of an element."""
 
 
 def _old_completeness(file: BinaryIO, size: int) -> Completeness:
-    """Torch's older files end with their last storage. A plain pickle may be followed by another one."""
+    """The completeness of torch's older files, which end with their last storage, and of plain pickles."""
     file.seek(0)
     head = io.BytesIO(file.read(_LEGACY_BYTES))
     try:
         if skip_legacy_header(head):
             end = _legacy_end(head, file)
             return Completeness.UNKNOWN if end < size else _yes(end == size)
-        PickleNames(head, time.monotonic() + _LEGACY_S)
+        PickleNames(head, time.thread_time() + _LEGACY_S)
     except (ValueError, KeyError):
         is_cut_short = size <= _LEGACY_BYTES and not head.read(1)
         return Completeness.INCOMPLETE if is_cut_short else Completeness.UNKNOWN
@@ -113,11 +113,11 @@ def _old_completeness(file: BinaryIO, size: int) -> Completeness:
 
 
 def _legacy_end(head: io.BytesIO, file: BinaryIO) -> int:
-    """End of the last storage: after the content stand the storages' keys, then each behind its length in elements.
+    """The end of the last storage. After the content come the storages' keys, then each with its length in elements.
 
     Raises ValueError, KeyError, struct.error on damage.
     """
-    element_types = PickleNames(head, time.monotonic() + _LEGACY_S).storages
+    element_types = PickleNames(head, time.thread_time() + _LEGACY_S).storages
     keys = [argument for _, argument, _ in pickletools.genops(head) if isinstance(argument, str)]
     end = head.tell()
     for key in keys:
@@ -132,7 +132,7 @@ _LONGEST_COMMENT = 65535
 
 
 def _has_zip_end(file: BinaryIO, size: int) -> bool:
-    """The end record is the last thing a zip's writer writes: 22 bytes, and a comment that ends the file."""
+    """Whether the end record is there, which a zip's writer writes last: 22 bytes, and a comment up to the end."""
     file.seek(max(0, size - _ZIP_END.size - _LONGEST_COMMENT))
     tail = file.read()
     at = tail.rfind(b"PK\x05\x06")
@@ -146,11 +146,11 @@ def _has_zip_end(file: BinaryIO, size: int) -> bool:
 
 
 _LONGEST_HEADER = 100_000_000
-"""The format's own limit."""
+"""Limit of the format in bytes."""
 
 
 def _safetensors_bytes(head: bytes, file: BinaryIO, size: int) -> int | None:
-    """How long the header says the file is: 8 bytes, the header, the tensors."""
+    """The file's size by its header: 8 bytes, the header, the tensors; None if the header is damaged."""
     if len(head) < 8:
         return None
     (header_bytes,) = struct.unpack("<Q", head)

@@ -1,4 +1,4 @@
-"""Names of tensors in a checkpoint file, read without torch: a pickle's operations are listed, never carried out."""
+"""Reads the names of a checkpoint's tensors without torch: a pickle's operations are listed, never carried out."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from worker.launch.unpack import BadArchive, members
 from worker.node.run_files import is_checkpoint_name
 
 WRAPPERS = ("module.", "_orig_mod.")
-"""DistributedDataParallel and DataParallel; torch.compile. Each is removed once: a model may use the words, too."""
+"""Of DistributedDataParallel or DataParallel, and torch.compile; each is removed once, as a model may use the word."""
 LONGEST_BYTES = 32 * 1024 * 1024
-"""As much of a file is read to find its names, while a training runs beside it."""
+"""Largest part of a file that is read for its names, because a training runs beside it."""
 LONGEST_S = 3.0
+"""Longest search for names in seconds of this thread's processor time: a busy machine finds as much."""
 MOST_FILES = 64
-"""As many of a folder's weight files are read."""
+"""Number of a folder's weight files that are read."""
 _CLOCK_EVERY = 1 << 14
 
 
 def prefix_of(path: Path, seconds: float = LONGEST_S) -> str | None:
-    """Prefix that a wrapper put before all names of a state dict in the file (`module.`).
+    """The prefix that a wrapper gave all names of a state dict in the file (`module.`).
 
-    None where there is none, and for a file that cannot be read within the limits.
-    """
-    give_up_at = time.monotonic() + seconds
+    None without one, and if the file cannot be read within the limits."""
+    give_up_at = time.thread_time() + seconds
     with suppress(OSError, MemoryError, BadArchive), path.open("rb") as file:
         for head in _heads(file):
             with suppress(ValueError, RecursionError):
@@ -41,7 +41,7 @@ def prefix_of(path: Path, seconds: float = LONGEST_S) -> str | None:
 
 
 def prefix_in(names: Iterable[str]) -> str:
-    """Prefix of wrappers that all names begin with; empty where there is none."""
+    """The wrappers' prefix that all names have; empty if there is none."""
     names, prefix = list(names), ""
     wrappers = list(WRAPPERS) if names else []
     while common := [word for word in wrappers if all(name.startswith(prefix + word) for name in names)]:
@@ -51,14 +51,14 @@ def prefix_in(names: Iterable[str]) -> str:
 
 
 def is_archive(file: BinaryIO) -> bool:
-    """Whether the file is a folder's tar archive; the file stands at its beginning afterwards."""
+    """Whether the file is a folder's tar archive; rewinds it."""
     head = file.read(262)
     file.seek(0)
     return head[257:] == b"ustar"
 
 
 def _heads(file: BinaryIO) -> Iterator[io.BytesIO]:
-    """Beginning of the file, or of each weight file of a folder's archive."""
+    """Yield the beginning of the file, or of each weight file of a folder's archive."""
     if not is_archive(file):
         yield io.BytesIO(file.read(LONGEST_BYTES))
         return
@@ -68,7 +68,7 @@ def _heads(file: BinaryIO) -> Iterator[io.BytesIO]:
 
 
 def _names_by_dictionary(head: io.BytesIO, give_up_at: float) -> Iterable[list[str]]:
-    """Names of the tensors of each dictionary. Raises ValueError, RecursionError on damage."""
+    """The names of the tensors of each dictionary. Raises ValueError, RecursionError on damage."""
     first = head.getvalue()[:30]
     if first[8:9] == b"{":
         header = json.loads(head.getvalue()[8 : 8 + int.from_bytes(first[:8], "little")])
@@ -83,11 +83,11 @@ def _names_by_dictionary(head: io.BytesIO, give_up_at: float) -> Iterable[list[s
 # -- pickles -----------------------------------------------------------------------------------
 
 LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The number that torch.save's files begin with before 1.6, or with `_use_new_zipfile_serialization=False`."""
+"""The pickled number at the start of torch's files before 1.6, or with `_use_new_zipfile_serialization=False`."""
 _PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _GETS = {"GET", "BINGET", "LONG_BINGET"}
 _TEXTS = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-_TENSOR_MAKERS = ("torch._utils _rebuild_tensor", "torch._utils _rebuild_parameter")
+_TENSOR_MAKERS = ("torch._utils _rebuild_tensor", "torch._utils _rebuild_parameter", "torch._tensor _rebuild")
 _STORAGE_SUFFIX = "Storage"
 
 
@@ -96,22 +96,21 @@ class _Global(str):
 
 
 class PickleNames:
-    """Names of tensors and storages in the pickle that a file stands at, which stands behind it afterwards.
+    """Names of tensors and storages in the pickle at a file's position, which moves to the pickle's end.
 
-    Raises ValueError where it is damaged or takes too long.
-    """
+    Raises ValueError if the pickle is damaged or not read when the thread's processor time is `give_up_at`."""
 
     def __init__(self, file: io.BytesIO, give_up_at: float = float("inf")) -> None:
         self.by_dictionary: list[list[str]] = []
-        """Names of tensors."""
+        """The names of the tensors of each dictionary."""
         self.storages: dict[str, str] = {}
-        """Element type of each storage by its key: `Float`."""
+        """The key of each storage -> its element type, such as `Float`."""
         self._open: list[list[str]] = [[]]
-        """Tensors' names since each mark that is still open."""
+        """The tensors' names since each open mark."""
         self._memo: dict[int, object] = {}
         self._top: object = None
         self._texts: list[str] = []
-        """Constants that were pushed one after the other just now."""
+        """The texts pushed directly one after another."""
         self._element_type: str | None = None
         try:
             self._read(file, give_up_at)
@@ -120,7 +119,7 @@ class PickleNames:
 
     def _read(self, file: io.BytesIO, give_up_at: float) -> None:
         for count, (operation, argument, _) in enumerate(pickletools.genops(file)):
-            if count % _CLOCK_EVERY == 0 and time.monotonic() > give_up_at:
+            if count % _CLOCK_EVERY == 0 and time.thread_time() > give_up_at:
                 raise ValueError("it is too long")
             self._follow(operation.name, argument, pickletools.markobject in operation.stack_before)
 
@@ -169,10 +168,9 @@ class PickleNames:
 
 
 def skip_legacy_header(file: io.BytesIO) -> bool:
-    """Skip the three pickles before the content of torch's file from before 1.6. False where the file is none.
+    """Skip the three pickles before the content in torch's format before 1.6; False if the file has another format.
 
-    Raises ValueError.
-    """
+    Raises ValueError."""
     is_legacy = LEGACY_MAGIC in file.getvalue()[:32]
     for _ in range(3 if is_legacy else 0):
         PickleNames(file)

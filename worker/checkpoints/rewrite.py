@@ -1,6 +1,6 @@
 """The program that rewrites one checkpoint file: without its prefix, as safetensors, or both.
 
-It runs apart from the dashboard, behind everything else and within limits, and prints one line of JSON.
+The dashboard starts it with limits and a low priority; it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from worker.checkpoints.conversion import CannotConvert, Conversion, conversion_of
 
 MEMORY_BYTES = 3 * 1024**3
-"""For torch, names and places: tensors are mapped from the file, which does not count."""
+"""Memory for torch and the names; tensors are mapped from the file, which does not count."""
 NICENESS = 10
 
 
 def main() -> None:
-    """Started by the dashboard; ends with it, because its standard input does."""
+    """Rewrite the file; ends with the dashboard, because its standard input does."""
     options = _options()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     _stand_back(options.seconds)
@@ -66,7 +66,7 @@ def _rewritten(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write(conversion: Conversion, target: Path) -> Sequence[str]:
-    """Raises OSError for whatever the libraries raise of a disk."""
+    """Write the copy. Raises OSError for every exception by which the libraries report a failed write."""
     try:
         return conversion.write(target)
     except (CannotConvert, OSError, MemoryError, RecursionError):

@@ -88,7 +88,7 @@ _REBUILD = "torch._tensor._rebuild_from_type_v2"
 
 def rebuild_tensor(function: Any, tensor_class: type, arguments: tuple[Any, ...], state: Any) -> Any:
     """Rebuild a tensor as torch does; one of a class that only the training has becomes a stand-in."""
-    rebuild = stand_in_for(_REBUILD) if isinstance(tensor_class, StandInType) else _rebuild_from_type_v2
+    rebuild: Any = stand_in_for(_REBUILD) if isinstance(tensor_class, StandInType) else _rebuild_from_type_v2
     return rebuild(function, tensor_class, arguments, state)
 
 

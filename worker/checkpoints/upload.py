@@ -1,132 +1,175 @@
-"""Hands finished checkpoints over: by a link where both see one disk, else by resumable upload, or to a bucket."""
+"""Uploads finished checkpoints: by a hard link on the server's own disk, else in pieces to the server or a bucket."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from domain.messages import CheckpointOffer
 from worker.checkpoints.findings import Unfinished
-from worker.checkpoints.multipart import BucketWay, part_sums, through_server
+from worker.checkpoints.multipart import (
+    BucketUnreachable,
+    BucketUpload,
+    MayContinue,
+    UploadInterrupted,
+    part_digests,
+)
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.session.answers import Adoption
+from worker.session.body_limit import LEAST_BYTES
 from worker.session.client import CheckpointPlace, Client, TaskRef
-from worker.session.failures import ChecksumMismatch, RequestRefused
+from worker.session.failures import (
+    AttemptSuperseded,
+    ChecksumMismatch,
+    OffsetMismatch,
+    RequestFailed,
+    RequestRefused,
+    ServerAway,
+    TooLarge,
+)
 
 log = logging.getLogger(__name__)
 FULL_DISK_PATIENCE_S = 60.0
-"""After the last process ended, room on the node is waited for no longer: the file itself stays there."""
+"""Longest wait for free disk space after the attempt's end; the checkpoint itself stays where it is."""
+INDIRECT_FOR_S = 600.0
+"""Seconds for which parts pass through the server after the bucket could not be reached from this node."""
 
 
-class Handover:
-    """The checkpoints of one attempt: `take` and `send` may run in different threads."""
+class CheckpointUploader:
+    """Copies and uploads one attempt's checkpoints; `take` and `send` may run in different threads."""
 
-    def __init__(self, watch: CheckpointWatch, client: Client, part: TaskRef, label: str) -> None:
-        self._watch, self._client, self._part, self._label = watch, client, part, label
-        self._bucket_way = BucketWay(client, label)
-        self._sums: tuple[Path, int, list[str]] | None = None
-        """Of the snapshot that is on its way: its path, the size of its parts, and their SHA-256."""
+    def __init__(self, watch: CheckpointWatch, client: Client, task: TaskRef, label: str) -> None:
+        self._watch, self._client, self._task, self._label = watch, client, task, label
+        self.bucket = BucketUpload(client)
+        self._direct_from = float("-inf")
+        self._digests: tuple[Path, int, list[str]] | None = None
+        """The copy being uploaded, the size of its parts in bytes, and their SHA-256."""
         self._final_since: float | None = None
-        self._all_taken = False
+        self.all_taken = False
+        """Whether the attempt has ended and nothing more will be copied."""
         self.refusals: list[str] = []
-        """In words, the checkpoints that the server takes not at all."""
+        """A sentence for each checkpoint that the server refused."""
 
     def take(self, now: float, *, final: bool) -> None:
-        """Copy what is complete; `final`: no process of the attempt exists any more."""
-        if self._all_taken:
+        """Copy complete checkpoints before they change; `final`: no process of the attempt exists any more."""
+        if self.all_taken:
             return
         self._watch.step(now, final=final)
         if self._watch.notice:
             log.warning("attempt %s: %s", self._label, self._watch.notice)
         if final:
             self._final_since = now if self._final_since is None else self._final_since
-            late = now - self._final_since >= FULL_DISK_PATIENCE_S
-            self._all_taken = self._watch.notice is None or late
+            is_late = now - self._final_since >= FULL_DISK_PATIENCE_S
+            self.all_taken = self._watch.notice is None or is_late
 
-    def send(self, adoption: Adoption | None, may_go_on: Callable[[], bool]) -> None:
-        """Hand over everything taken, the oldest first. What the server raises goes through."""
-        for snapshot in self._watch.pending():
-            if not may_go_on():
-                return
-            try:
-                self._hand_over(snapshot, adoption, may_go_on)
-            except (ChecksumMismatch, FileNotFoundError):
-                log.warning("attempt %s: %s did not arrive as it was; again", self._label, snapshot.name)
-                self._watch.forget(snapshot)
-            except RequestRefused as refusal:
-                log.error("attempt %s: checkpoint %s was refused: %s", self._label, snapshot.name, refusal)
-                self.refusals.append(f"checkpoint {snapshot.name} was refused: {refusal}")
-                self._watch.done(snapshot)
-
-    @property
-    def all_taken(self) -> bool:
-        """After the end: nothing more will be copied."""
-        return self._all_taken
+    def send(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
+        """Upload all copies, the oldest first. Raises ServerAway, RequestFailed."""
+        with suppress(AttemptSuperseded, UploadInterrupted):  # the main loop handles a superseded attempt
+            for copy in self._watch.pending():
+                if not may_continue():
+                    return
+                self._send(copy, adoption, may_continue)
 
     def unfinished(self) -> list[Unfinished]:
-        """What was never whole; to be asked when all else was taken."""
+        """Checkpoints that could not be copied; valid once all others were."""
         return self._watch.incomplete()
 
     @property
     def is_done(self) -> bool:
-        """Everything complete was taken after the end, and the server has it."""
-        return self._all_taken and not self._watch.pending()
+        """Whether the server has every complete checkpoint of the ended attempt."""
+        return self.all_taken and not self._watch.pending()
 
-    def _hand_over(
-        self, snapshot: CheckpointCopy, adoption: Adoption | None, may_go_on: Callable[[], bool]
-    ) -> None:
-        snapshot.path.stat()  # a newer one may have taken its place: then it is not even offered
-        offer = CheckpointOffer(
-            path=snapshot.name,
-            step=snapshot.step,
-            size_bytes=snapshot.size_bytes,
-            sha256=snapshot.sha256,
-            written_at=snapshot.written_at,
-            prefix=snapshot.prefix,
-        )
-        place = self._client.offer_checkpoint(self._part, offer)
-        if not place.complete and not self._bring(snapshot, place, adoption, may_go_on):
-            return
-        self._watch.done(snapshot)
-        log.info("attempt %s: checkpoint %s is on the server", self._label, snapshot.name)
+    def _send(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
+        try:
+            self._upload(copy, adoption, may_continue)
+            log.info("attempt %s: checkpoint %s is on the server", self._label, copy.name)
+        except (ChecksumMismatch, FileNotFoundError):
+            log.warning("attempt %s: %s did not arrive intact and is sent again", self._label, copy.name)
+            self._watch.forget(copy)
+        except RequestRefused as refusal:
+            log.error("attempt %s: checkpoint %s was refused: %s", self._label, copy.name, refusal)
+            self.refusals.append(f"checkpoint {copy.name} was refused: {refusal}")
+            self._watch.done(copy)
 
-    def _bring(
-        self,
-        snapshot: CheckpointCopy,
-        place: CheckpointPlace,
-        adoption: Adoption | None,
-        may_go_on: Callable[[], bool],
-    ) -> bool:
-        if place.part_bytes is not None:
-            return self._bring_in_parts(snapshot, place, place.part_bytes, may_go_on)
-        name = _link_into(adoption, snapshot.path, place) if adoption else None
-        if name is None and not through_server(self._client, snapshot, place, may_go_on):
-            return False
-        self._client.complete_checkpoint(place.checkpoint_id, name)
-        return True
+    def _upload(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
+        copy.path.stat()  # if a newer copy has replaced it, it is not even offered
+        place = self._client.offer_checkpoint(self._task, _offer(copy))
+        if not place.complete:
+            link_name, digests = None, None
+            if place.part_bytes is not None:
+                digests = self._send_parts(copy, place, place.part_bytes, may_continue)
+            elif (link_name := _link_into(adoption, copy.path, place)) is None:
+                send_through_server(self._client, copy, place, may_continue)
+            self._client.complete_checkpoint(place.checkpoint_id, link_name, digests)
+        self._watch.done(copy)
 
-    def _bring_in_parts(
-        self, snapshot: CheckpointCopy, place: CheckpointPlace, part_bytes: int, may_go_on: Callable[[], bool]
-    ) -> bool:
-        sums = self._sums_of(snapshot, part_bytes, may_go_on)
-        if sums is None or not self._bucket_way.bring(snapshot, place, part_bytes, sums, may_go_on):
-            return False
-        self._client.complete_checkpoint(place.checkpoint_id, parts=sums)
-        return True
+    def _send_parts(
+        self, copy: CheckpointCopy, place: CheckpointPlace, part_bytes: int, may_continue: MayContinue
+    ) -> list[str]:
+        """Upload to the bucket, or through the server if it cannot be reached; returns the parts' SHA-256."""
+        if self._digests is None or self._digests[:2] != (copy.path, part_bytes):
+            digests = part_digests(copy.path, part_bytes, copy.sha256, may_continue)
+            self._digests = copy.path, part_bytes, digests
+        digests = self._digests[2]
+        if time.monotonic() >= self._direct_from:
+            try:
+                self.bucket.send(copy, place, part_bytes, digests, may_continue)
+                return digests
+            except BucketUnreachable as error:
+                log.warning("attempt %s: checkpoints go through the server for now: %s", self._label, error)
+                self._direct_from = time.monotonic() + INDIRECT_FOR_S
+        try:
+            send_through_server(self._client, copy, place, may_continue)
+        except ServerAway:
+            self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
+            raise
+        return digests
 
-    def _sums_of(
-        self, snapshot: CheckpointCopy, part_bytes: int, may_go_on: Callable[[], bool]
-    ) -> list[str] | None:
-        if self._sums is None or self._sums[:2] != (snapshot.path, part_bytes):
-            sums = part_sums(snapshot.path, part_bytes, snapshot.sha256, may_go_on)
-            self._sums = (snapshot.path, part_bytes, sums) if sums is not None else None
-        return self._sums[2] if self._sums else None
+
+def send_through_server(
+    client: Client, copy: CheckpointCopy, place: CheckpointPlace, may_continue: MayContinue
+) -> None:
+    """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions."""
+    offset = place.offset
+    with copy.path.open("rb") as file:
+        while offset < copy.size_bytes:
+            if not may_continue():
+                raise UploadInterrupted
+            offset = _send_piece(client, place, file.fileno(), offset)
+            if offset > copy.size_bytes:
+                raise RequestFailed(
+                    f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}"
+                )
+
+
+def _send_piece(client: Client, place: CheckpointPlace, file: int, offset: int) -> int:
+    """Send as much as passes at once; returns the durable offset. Raises TooLarge if not even a little passes."""
+    most = client.body_limit.most(place.batch_bytes)
+    while True:
+        piece = os.pread(file, most, offset)
+        if not piece:
+            raise FileNotFoundError("the copy is shorter than before")
+        try:
+            end = client.send_checkpoint(place.checkpoint_id, offset, piece)
+        except OffsetMismatch as mismatch:
+            return mismatch.have
+        except TooLarge:
+            most = len(piece) // 2
+            if most < LEAST_BYTES:
+                raise
+            continue
+        if end == offset and len(piece) < place.batch_bytes and place.part_bytes is not None:
+            raise RequestFailed(
+                f"the bucket takes parts of {place.batch_bytes:,} bytes, and {len(piece):,} pass to the server at once"
+            )
+        return end
 
 
 def sees_server_disk(adoption: Adoption | None) -> bool:
-    """Whether the proof can be read here, so that snapshots need not travel."""
+    """Whether this node can read the server's proof file, so that copies need not be sent."""
     if adoption is None:
         return False
     with suppress(OSError):
@@ -134,13 +177,28 @@ def sees_server_disk(adoption: Adoption | None) -> bool:
     return False
 
 
-def _link_into(adoption: Adoption, snapshot: Path, place: CheckpointPlace) -> str | None:
-    """A second name in the server's directory: our own stays until the server has taken it, whatever dies."""
+def _offer(copy: CheckpointCopy) -> CheckpointOffer:
+    return CheckpointOffer(
+        path=copy.name,
+        step=copy.step,
+        size_bytes=copy.size_bytes,
+        sha256=copy.sha256,
+        written_at=copy.written_at,
+        prefix=copy.prefix,
+    )
+
+
+def _link_into(adoption: Adoption | None, copy: Path, place: CheckpointPlace) -> str | None:
+    """Link the copy into the server's directory, so that it survives whichever side is killed; returns the link's name.
+
+    None without `adoption`, and on file systems without links."""
+    if adoption is None:
+        return None
     name = f"adopted-{place.checkpoint_id}"
     target = Path(adoption.directory) / name
     try:
         target.unlink(missing_ok=True)
-        target.hardlink_to(snapshot)
-    except OSError:  # another file system, or one without links
+        target.hardlink_to(copy)
+    except OSError:
         return None
     return name

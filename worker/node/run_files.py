@@ -6,9 +6,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-FileKey = tuple[int, int, int]
-"""(inode, size, mtime_ns): a file whose key is unchanged was not written to."""
+
+class FileKey(NamedTuple):
+    """One version of a file: if its key is unchanged, it was not written to."""
+
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+
 Listing = Mapping[str, Sequence[int]]
 """Absolute path -> file key; can be stored as JSON."""
 
@@ -74,8 +82,8 @@ def entry_key(entry: os.DirEntry[str]) -> FileKey | None:
 
 
 def file_key(status: os.stat_result) -> FileKey:
-    """The key (inode, size, mtime_ns) of a file with this status."""
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    """The key of a file with this status."""
+    return FileKey(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def name_on_server(path: Path, attempt_dir: Path, root: Path) -> str:

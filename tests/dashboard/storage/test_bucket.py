@@ -26,7 +26,7 @@ from db.queries import desired_state
 from domain.spec import ResumeFrom
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.s3_server import Bucket, error
-from worker.checkpoints.upload import Handover
+from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
 from worker.session.client import Client
 from worker.session.failures import ServerAway
@@ -50,7 +50,7 @@ class Spool:
     def restart(self) -> None:
         """As a worker does that was killed."""
         self._watch = CheckpointWatch([self.folder / "work"], self.folder / "outbox", quiet_s=0)
-        self.handover = Handover(self._watch, self.node.client, self.part, "run/1")
+        self.uploader = CheckpointUploader(self._watch, self.node.client, self.part, "run/1")
 
     def save(self, content: bytes, name: str = "last.bin") -> None:
         """The training writes a checkpoint, and the worker copies it."""
@@ -64,7 +64,7 @@ class Spool:
         assert self._watch.pending()
 
     def send(self, may_go_on: Callable[[], bool] = lambda: True) -> None:
-        self.handover.send(None, may_go_on)
+        self.uploader.send(None, may_go_on)
 
     def send_until_done(self) -> None:
         """As the worker's loop does, whatever is away meanwhile."""
@@ -158,7 +158,7 @@ def test_without_a_way_to_the_bucket_the_server_passes_on(
         def put(self, *_: Any, **__: Any) -> httpx.Response:
             raise httpx.ConnectTimeout("no route")
 
-    monkeypatch.setattr(stage.spool.handover._bucket_way, "_bucket", NoWay())
+    monkeypatch.setattr(stage.spool.uploader.bucket, "http", NoWay())
     stage.spool.save(CONTENT)
     stage.spool.send()
     assert stage.listed()[0]["complete"]
@@ -212,7 +212,7 @@ def tampering(stage: Stage) -> None:
             body = b"".join(content)
             return super().put(url, content=b"X" + body[1:], **more)
 
-    stage.spool.handover._bucket_way._bucket = stage.dashboard.closing.enter_context(Tampering())
+    stage.spool.uploader.bucket.http = stage.dashboard.closing.enter_context(Tampering())
 
 
 @pytest.mark.parametrize("is_strict", [False, pytest.param(True, marks=pytest.mark.long)])

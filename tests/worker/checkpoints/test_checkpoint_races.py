@@ -1,9 +1,10 @@
-"""Scripts that overwrite, truncate, rename and delete while copies are taken: each copy is one version, or none."""
+"""Scripts that overwrite, truncate, rename and delete while they are copied: each copy is one version, or none."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import pickle
 import random
@@ -14,17 +15,25 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
+from worker.checkpoints import watching
+from worker.checkpoints.watching import CheckpointWatch
 
 torch = pytest.importorskip("torch")
-LIMIT_S = 60.0
 PIECE = 40_000
+QUIET_S = 1000.0
+"""Seconds of the script's clock: no test takes as long."""
+
+
+@pytest.fixture(autouse=True)
+def only_the_scripts_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "SETTLE_S", QUIET_S)
 
 
 def saved(version: int, *, old: bool = False) -> bytes:
@@ -40,11 +49,22 @@ PICKLES = [pickle.dumps([version] * 50_000) for version in range(5)]
 
 
 class Script:
-    """What writes below the working directory, in a thread of its own, until it is told to end."""
+    """Saves in a thread of its own. The watch goes by its clock, which stands still while it saves."""
 
     def __init__(self, work: Path) -> None:
+        work.mkdir()
         self.work, self.ends = work, threading.Event()
         self.luck = random.Random(5)
+        self.now, self.looks = 0.0, 0
+
+    def rest(self) -> None:
+        """Between two saves: mostly for long enough to be copied, and sometimes until the copy has begun."""
+        time.sleep(0.02)  # file times advance
+        for seconds in (QUIET_S / 10, self.luck.choice([QUIET_S / 10, 2 * QUIET_S])):
+            looks = self.looks + self.luck.choice([1, 1, 2])
+            self.now += seconds
+            while self.looks < looks and not self.ends.wait(0.001):
+                pass
 
     def in_place(self, name: str, versions: list[bytes]) -> None:
         """As `torch.save(state, path)` does."""
@@ -68,12 +88,12 @@ class Script:
         """Keeps only the last, as Lightning does."""
         path = self.work / f"{self.luck.randrange(10**6)}-{name}"
         self._write(path, versions)
-        self.ends.wait(self.luck.choice([0, 0.02, 0.2]))
+        self.rest()
         path.unlink()
 
     def and_truncate(self, name: str, versions: list[bytes]) -> None:
         self._write(self.work / name, versions)
-        self.ends.wait(self.luck.choice([0, 0.1]))
+        self.rest()
         os.truncate(self.work / name, self.luck.randrange(1000))
 
     def copied_with_its_time(self, name: str, versions: list[bytes]) -> None:
@@ -90,41 +110,57 @@ class Script:
                 if self.luck.random() < 0.3:
                     time.sleep(0.002)
 
-    def repeated(self, write: Callable[[str, list[bytes]], None], name: str, versions: list[bytes]) -> None:
+    def folder(self, name: str, versions: list[bytes]) -> None:
+        """As the HF Trainer does, its folder sometimes deleted before."""
+        folder = self.work / name
+        if self.luck.random() < 0.3:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        version = self.luck.choice(range(len(versions)))
+        for member in ("optimizer.pt", "rng_state_0.pth", "rng_state_1.pth"):
+            self._write(folder / member, [versions[version]])
+        (folder / "trainer_state.json").write_text(f'{{"version": {version}}}')
+
+    def train(self, habits: list[Habit]) -> None:
         while not self.ends.is_set():
-            write(name, versions)
-            self.ends.wait(self.luck.choice([0, 0.01, 0.15, 0.6]))
+            habit, name, versions = self.luck.choice(habits)
+            getattr(self, habit)(name, versions)
+            self.rest()
+
+
+Habit = tuple[str, str, list[bytes]]
+"""Method of `Script`, name of the file, its versions."""
 
 
 @contextmanager
-def writing(script: Script, *habits: tuple[str, str, list[bytes]]) -> Iterator[None]:
-    threads = [
-        threading.Thread(target=script.repeated, args=(getattr(script, habit), name, versions))
-        for habit, name, versions in habits
-    ]
-    for thread in threads:
-        thread.start()
+def training(tmp_path: Path, *habits: Habit) -> Iterator[tuple[Script, CheckpointWatch]]:
+    script = Script(tmp_path / "work")
+    watch = CheckpointWatch([script.work], tmp_path / "outbox", quiet_s=QUIET_S)
+    thread = threading.Thread(target=script.train, args=(list(habits),))
+    thread.start()
     try:
-        yield
+        yield script, watch
     finally:
         script.ends.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
 
 
-def taken_bytes(watch: CheckpointWatch, *, final: bool = False) -> list[tuple[CheckpointCopy, bytes]]:
-    """What is taken now, and handed over at once; the clock runs a little faster than the writers'."""
-    found = [(one, one.path.read_bytes()) for one in watch.step(time.monotonic() * 4, final=final)]
-    for snapshot, _ in found:
-        watch.done(snapshot)
-    return found
+def copies(watch: CheckpointWatch, now: float = 0.0, *, final: bool = False) -> list[tuple[str, bytes]]:
+    """The name and the bytes of each new copy, which has the digest that it claims."""
+    contents = []
+    for copy in watch.step(now, final=final):
+        contents.append((copy.name.removeprefix("work/"), copy.path.read_bytes()))
+        assert hashlib.sha256(contents[-1][1]).hexdigest() == copy.sha256
+        watch.done(copy)
+    return contents
+
+
+def next_copies(script: Script, watch: CheckpointWatch) -> list[tuple[str, bytes]]:
+    script.looks += 1
+    return copies(watch, script.now)
 
 
 def test_every_copy_is_exactly_one_version_whatever_the_script_does(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    script, watch = Script(work), CheckpointWatch([work], tmp_path / "outbox", quiet_s=1.2)
-    versions = {hashlib.sha256(data).hexdigest() for data in (*ZIPS, *OLD, *PICKLES)}
     habits = [
         ("in_place", "in-place.pt", ZIPS),
         ("in_place", "old.pt", OLD),
@@ -134,35 +170,37 @@ def test_every_copy_is_exactly_one_version_whatever_the_script_does(tmp_path: Pa
         ("and_truncate", "truncated.pt", OLD),
         ("copied_with_its_time", "best.pt", ZIPS),
     ]
-    taken: dict[str, int] = {}
-    wanted = {name for _, name, _ in habits} - {"short-lived.pt", "truncated.pt", "pickle.ckpt"}
-    with writing(script, *habits):
-        until = time.monotonic() + LIMIT_S
-        while time.monotonic() < until and any(taken.get(name, 0) < 3 for name in wanted):
-            for snapshot, data in taken_bytes(watch):
-                name = snapshot.name.rpartition("/")[2].rpartition("source-")[2]
-                taken[name] = taken.get(name, 0) + 1
-                assert hashlib.sha256(data).hexdigest() == snapshot.sha256
-                assert snapshot.sha256 in versions, snapshot.name
-    assert all(taken.get(name, 0) >= 3 for name in wanted), taken
-    for snapshot, _ in taken_bytes(watch, final=True):
-        assert snapshot.sha256 in versions, snapshot.name
+    names = {name for _, name, _ in habits} - {"short-lived.pt", "truncated.pt"}
+    counts: Counter[str] = Counter()
+    with training(tmp_path, *habits) as (script, watch):
+        while any(counts[name] < 2 for name in names):
+            for name, data in next_copies(script, watch):
+                counts[name] += 1
+                assert data in (*ZIPS, *OLD, *PICKLES), name
+    for name, data in copies(watch, final=True):
+        assert data in (*ZIPS, *OLD, *PICKLES), name
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_file_written_over_from_its_front_is_never_mixed(tmp_path: Path, old: bool) -> None:
-    versions = OLD if old else ZIPS
-    work = tmp_path / "work"
-    work.mkdir()
-    script, watch = Script(work), CheckpointWatch([work], tmp_path / "outbox", quiet_s=1.2)
-    sums = {hashlib.sha256(data).hexdigest() for data in versions}
-    with writing(script, ("in_place_from_the_front", "front.pt", versions)):
-        until, count = time.monotonic() + LIMIT_S, 0
-        while count < 5 and time.monotonic() < until:
-            for snapshot, _ in taken_bytes(watch):
-                assert snapshot.sha256 in sums
-                count += 1
-    assert count >= 5
+@pytest.mark.parametrize("versions", [ZIPS, OLD], ids=["zip", "old format"])
+def test_a_file_written_over_from_its_front_is_never_mixed(tmp_path: Path, versions: list[bytes]) -> None:
+    contents: list[bytes] = []
+    with training(tmp_path, ("in_place_from_the_front", "front.pt", versions)) as (script, watch):
+        while len(contents) < 5:
+            contents += [data for _, data in next_copies(script, watch)]
+    assert all(data in versions for data in contents)
+
+
+def test_a_folder_is_copied_at_one_moment(tmp_path: Path) -> None:
+    archives: list[bytes] = []
+    with training(tmp_path, ("folder", "out/checkpoint-7", ZIPS)) as (script, watch):
+        while len(archives) < 5:
+            archives += [data for _, data in next_copies(script, watch)]
+    for archive in archives:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+            files = {member.name: members.extractfile(member) for member in members if member.isreg()}
+            contents = {Path(name).suffix: file.read() for name, file in files.items() if file}
+        version = json.loads(contents.pop(".json"))["version"]
+        assert len(files) == 4 and set(contents.values()) == {ZIPS[version]}
 
 
 KILLED = """
@@ -182,7 +220,7 @@ while True:
 def test_after_a_kill_in_mid_save_there_is_a_whole_copy_or_none(tmp_path: Path, content: bytes) -> None:
     """At the end nothing is waited for, so the file itself must say whether it is whole."""
     (tmp_path / "content").write_bytes(content)
-    taken = 0
+    copied = 0
     for turn in range(6):
         work = tmp_path / str(turn) / "work"
         work.mkdir(parents=True)
@@ -192,62 +230,9 @@ def test_after_a_kill_in_mid_save_there_is_a_whole_copy_or_none(tmp_path: Path, 
             time.sleep(0.004 + 0.005 * turn)
             script.send_signal(signal.SIGKILL)
         watch = CheckpointWatch([work], tmp_path / str(turn) / "outbox")
-        found = taken_bytes(watch, final=True)
-        assert [data for _, data in found] in ([], [content])
-        there = (work / "last.pt").exists()
-        assert bool(found) or not there or [left.name for left in watch.incomplete()] == ["work/last.pt"]
-        taken += bool(found)
-    assert taken < 6
-
-
-def test_a_folder_is_taken_at_one_moment_whatever_order_it_is_written_in(tmp_path: Path) -> None:
-    work, ends = tmp_path / "work", threading.Event()
-    watch = CheckpointWatch([work], tmp_path / "outbox", quiet_s=1.2)
-
-    def train() -> None:
-        luck, version = random.Random(3), 0
-        while not ends.is_set():
-            version += 1
-            folder = work / "out/checkpoint-7"
-            if luck.random() < 0.3:
-                shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            for name in ("optimizer.pt", "model.safetensors", "rng_state_0.pth", "rng_state_1.pth"):
-                (folder / name).write_bytes(member(name, version))
-                ends.wait(luck.choice([0, 0.001, 0.02]))
-            (folder / "trainer_state.json").write_text(f'{{"version": {version}}}')
-            ends.wait(luck.choice([0, 0.1, 0.7, 0.7]))
-
-    writer = threading.Thread(target=train)
-    writer.start()
-    try:
-        until, count = time.monotonic() + LIMIT_S, 0
-        while count < 4 and time.monotonic() < until:
-            for _, data in taken_bytes(watch):
-                count += 1
-                assert len(versions_in(data)) == 1
-    finally:
-        ends.set()
-        writer.join()
-    assert count >= 4
-
-
-def member(name: str, version: int) -> bytes:
-    if name.endswith(".safetensors"):
-        header = b'{"w":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}'
-        return len(header).to_bytes(8, "little") + header + version.to_bytes(8, "little")
-    buffer = io.BytesIO()
-    torch.save(version, buffer)
-    return buffer.getvalue()
-
-
-def versions_in(archive: bytes) -> set[int]:
-    found = set()
-    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        for each in members:
-            file = members.extractfile(each)
-            if file is not None and each.name.endswith((".pt", ".pth")):
-                found.add(torch.load(file, weights_only=True))
-            elif file is not None and each.name.endswith(".safetensors"):
-                found.add(int.from_bytes(file.read()[-8:], "little"))
-    return found
+        contents = [data for _, data in copies(watch, final=True)]
+        assert contents in ([], [content])
+        if not contents and (work / "last.pt").exists():
+            assert [checkpoint.name for checkpoint in watch.incomplete()] == ["work/last.pt"]
+        copied += bool(contents)
+    assert copied < 6

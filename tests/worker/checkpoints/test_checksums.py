@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoints.checksums import agrees_with_its_sums
+from worker.checkpoints.copies import has_right_checksums
 from worker.checkpoints.findings import KIND, LINKED, incomplete_findings
 from worker.checkpoints.watching import CheckpointWatch
 from worker.node import processes
@@ -131,12 +131,12 @@ def test_what_never_agreed_with_its_sums_is_told_at_the_end(work, tmp_path):
 
 def test_any_changed_bit_of_a_member_is_seen(tmp_path):
     data = bytearray(zip_file(tmp_path / "a.pt", 300))
-    assert agrees_with_its_sums(tmp_path / "a.pt")
+    assert has_right_checksums(tmp_path / "a.pt")
     begins = data.find(b"a/data/0") + len(b"a/data/0")
     for at in range(begins, begins + 300):
         data[at] ^= 1
         (tmp_path / "a.pt").write_bytes(data)
-        assert not agrees_with_its_sums(tmp_path / "a.pt"), at
+        assert not has_right_checksums(tmp_path / "a.pt"), at
         data[at] ^= 1
 
 
@@ -145,7 +145,7 @@ def test_members_that_lie_upon_each_other_are_not_read_again_and_again(tmp_path)
     entry = data.find(b"PK\x01\x02", data.find(b"PK\x01\x02") + 1)
     data[entry + 20 : entry + 28] = struct.pack("<2L", len(data), len(data))
     (tmp_path / "a.pt").write_bytes(data)
-    assert not agrees_with_its_sums(tmp_path / "a.pt")
+    assert not has_right_checksums(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("has_sums", [True, False])
@@ -156,14 +156,14 @@ def test_what_torch_saves_agrees_also_where_it_was_told_to_reckon_no_sums(tmp_pa
         torch.save({"w": torch.arange(1000.0)}, tmp_path / "a.pt")
     finally:
         torch.serialization.set_crc32_options(True)
-    assert agrees_with_its_sums(tmp_path / "a.pt")
+    assert has_right_checksums(tmp_path / "a.pt")
 
 
 def test_a_compressed_zip_and_other_files_are_no_matter_of_sums(tmp_path):
     zip_file(tmp_path / "a.pt", method=zipfile.ZIP_DEFLATED)
-    assert agrees_with_its_sums(tmp_path / "a.pt")
+    assert has_right_checksums(tmp_path / "a.pt")
     (tmp_path / "b.pt").write_bytes(b"\x80\x02}.")
-    assert agrees_with_its_sums(tmp_path / "b.pt")
+    assert has_right_checksums(tmp_path / "b.pt")
 
 
 def test_a_file_in_a_folder_is_held_to_its_sums_too(work, tmp_path):

@@ -293,6 +293,7 @@ def test_a_tensor_of_a_class_of_its_own_loses_its_prefix(tmp_path: Path, tensor:
     source, target = tmp_path / "a.pt", tmp_path / "b.pt"
     tensor.scale = 3
     torch.save({"module.w": tensor, "module.b": tensor}, source)
+    assert prefix_of(source) == PREFIX
     strip_module_prefix(source, target)
     loaded = torch.load(target, weights_only=False)
     assert list(loaded) == ["w", "b"] and loaded["w"] is loaded["b"]

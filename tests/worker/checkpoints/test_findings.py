@@ -20,7 +20,7 @@ def test_nothing_unfinished_is_no_finding() -> None:
 def test_one_finding_names_the_files_their_sizes_and_what_is_missing() -> None:
     left = [
         Unfinished("work/step_40.pt", 1234, "its end record is missing"),
-        Unfinished("work/last.pt", 5, "it breaks off before its end", had_whole=True),
+        Unfinished("work/last.pt", 5, "it breaks off before its end", has_earlier=True),
     ]
     [finding] = incomplete_findings(left)
     assert finding.kind == KIND

@@ -175,7 +175,7 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
         uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
         while uploader.upload_remaining():
             pass
-    uploader.take_checkpoints(0.0, final=True)
+    uploader.checkpoints.take(0.0, final=True)
     uploader.upload_remaining()
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
@@ -209,7 +209,7 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
                     break
             except RequestFailed as error:  # after a mistake the server may also close the connection
                 tried += isinstance(error, ServerMistake)
-    uploader.take_checkpoints(0.0, final=True)
+    uploader.checkpoints.take(0.0, final=True)
     uploader.upload_remaining()
     assert tried == TRIES - 1
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
