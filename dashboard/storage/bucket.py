@@ -16,8 +16,8 @@ from dashboard.errors import Rejection
 from dashboard.object_name import ObjectName
 from dashboard.storage.downloads import (
     StreamedResponse,
-    checkpoint_headers,
     content_disposition,
+    digest_headers,
     not_modified,
 )
 from dashboard.storage.files import Files
@@ -124,7 +124,7 @@ class Bucket:
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
     ) -> Response:
         """See `CheckpointStorage`. Raises Gone when the object is not the one that was stored."""
-        name, headers = _name(checkpoint), checkpoint_headers(checkpoint.sha256, more)
+        name, headers = _name(checkpoint), digest_headers(checkpoint.sha256, more)
         if not_modified(request, checkpoint.sha256):
             return Response(status_code=304, headers=headers)
         if via == "bucket" and request.method == "GET":

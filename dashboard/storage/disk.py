@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.errors import Rejection
-from dashboard.storage.downloads import CheckpointResponse
+from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.files import Files, write_durably
 from dashboard.storage.place import PartLink, Via
 from db.models import Checkpoint
@@ -79,7 +79,7 @@ class Disk:
     ) -> Response:
         """See `CheckpointStorage`."""
         path = self._files.checkpoint(checkpoint.id)
-        return CheckpointResponse.of_file(request, path, checkpoint.sha256, checkpoint.path, more)
+        return DigestResponse.of_file(request, path, checkpoint.sha256, checkpoint.path, more)
 
     @contextmanager
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:

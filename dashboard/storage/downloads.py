@@ -7,7 +7,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -15,50 +15,49 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from dashboard.errors import Rejection
+from dashboard.storage.s3 import S3Body
 
 LONGEST_NAME = 200
 
 
-class CheckpointResponse(FileResponse):
-    """A checkpoint with its SHA-256 as ETag, so that a broken download resumes only with identical bytes."""
+class DigestResponse(FileResponse):
+    """A file with its SHA-256 as ETag, so that a broken download resumes only with identical bytes."""
 
     chunk_size = 512 * 1024
 
     @classmethod
     def of_file(
-        cls, request: Request, path: Path, sha256: str, name: str, more: Mapping[str, str] | None = None
+        cls,
+        request: Request,
+        path: Path,
+        sha256: str,
+        name: str,
+        more: Mapping[str, str] | None = None,
+        media_type: str = "application/octet-stream",
     ) -> Self | Response:
         """The response to GET or HEAD, with the headers `more`. Raises Rejection when the file is gone."""
-        headers = checkpoint_headers(sha256, more)
+        headers = digest_headers(sha256, more)
         if not_modified(request, sha256):
             return Response(status_code=304, headers=headers)
         try:
             status = path.stat()
         except FileNotFoundError:
-            raise Rejection(410, "The checkpoint's file is gone from the server.") from None
+            raise Rejection(410, f"The file {name} is gone from the server.") from None
         return cls(
             path,
             headers=headers,
-            media_type="application/octet-stream",
+            media_type=media_type,
             filename=download_name(name),
             stat_result=status,
         )
 
 
-class Body(Protocol):
-    """A stream of bytes from elsewhere."""
-
-    def read(self, amount: int) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class StreamedResponse(CheckpointResponse):
+class StreamedResponse(DigestResponse):
     """A checkpoint that is not a file here, with Range support; `opened(offset)` opens its stream."""
 
     def __init__(
         self,
-        opened: Callable[[int], Body],
+        opened: Callable[[int], S3Body],
         size_bytes: int,
         modified_at: float,
         name: str,
@@ -86,10 +85,10 @@ class StreamedResponse(CheckpointResponse):
 class _Stream:
     """The part of a file's interface that FileResponse uses."""
 
-    def __init__(self, opened: Callable[[int], Body]) -> None:
+    def __init__(self, opened: Callable[[int], S3Body]) -> None:
         self._opened = opened
         self._start = 0
-        self._body: Body | None = None
+        self._body: S3Body | None = None
 
     async def seek(self, offset: int) -> None:
         """Continue at an offset."""
@@ -112,31 +111,8 @@ class _Stream:
         return self._body.read(amount)
 
 
-class SnapshotResponse(FileResponse):
-    """A snapshot of code; its address is its SHA-256, so it never changes."""
-
-    @classmethod
-    def of(cls, request: Request, path: Path, sha256: str) -> Self | Response:
-        """The response to GET or HEAD. Raises Rejection when the file is gone."""
-        etag = f'"{sha256}"'
-        headers = {"ETag": etag, "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            raise Rejection(410, f"The snapshot {sha256[:12]} is gone from the server.") from None
-        return cls(
-            path,
-            headers=headers,
-            media_type="application/x-tar",
-            filename=f"{sha256[:12]}.tar",
-            stat_result=status,
-        )
-
-
-def checkpoint_headers(sha256: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The headers of every response with a checkpoint, and `more`."""
+def digest_headers(sha256: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The headers of every file that has a SHA-256, and `more`."""
     headers = {"ETag": f'"{sha256}"', "X-Checksum-Sha256": sha256, "Cache-Control": "private, no-cache"}
     return headers | dict(more or {})
 

@@ -17,7 +17,7 @@ from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.snapshots.origin import Origin
 from dashboard.snapshots.packing import MOST_FILES
-from dashboard.storage.downloads import SnapshotResponse
+from dashboard.storage.downloads import DigestResponse
 from db.reports.snapshots import SnapshotView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["snapshots"])
@@ -64,7 +64,8 @@ def set_origin(service: TheService, sha256: str, origin: Origin) -> Response:
 def download(request: Request, service: TheService, sha256: str) -> Response:
     """The archive itself."""
     _require(service.snapshots.find(sha256), sha256)
-    return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
+    path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"
+    return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")
 
 
 @router.post("/uploads", status_code=201)

@@ -18,7 +18,7 @@ from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.conversion import Rewritten
-from dashboard.storage.downloads import CheckpointResponse
+from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.place import Via
 from db.models import Checkpoint
 from db.queries import run_queries
@@ -86,4 +86,4 @@ def _response(
     if rewritten.path is None:
         return service.places.response(request, checkpoint, "server", headers)
     name = form.file_name(checkpoint.path)
-    return CheckpointResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)
+    return DigestResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)

@@ -13,7 +13,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
-from dashboard.storage.downloads import SnapshotResponse
+from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.log_times import note_arrival
 from db.queries import desired_state
 from db.reports import progress
@@ -69,7 +69,8 @@ async def send_snapshot(
     assignments = await threads.run(desired_state.assignments, service.store, node_id)
     if sha256 not in {assignment.spec.snapshot for assignment in assignments}:
         raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
-    return SnapshotResponse.of(request, service.snapshots.path(sha256), sha256)
+    path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"
+    return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")
 
 
 def _append(
