@@ -9,11 +9,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from tests.end_to_end.product import Product
+from tests.end_to_end.product import Product, wait_for
 
 SCRIPT = Path(__file__).parent / "scripts" / "wrapped_saves.py"
 
@@ -49,7 +50,13 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
 
 
 def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:
-    response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
+    """Ask again while it is being rewritten, as the answer says: a busy machine takes long to import torch."""
+
+    def answer() -> httpx.Response | None:
+        response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
+        return None if "Retry-After" in response.headers else response
+
+    response = wait_for(answer, "the checkpoint to be rewritten")
     assert response.status_code == 200, response.text
     return response.content
 

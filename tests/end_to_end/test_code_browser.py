@@ -14,7 +14,7 @@ from tests.end_to_end.product import Product
 pytestmark = pytest.mark.skipif(
     not Path(CHROMIUM).exists(), reason="needs Chromium (apt-get install chromium)"
 )
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 
 
 def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tmp_path: Path) -> None:

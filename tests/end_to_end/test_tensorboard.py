@@ -20,7 +20,7 @@ from tests.end_to_end.product import Product, safely, wait_for
 
 SCRIPT = Path(__file__).parent / "scripts" / "buffered.py"
 POINTS = 6
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 
 
 @pytest.fixture
