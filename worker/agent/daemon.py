@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import random
 import re
 import threading
 import time
@@ -23,39 +22,16 @@ from worker.checkpoints.multipart import MayContinue
 from worker.launch.preparation import LocalNode
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session.answers import Adoption, DesiredState
+from worker.session.backoff import Backoff
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
 ASSIGNMENT_FILE = "assignment.json"
 SHUTDOWN_GRACE_S = 15.0
-LONGEST_PAUSE_S = 5.0
 LONGEST_ROUND_S = 1.0
 """After a failure, the longest time for sending before the processes are handled again."""
 OTHER_VERSION = "this node's worker and the dashboard are of different versions. Upgrade the older one."
-
-
-class Backoff:
-    """When to retry: after growing pauses with random jitter, so that workers do not retry together."""
-
-    def __init__(self) -> None:
-        self._pause_s = 0.0
-        self._until = float("-inf")
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time to retry."""
-        return now >= self._until
-
-    def failed(self, now: float, took_s: float = 0.0) -> float:
-        """Record a failed try that took `took_s` seconds; returns the seconds to wait, at least as many."""
-        self._pause_s = min(LONGEST_PAUSE_S, max(0.2, self._pause_s * 2))
-        wait_s = max(took_s, self._pause_s * random.uniform(0.5, 1.0))
-        self._until = now + wait_s
-        return wait_s
-
-    def worked(self) -> None:
-        """Record a success, which resets the pauses."""
-        self._pause_s, self._until = 0.0, float("-inf")
 
 
 class Daemon:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import os
 import signal
@@ -17,25 +16,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from domain import protocol
-from domain.messages import Device, NodeFacts
+from domain.messages import Device, NodeFacts, NodeLoad
 from domain.text.log_lines import log_to_stderr, one_line
-from worker.agent.daemon import SHUTDOWN_GRACE_S, Backoff, Daemon
+from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
 from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
-from worker.agent.notices import Notices
-from worker.agent.options import NO_TOKEN, CannotRun, join_token, parser
-from worker.agent.store_memory import StoreMemory
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
-from worker.node import hardware, processes
-from worker.node.state_files import read_object
+from worker.node import hardware
+from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
-from worker.session.answers import Adoption, Registration
+from worker.session.answers import Adoption, DesiredState, Registration
+from worker.session.backoff import Backoff
 from worker.session.client import Client
-from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
+from worker.session.failures import ServerAway
+from worker.session.identity import NodeIdentity
+from worker.session.options import CannotRun, parser
+from worker.session.server_session import ServerSession
 
 log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
@@ -87,38 +86,28 @@ class Worker:
         self._options = options
         self._job = None if options.only_attempt is None else SlurmJob.current(options.only_attempt)
         self._data = _data_directory(options, self._job)
-        self._lock = lock_data(self._data)
-        lock = os.fstat(self._lock)
-        self._data_identity = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
-        """Identifies the data directory: unchanged when the worker restarts, different for a copy of the directory."""
-        self._identity_file = self._data / "node" / "node.json"
-        self._identity = read_object(self._identity_file)
+        own_name = self._job.node if self._job else os.uname().nodename
+        self._identity = NodeIdentity(options, self._data, own_name)
+        self._name = self._identity.name
         self._contact_file = self._data / "node" / "contact"
         """Its modification time is that of the server's last answer, for health checks without a Rankzero program."""
-        self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
         self._devices = hardware.devices(options.slots)
-        own_name = self._job.node if self._job else os.uname().nodename
-        self._name = options.name or self._identity.get("name") or own_name
-        self._client = Client(options.server, self._identity.get("token", ""))
-        self._memory = StoreMemory(self._client, self._identity_file, self._identity)
+        self._client = Client(options.server, self._identity.token)
+        self._session = ServerSession(self._client, self._identity, self, "node")
         self._node = node = _node(self._name, self._data, self._client, self._devices, options)
         self._python = node.python
         self._node_address = NodeAddress(node, self._client)
-        self._notices = Notices()
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
-        self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
         self._wake, self._signalled = threading.Event(), threading.Event()
-        self._registered = threading.Event()
-        self._is_leaving = self._is_warned = self._may_leave = False
+        self._is_warned = self._may_leave = False
         self._signals = 0
         self._fatal: str | None = None
-        self._was_registered = False
-        self._ended_since: float | None = None
-        self._is_ended = False
+        self._removed_since: float | None = None
+        self._is_removed = False
 
     def run(self) -> int:
         """Work until a signal; returns the exit code. Raises CannotRun."""
@@ -127,7 +116,7 @@ class Worker:
         if self._job is not None:
             signal.signal(WARNING_SIGNAL, self._receive_warning)
         self._daemon.recover_attempts()
-        reports = (self._poll, self._report_load, self._refresh_address)
+        reports = (self._session.poll, self._session.report_load, self._refresh_address)
         for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
             start_thread(loop.__name__, loop)
         stepping = start_thread("steps", self._step)
@@ -135,9 +124,9 @@ class Worker:
         while not self._signalled.wait(0.5) and self._fatal is None and not self._has_finished_job():
             pass
         is_asked_to_end = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
-        if self._is_ended or is_asked_to_end:
+        if self._is_removed or is_asked_to_end:
             self._end_runs()
-        self._is_leaving = True
+        self._session.close()
         self._wake.set()
         stepping.join(LEAVE_LIMIT_S)
         if self._fatal is not None:
@@ -193,7 +182,7 @@ class Worker:
     # -- threads -------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        while not self._is_leaving:
+        while not self._session.is_closed:
             began = time.monotonic()
             more = self._daemon.step(began)
             took_s = time.monotonic() - began
@@ -205,41 +194,11 @@ class Worker:
             self._wake.wait(max(WATCHED_PAUSE_S if is_watched else PAUSE_S, 2 * took_s))
             self._wake.clear()
 
-    def _poll(self) -> None:
-        version: str | None = None
-        backoff = Backoff()
-        while not self._is_leaving:
-            try:
-                if not self._registered.is_set():
-                    self._register()
-                    version = None
-                desired = self._client.desired_state(version, self._poll_wait_s)
-            except Ended as error:
-                self._registered.clear()
-                self._handle_removal(str(error))
-                time.sleep(backoff.failed(time.monotonic()))
-            except Unauthorized as error:
-                self._registered.clear()
-                log.info("the server asks this node to register: %s", error)
-                time.sleep(backoff.failed(time.monotonic()))
-            except ServerAway as error:
-                log.debug("the poll failed: %s", error)
-                time.sleep(backoff.failed(time.monotonic()))
-            else:
-                backoff.worked()
-                if not self._memory.accept(desired):
-                    log.warning("the dashboard has another store than before: this node registers with it")
-                    self._registered.clear()
-                    continue
-                version = desired.version
-                self._notices.replace("unreadable", desired.unreadable)
-                self._daemon.set_desired_state(desired)
-                self._checks.set_desired_checks(desired.checks)
-                self._may_leave = self._job is not None and desired.leave
-                self._wake.set()
+    # -- the session with the server -----------------------------------------------------------
 
-    def _register(self) -> None:
-        facts = NodeFacts(
+    def facts(self) -> NodeFacts:
+        """The facts to register with."""
+        return NodeFacts(
             name=self._name,
             instance_id=self._instance_id,
             hostname=os.uname().nodename,
@@ -248,48 +207,47 @@ class Worker:
             labels=dict(self._options.label),
             pool=self._job.pool if self._job else "",
             held=self._daemon.held_attempts,
-            info=hardware.node_info() | {"interpreter": self._interpreter(), "place": self._data_identity},
+            info=hardware.node_info()
+            | {"interpreter": self._interpreter(), "place": self._identity.directory},
         )
-        try:
-            answer = self._join(facts)
-        except (Unauthorized, RequestRefused) as error:
-            if not self._daemon.attempts:
-                self._fatal = f"{self._options.server} refuses this node: {error}"
-            raise ServerAway(str(error)) from error
-        self._identity |= {"node_id": answer.node_id, "token": answer.token, "name": self._name}
-        self._memory.registered()
-        self._compare_protocol(answer.protocol)
-        self._adoption = answer.adopt if sees_server_disk(answer.adopt) else None
-        self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
-        self._registered.set()
-        self._was_registered, self._ended_since = True, None
+
+    def load(self) -> NodeLoad:
+        """A sample of the node's load, with its address and the attempts it holds."""
+        sample = self._node_address.add_to(hardware.sample_load(self._data))
+        sample.held = self._daemon.held_attempts
+        return sample
+
+    def on_registered(self, registration: Registration, *, may_start: bool) -> None:
+        """Take up a registration; nothing new starts while the dashboard has another version."""
+        self._daemon.starts_new = may_start
+        self._adoption = registration.adopt if sees_server_disk(registration.adopt) else None
+        self._removed_since = None
         way = "shares the server's disk" if self._adoption else "uploads its checkpoints"
-        log.info("node %s registered (%d slots, %s)", answer.node_id, len(self._devices), way)
+        log.info("node %s registered (%d slots, %s)", registration.node_id, len(self._devices), way)
 
-    def _compare_protocol(self, server_protocol: int) -> None:
-        """Start nothing new while the dashboard has another version; running attempts continue."""
-        warning = protocol.warning(server_protocol)
-        self._daemon.starts_new = warning is None
-        self._notices.replace("protocol", [warning] if warning else [])
+    def on_refused(self, message: str) -> None:
+        """End this worker, unless attempts are on this node."""
+        if not self._daemon.attempts:
+            self._fatal = message
 
-    def _join(self, facts: NodeFacts) -> Registration:
-        """Register with the node's own token, or with the join token if the server no longer knows that."""
-        node_id = self._identity.get("node_id")
-        if self._client.token:
-            try:
-                return self._client.register(facts, node_id, self._client.token, self._was_registered)
-            except Unauthorized:
-                if not self._join_token:
-                    raise Unauthorized(f"it no longer knows this node's own token, and {NO_TOKEN}") from None
-        return self._client.register(facts, node_id, self._join_token, self._was_registered)
-
-    def _handle_removal(self, message: str) -> None:
-        """Handle the news that this node was removed or taken over: its runs must not train twice."""
+    def on_removed(self, message: str) -> None:
+        """End this worker and, after a while, its runs: they must not train twice."""
         now = time.monotonic()
-        self._ended_since = now if self._ended_since is None else self._ended_since
+        self._removed_since = now if self._removed_since is None else self._removed_since
         log.warning("%s", message)
-        if not self._daemon.attempts or now - self._ended_since >= ENDED_AFTER_S:
-            self._is_ended, self._fatal = True, message
+        if not self._daemon.attempts or now - self._removed_since >= ENDED_AFTER_S:
+            self._is_removed, self._fatal = True, message
+
+    def on_desired_state(self, desired: DesiredState) -> None:
+        """Take up the newest desired state."""
+        self._daemon.set_desired_state(desired)
+        self._checks.set_desired_checks(desired.checks)
+        self._may_leave = self._job is not None and desired.leave
+        self._wake.set()
+
+    def on_load_reported(self) -> None:
+        """Touch the contact file, because the server has answered."""
+        self._contact_file.touch()
 
     def _interpreter(self) -> dict[str, Any]:
         """The facts of the default interpreter; runs must name another one if it cannot train."""
@@ -298,61 +256,29 @@ class Worker:
             log.warning("%s", facts["problem"])
         return facts
 
-    def _report_load(self) -> None:
-        while not self._is_leaving:
-            self._registered.wait(1.0)
-            if self._registered.is_set():
-                try:
-                    sample = self._node_address.add_to(hardware.sample_load(self._data))
-                    sample.held = self._daemon.held_attempts
-                    self._client.load(self._notices.add_to(sample))
-                    self._contact_file.touch()
-                except Ended as error:
-                    self._registered.clear()
-                    self._handle_removal(str(error))
-                except (ServerAway, RequestRefused) as error:
-                    log.debug("the load was not accepted: %s", error)
-                time.sleep(self._heartbeat_s)
-
     def _refresh_address(self) -> None:
         pause_s = FIRST_REFRESH_S
-        while not self._is_leaving:
-            self._registered.wait()
+        while not self._session.is_closed:
+            self._session.registered.wait()
             self._node_address.refresh()
             time.sleep(pause_s)
             pause_s = min(REFRESH_EVERY_S, 2 * pause_s)
 
     def _take_checkpoints(self) -> None:
-        while not self._is_leaving:
+        while not self._session.is_closed:
             self._daemon.take_checkpoints(time.monotonic())
             time.sleep(CHECKPOINT_PAUSE_S)
 
     def _send_checkpoints(self) -> None:
         backoff = Backoff()
-        while not self._is_leaving:
+        while not self._session.is_closed:
             try:
-                self._daemon.send_checkpoints(self._adoption, lambda: not self._is_leaving)
+                self._daemon.send_checkpoints(self._adoption, lambda: not self._session.is_closed)
                 backoff.worked()
                 time.sleep(CHECKPOINT_PAUSE_S)
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))
-
-
-def start_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
-    """Start a thread whose loop continues after an internal error: trainings matter more than a clean exit."""
-
-    def run() -> None:
-        while True:
-            try:
-                return loop()
-            except Exception:
-                log.exception("internal error of the worker (%s); it continues", name)
-                time.sleep(1.0)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 def _node(
@@ -378,22 +304,3 @@ def _data_directory(options: argparse.Namespace, job: SlurmJob | None) -> Path:
     """The data directory; the nodes of a job may share a disk, so each has its own folder."""
     data: Path = options.data.expanduser().absolute()
     return data if job is None else data / job.node
-
-
-def lock_data(data: Path) -> int:
-    """Lock the data directory while this process lives, because two workers would start everything twice.
-
-    Returns the open file descriptor. Raises CannotRun."""
-    folder = data / "node"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CannotRun(
-            f"another worker already uses {data}. Stop it, or give this one a --data of its own."
-        ) from None
-    return descriptor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -16,19 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from domain import protocol
 from domain.launch.slurm_script import GatewayPaths
-from domain.messages import NodeFacts
+from domain.messages import NodeFacts, NodeLoad
 from domain.text.log_lines import log_to_stderr
-from worker.agent.daemon import Backoff
-from worker.agent.notices import Notices
-from worker.agent.options import CannotRun, join_token, parser_with
-from worker.agent.program import lock_data, start_thread
-from worker.node import hardware, processes
-from worker.node.state_files import read_object, write_whole
-from worker.session.answers import Registration
+from worker.node import hardware
+from worker.node.threads import start_thread
+from worker.session.answers import DesiredState, Registration
 from worker.session.client import Client
-from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
+from worker.session.failures import ServerAway
+from worker.session.identity import NodeIdentity
+from worker.session.options import CannotRun, parser_with
+from worker.session.server_session import ServerSession
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway
 
@@ -55,42 +52,36 @@ class GatewayProgram:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._data: Path = options.data.expanduser().absolute()
-        self._lock = lock_data(self._data)
-        lock = os.fstat(self._lock)
-        self._data_identity = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
-        self._identity_file = self._data / "node" / "node.json"
-        self._identity = read_object(self._identity_file)
-        self._join_token = join_token(options, self._data, is_needed=not self._identity.get("token"))
-        self._name = options.name or self._identity.get("name") or os.uname().nodename
-        self._client = Client(options.server, self._identity.get("token", ""))
+        self._identity = NodeIdentity(options, self._data, os.uname().nodename)
+        self._name = self._identity.name
+        self._client = Client(options.server, self._identity.token)
+        self._session = ServerSession(self._client, self._identity, self, "gateway")
         self._paths = _job_paths(options, self._data)
         self._slurm = Slurm()
         self._cluster = self._describe()
         gpus = frozenset(_gpu_partition_names(self._cluster["partitions"]))
         self._gateway = Gateway(self._client, self._slurm, self._data / "jobs", self._paths, gpus)
         self._instance_id = uuid.uuid4().hex
-        self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
-        self._ends, self._wake, self._registered = threading.Event(), threading.Event(), threading.Event()
-        self._was_registered = False
-        self._notices = Notices()
+        self._signalled, self._wake = threading.Event(), threading.Event()
         self._fatal: str | None = None
 
     def run(self) -> int:
         """Work until a signal; returns the exit code. Raises CannotRun."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
-        for loop in (self._poll, self._report_load, self._follow_jobs):
+        for loop in (self._session.poll, self._session.report_load, self._follow_jobs):
             start_thread(loop.__name__, loop)
         log.info("gateway %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._ends.wait(0.5) and self._fatal is None:
+        while not self._signalled.wait(0.5) and self._fatal is None:
             pass
+        self._session.close()
         if self._fatal is not None:
             raise CannotRun(self._fatal)
         log.info("gateway %s leaves; its jobs stay in Slurm", self._name)
         return 0
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._ends.set()
+        self._signalled.set()
 
     def _describe(self) -> dict[str, Any]:
         try:
@@ -99,37 +90,9 @@ class GatewayProgram:
             raise CannotRun(f"Slurm does not answer here: {error}. Start it where sbatch works.") from error
         return {"version": version, "partitions": partitions, "place": vars(self._paths)}
 
-    def _poll(self) -> None:
-        version: str | None = None
-        backoff = Backoff()
-        while not self._ends.is_set():
-            try:
-                if not self._registered.is_set():
-                    self._register()
-                    version = None
-                desired = self._client.desired_state(version, self._poll_wait_s)
-            except Ended as error:
-                self._fatal = str(error)
-                return
-            except Unauthorized as error:
-                self._registered.clear()
-                log.info("the server asks this gateway to register: %s", error)
-                time.sleep(backoff.failed(time.monotonic()))
-            except ServerAway as error:
-                log.debug("the poll failed: %s", error)
-                time.sleep(backoff.failed(time.monotonic()))
-            else:
-                backoff.worked()
-                if desired.store != self._client.store:
-                    self._registered.clear()  # another store than before: register with it
-                    continue
-                version = desired.version
-                self._notices.replace("unreadable", desired.unreadable)
-                self._gateway.set_desired_jobs(desired.jobs)
-                self._wake.set()
-
-    def _register(self) -> None:
-        facts = NodeFacts(
+    def facts(self) -> NodeFacts:
+        """The facts to register with."""
+        return NodeFacts(
             name=self._name,
             instance_id=self._instance_id,
             hostname=os.uname().nodename,
@@ -137,50 +100,40 @@ class GatewayProgram:
             devices=[],
             labels=dict(self._options.label),
             pool=POOL,
-            info=hardware.node_info() | {"slurm": self._cluster, "place": self._data_identity},
+            info=hardware.node_info() | {"slurm": self._cluster, "place": self._identity.directory},
         )
-        try:
-            answer = self._join(facts)
-        except (Unauthorized, RequestRefused, Ended) as error:
-            self._fatal = f"{self._options.server} refuses this gateway: {error}"
-            raise ServerAway(str(error)) from error
-        self._identity = {"node_id": answer.node_id, "token": answer.token, "name": self._name}
-        write_whole(self._identity_file, json.dumps(self._identity))
-        self._poll_wait_s, self._heartbeat_s = answer.poll_wait_s, answer.heartbeat_s
-        protocol_warning = protocol.warning(answer.protocol)
-        self._gateway.starts_new = protocol_warning is None
-        self._notices.replace("protocol", [protocol_warning] if protocol_warning else [])
-        self._gateway.store = answer.store
-        self._was_registered = True
-        self._registered.set()
+
+    def load(self) -> NodeLoad:
+        """A sample of the login node's load."""
+        return hardware.sample_load(self._data)
+
+    def on_registered(self, registration: Registration, *, may_start: bool) -> None:
+        """Take up a registration; no job is submitted while the dashboard has another version."""
+        self._gateway.starts_new, self._gateway.store = may_start, registration.store
         names = ", ".join(partition["name"] for partition in self._cluster["partitions"])
-        log.info("gateway %s registered (%s; partitions %s)", answer.node_id, self._cluster["version"], names)
+        version = self._cluster["version"]
+        log.info("gateway %s registered (%s; partitions %s)", registration.node_id, version, names)
 
-    def _join(self, facts: NodeFacts) -> Registration:
-        """Register with the gateway's own token, or with the join token if the server no longer knows that."""
-        node_id = self._identity.get("node_id")
-        if self._client.token:
-            try:
-                return self._client.register(facts, node_id, self._client.token, self._was_registered)
-            except Unauthorized:
-                if not self._join_token:
-                    raise
-        return self._client.register(facts, node_id, self._join_token, self._was_registered)
+    def on_refused(self, message: str) -> None:
+        """End this gateway."""
+        self._fatal = message
 
-    def _report_load(self) -> None:
-        while not self._ends.is_set():
-            self._registered.wait(1.0)
-            if self._registered.is_set():
-                try:
-                    self._client.load(self._notices.add_to(hardware.sample_load(self._data)))
-                except (ServerAway, RequestRefused) as error:
-                    log.debug("the load was not accepted: %s", error)
-                time.sleep(self._heartbeat_s)
+    def on_removed(self, message: str) -> None:
+        """End this gateway."""
+        self._fatal = message
+
+    def on_desired_state(self, desired: DesiredState) -> None:
+        """Take up the newest desired jobs."""
+        self._gateway.set_desired_jobs(desired.jobs)
+        self._wake.set()
+
+    def on_load_reported(self) -> None:
+        """Do nothing: no health check watches a gateway."""
 
     def _follow_jobs(self) -> None:
         """Reconcile at once when the desired jobs change, and every few seconds while there are jobs."""
-        while not self._ends.is_set():
-            if self._registered.is_set():
+        while not self._session.is_closed:
+            if self._session.registered.is_set():
                 try:
                     self._gateway.step(time.monotonic())
                 except ServerAway as error:

@@ -1,0 +1,162 @@
+"""The session of a worker or gateway with the server: registration, polling and load reports, retried for ever."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Literal, Protocol
+
+from domain import protocol
+from domain.messages import NodeFacts, NodeLoad
+from worker.session.answers import DesiredState, Registration
+from worker.session.backoff import Backoff
+from worker.session.client import Client
+from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
+from worker.session.identity import NodeIdentity
+from worker.session.notices import Notices
+from worker.session.options import NO_TOKEN
+from worker.session.store_memory import StoreMemory
+
+Kind = Literal["node", "gateway"]
+"""The word for the program in messages."""
+
+
+class SessionOwner(Protocol):
+    """The program that a session belongs to. Its methods are called by the session's two threads."""
+
+    def facts(self) -> NodeFacts:
+        """The facts to register with."""
+        ...
+
+    def load(self) -> NodeLoad:
+        """A sample of the node's load."""
+        ...
+
+    def on_registered(self, registration: Registration, *, may_start: bool) -> None:
+        """Take up a registration; `may_start`: the server has the same protocol version."""
+        ...
+
+    def on_refused(self, message: str) -> None:
+        """Handle a refused registration, which is retried."""
+        ...
+
+    def on_removed(self, message: str) -> None:
+        """Handle the news that the node was removed or taken over, which is repeated until it is no longer so."""
+        ...
+
+    def on_desired_state(self, desired: DesiredState) -> None:
+        """Take up the newest desired state."""
+        ...
+
+    def on_load_reported(self) -> None:
+        """Note that the server has answered."""
+        ...
+
+
+class ServerSession:
+    """Run `poll` and `report_load` in one thread each, until `close`."""
+
+    def __init__(
+        self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Literal["node", "gateway"]
+    ) -> None:
+        self._client, self._identity, self._owner, self._kind = client, identity, owner, kind
+        self._log = logging.getLogger("worker" if kind == "node" else kind)
+        self._memory = StoreMemory(client, identity.file, identity.values)
+        self._notices = Notices()
+        self._poll_wait_s, self._heartbeat_s = 20.0, 5.0
+        self._was_registered = False
+        self.registered = threading.Event()
+        self._closed = threading.Event()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is over."""
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """Let both loops return after their current request."""
+        self._closed.set()
+
+    def poll(self) -> None:
+        """Register, then follow the desired state."""
+        version: str | None = None
+        backoff = Backoff()
+        while not self.is_closed:
+            try:
+                if not self.registered.is_set():
+                    self._register()
+                    version = None
+                desired = self._client.desired_state(version, self._poll_wait_s)
+            except ServerAway as error:
+                self._handle_failure(error)
+                time.sleep(backoff.failed(time.monotonic()))
+            else:
+                backoff.worked()
+                if self._is_of_our_store(desired):
+                    version = desired.version
+                    self._notices.replace("unreadable", desired.unreadable)
+                    self._owner.on_desired_state(desired)
+
+    def report_load(self) -> None:
+        """Report the load at every heartbeat while registered."""
+        while not self.is_closed:
+            self.registered.wait(1.0)
+            if self.registered.is_set():
+                self._report_load_once()
+                time.sleep(self._heartbeat_s)
+
+    def _report_load_once(self) -> None:
+        try:
+            self._client.load(self._notices.add_to(self._owner.load()))
+            self._owner.on_load_reported()
+        except Ended as error:
+            self._handle_failure(error)
+        except (ServerAway, RequestRefused) as error:
+            self._log.debug("the load was not accepted: %s", error)
+
+    def _handle_failure(self, error: ServerAway) -> None:
+        if isinstance(error, Ended):
+            self.registered.clear()
+            self._owner.on_removed(str(error))
+        elif isinstance(error, Unauthorized):
+            self.registered.clear()
+            self._log.info("the server asks this %s to register: %s", self._kind, error)
+        else:
+            self._log.debug("the poll failed: %s", error)
+
+    def _is_of_our_store(self, desired: DesiredState) -> bool:
+        if self._memory.accept(desired):
+            return True
+        self._log.warning(
+            "the dashboard has another store than before: this %s registers with it", self._kind
+        )
+        self.registered.clear()
+        return False
+
+    def _register(self) -> None:
+        try:
+            registration = self._join(self._owner.facts())
+        except (Unauthorized, RequestRefused) as error:
+            self._owner.on_refused(f"{self._client.url} refuses this {self._kind}: {error}")
+            raise ServerAway(str(error)) from error
+        identity = {"node_id": registration.node_id, "token": registration.token, "name": self._identity.name}
+        self._identity.values |= identity
+        self._memory.registered()
+        warning = protocol.warning(registration.protocol)
+        self._notices.replace("protocol", [warning] if warning else [])
+        self._poll_wait_s, self._heartbeat_s = registration.poll_wait_s, registration.heartbeat_s
+        self._owner.on_registered(registration, may_start=warning is None)
+        self._was_registered = True
+        self.registered.set()
+
+    def _join(self, facts: NodeFacts) -> Registration:
+        """Register with the node's own token, or with the join token if the server no longer knows that."""
+        node_id = self._identity.values.get("node_id")
+        if self._client.token:
+            try:
+                return self._client.register(facts, node_id, self._client.token, self._was_registered)
+            except Unauthorized:
+                if not self._identity.join_token:
+                    raise Unauthorized(f"it no longer knows this node's own token, and {NO_TOKEN}") from None
+        return self._client.register(facts, node_id, self._identity.join_token, self._was_registered)
