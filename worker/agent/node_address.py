@@ -6,8 +6,8 @@ import contextlib
 
 from domain.messages import NodeLoad
 from worker.launch.preparation import LocalNode
-from worker.node.clock import Offset, offset
 from worker.session.client import Client
+from worker.session.clock import Offset, offset
 from worker.session.failures import RequestRefused, ServerAway
 
 FIRST_REFRESH_S = 1.0

@@ -17,11 +17,11 @@ from domain.spec import Assignment, CheckPeer, RunSpec
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node.attempt_files import INTERPRETER_FILE
-from worker.node.clock import Offset, offset
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.state_files import read_object
 from worker.preflight.port_probe import ProbeListener, probe_port
 from worker.session.client import Client
+from worker.session.clock import Offset, offset
 from worker.session.failures import RequestRefused, ServerAway
 
 
