@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ import typer
 from cli.commands import (
     checkpoints,
     diff,
-    gateway,
     launch,
     nodes,
     output,
@@ -22,11 +22,10 @@ from cli.commands import (
     store,
     system,
     tokens,
+    worker,
 )
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
-
-FORWARDING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="rankzero",
@@ -35,30 +34,34 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(programs.up)
-app.command()(programs.dashboard)
-app.command(context_settings=FORWARDING)(programs.worker)
-app.command()(gateway.gateway)
-app.command()(launch.launch)
-app.command()(runs.runs)
-app.command()(runs.show)
-app.command()(diff.diff)
-app.command()(ranks.ranks)
-app.command()(output.metrics)
-app.command()(output.logs)
-app.command()(checkpoints.checkpoints)
-app.command()(checkpoints.download)
-app.command()(runs.stop)
-app.command()(runs.resume)
-app.command()(runs.delete)
 app.add_typer(nodes.nodes_app, name="nodes")
-app.command()(nodes.drain)
-app.command()(nodes.undrain)
-app.command()(tokens.token)
-app.command()(preflight.preflight)
-app.command()(system.backup)
-app.command("migrate-store")(store.migrate_store)
-app.command()(system.doctor)
+for _command in (
+    programs.up,
+    programs.dashboard,
+    worker.worker,
+    worker.gateway,
+    launch.launch,
+    runs.runs,
+    runs.show,
+    diff.diff,
+    ranks.ranks,
+    output.metrics,
+    output.logs,
+    checkpoints.checkpoints,
+    checkpoints.download,
+    runs.stop,
+    runs.resume,
+    runs.delete,
+    nodes.drain,
+    nodes.undrain,
+    tokens.token,
+    preflight.preflight,
+    system.backup,
+    store.migrate_store,
+    system.doctor,
+):
+    # What a function raises is for those who read the code, not for the help.
+    app.command(help=str(inspect.getdoc(_command)).partition("\n\nRaises ")[0])(_command)
 
 
 def main() -> None:

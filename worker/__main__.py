@@ -1,12 +1,8 @@
-"""`python -P -m worker`: the worker as a program."""
+"""`python -P -m worker`: `rankzero worker` for the scripts of Slurm jobs, which know an interpreter and no PATH."""
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
 
-from worker.agent.program import main
-
-code = main()
-logging.shutdown()
-os._exit(code)  # threads that still wait for an answer are not waited for
+os.execv(sys.executable, [sys.executable, "-P", "-m", "cli.main", "worker", *sys.argv[1:]])

@@ -1,11 +1,8 @@
-"""`rankzero up, dashboard, worker`: start the long-running programs."""
+"""`rankzero up, dashboard`: start the programs of a server."""
 
 from __future__ import annotations
 
-import getpass
 import os
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +11,6 @@ from cli.server.client import default_data
 from cli.server.interpreter import named
 from cli.server.options import Data
 from cli.terminal.errors import CommandFailed
-from domain.launch.systemd_unit import unit
 
 Host = Annotated[
     str | None,
@@ -106,63 +102,3 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
     except SettingsError as error:
         raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
     raise typer.Exit(serve(settings, new_store=new_store))
-
-
-def worker(
-    context: typer.Context,
-    server: Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option(help="Name of this node.", show_default="its host name")] = None,
-    slots: Slots = None,
-    python: Python = None,
-    data: Data = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the join token.", show_default="RANKZERO_TOKEN, or the data directory's"
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Label of this node; repeatable.")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address at which other nodes reach this one.", show_default="as the dashboard does"
-        ),
-    ] = None,
-    stop_runs: Annotated[
-        bool,
-        typer.Option("--stop-runs", help="On SIGTERM end the runs instead of leaving them running."),
-    ] = False,
-    print_unit: Annotated[
-        bool,
-        typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
-    ] = False,
-) -> None:
-    """Start a worker, one per node. The token comes from RANKZERO_TOKEN or a file, never from an argument.
-
-    Raises CommandFailed without a dashboard's URL."""
-    url = server or os.environ.get("RANKZERO_URL")
-    if not (url or print_unit):
-        raise CommandFailed("--server is needed: the dashboard's URL, as `rankzero up` prints it.", 2)
-    folder = str(data.expanduser().absolute() if data else default_data())
-    token = token_file and str(token_file.expanduser().absolute())
-    named_options = {"--name": name, "--slots": slots, "--token-file": token, "--address": address}
-    named_options["--python"] = named(python)
-    options = [
-        part for flag, value in named_options.items() if value is not None for part in (flag, str(value))
-    ]
-    options += [part for pair in label or [] for part in ("--label", pair)]
-    options += ["--stop-runs"] if stop_runs else []
-    options += context.args
-    if print_unit:
-        server_options = ["--server", server] if server else []
-        executable = str(Path(sys.executable).with_name("rankzero"))
-        print(
-            unit([executable, "worker", *server_options, "--data", folder, *options], getpass.getuser()),
-            end="",
-        )
-        return
-    sys.stdout.flush()
-    program = [sys.executable, "-P", "-m", "worker", "--server", str(url), "--data", folder]
-    os.execv(sys.executable, [*program, *options])

@@ -1,8 +1,7 @@
-"""The worker's program: its threads, and its handling of signals."""
+"""The worker: its threads, and its handling of signals."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -12,12 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from domain.messages import Device, NodeFacts, NodeLoad
-from domain.text.log_lines import log_to_stderr, one_line
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
 from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
 from worker.attempt.ending import Shutdown
@@ -33,7 +32,7 @@ from worker.session.backoff import Backoff
 from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.identity import NodeIdentity
-from worker.session.options import CannotRun, parser
+from worker.session.options import CannotRun, WorkerOptions
 from worker.session.server_session import ServerSession
 
 log = logging.getLogger("worker")
@@ -45,18 +44,6 @@ ACKNOWLEDGE_LIMIT_S = 10.0
 LEAVE_LIMIT_S = 1.0
 ENDED_AFTER_S = 20.0
 """How long the server must insist that another worker is this node before its runs are ended."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `rankzero worker` until SIGTERM; returns the exit code."""
-    log_to_stderr(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    options = parser().parse_args(argv)
-    try:
-        return Worker(options).run()
-    except CannotRun as error:
-        print(f"rankzero worker: {one_line(str(error))}", file=sys.stderr)
-        return 1
 
 
 def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Popen[bytes]]:
@@ -80,21 +67,23 @@ def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Po
 
 
 class Worker:
-    """One node's daemon, its threads, and its shutdown."""
+    """One node's daemon, its threads, and its shutdown. Raises CannotRun."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
+    def __init__(self, options: WorkerOptions) -> None:
         self._job = None if options.only_attempt is None else SlurmJob.current(options.only_attempt)
-        self._data = _data_directory(options, self._job)
-        own_name = self._job.node if self._job else os.uname().nodename
-        self._identity = NodeIdentity(options, self._data, own_name)
+        own_name = os.uname().nodename
+        if self._job is not None:  # its nodes may share a disk, so each has a folder of its own
+            own_name = self._job.node
+            options = replace(options, data=options.data / own_name)
+        self._options, self._data = options, options.data
+        self._identity = NodeIdentity(options, own_name)
         self._name = self._identity.name
         self._contact_file = self._data / "node" / "contact"
         """Its modification time is that of the server's last answer, for health checks without a Rankzero program."""
         self._devices = hardware.devices(options.slots)
         self._client = Client(options.server, self._identity.token)
         self._session = ServerSession(self._client, self._identity, self, "node")
-        self._node = node = _node(self._name, self._data, self._client, self._devices, options)
+        self._node = node = _node(self._name, self._client, self._devices, options)
         self._python = node.python
         self._node_address = NodeAddress(node, self._client)
         self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
@@ -204,7 +193,7 @@ class Worker:
             hostname=os.uname().nodename,
             address=self._node.as_seen_by_others().address,
             devices=self._devices,
-            labels=dict(self._options.label),
+            labels=dict(self._options.labels),
             pool=self._job.pool if self._job else "",
             held=self._daemon.held_attempts,
             info=hardware.node_info()
@@ -281,26 +270,16 @@ class Worker:
                 time.sleep(backoff.failed(time.monotonic()))
 
 
-def _node(
-    name: str, data: Path, client: Client, devices: Sequence[Device], options: argparse.Namespace
-) -> LocalNode:
-    address, is_chosen = (
-        options.address or hardware.address_towards(options.server),
-        options.address is not None,
-    )
+def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerOptions) -> LocalNode:
+    is_chosen = options.address is not None
+    address = options.address or hardware.address_towards(options.server)
     return LocalNode(
         name=name,
-        data_dir=data,
-        python=options.python,
+        data_dir=options.data,
+        python=options.python or sys.executable,
         address=address,
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
         server_port=None if is_chosen else hardware.port_of(options.server),
         connection_address=None if is_chosen else lambda: client.own_address,
     )
-
-
-def _data_directory(options: argparse.Namespace, job: SlurmJob | None) -> Path:
-    """The data directory; the nodes of a job may share a disk, so each has its own folder."""
-    data: Path = options.data.expanduser().absolute()
-    return data if job is None else data / job.node

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 from pathlib import Path
 
 from worker.node import processes
 from worker.node.state_files import read_object
-from worker.session.options import CannotRun, join_token
+from worker.session.options import CannotRun, NodeOptions, join_token
 
 
 class NodeIdentity:
     """The stored identity of a worker or gateway. Locks the data directory; raises CannotRun."""
 
-    def __init__(self, options: argparse.Namespace, data: Path, own_name: str) -> None:
-        self._lock = lock_data(data)
+    def __init__(self, options: NodeOptions, own_name: str) -> None:
+        self._lock = lock_data(options.data)
         lock = os.fstat(self._lock)
         self.directory = f"{processes.boot_id()}:{lock.st_dev}:{lock.st_ino}"
         """Identifies the data directory: unchanged when the program restarts, different for a copy of the directory."""
-        self.file = data / "node" / "node.json"
+        self.file = options.data / "node" / "node.json"
         self.values = read_object(self.file)
-        self.join_token = join_token(options, data, is_needed=not self.token)
+        self.join_token = join_token(options, is_needed=not self.token)
         self.name = str(options.name or self.values.get("name") or own_name)
 
     @property

@@ -57,9 +57,7 @@ class SessionOwner(Protocol):
 class ServerSession:
     """Run `poll` and `report_load` in one thread each, until `close`."""
 
-    def __init__(
-        self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Literal["node", "gateway"]
-    ) -> None:
+    def __init__(self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Kind) -> None:
         self._client, self._identity, self._owner, self._kind = client, identity, owner, kind
         self._log = logging.getLogger("worker" if kind == "node" else kind)
         self._memory = StoreMemory(client, identity.file, identity.values)

@@ -1,8 +1,7 @@
-"""The program `rankzero gateway`: registers, polls, and leaves jobs in Slurm when it exits."""
+"""The gateway: registers, polls, and leaves jobs in Slurm when it exits."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -10,21 +9,18 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from domain.launch.slurm_script import GatewayPaths
 from domain.messages import NodeFacts, NodeLoad
-from domain.text.log_lines import log_to_stderr
 from worker.node import hardware
 from worker.node.threads import start_thread
 from worker.session.answers import DesiredState, Registration
 from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.identity import NodeIdentity
-from worker.session.options import CannotRun, parser_with
+from worker.session.options import CannotRun, GatewayOptions
 from worker.session.server_session import ServerSession
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway
@@ -34,29 +30,16 @@ POOL = "slurm"
 SHORT_PAUSE_S = 0.5
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `rankzero gateway` until SIGTERM; returns the exit code."""
-    log_to_stderr(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    options = _parser().parse_args(argv)
-    try:
-        return GatewayProgram(options).run()
-    except CannotRun as error:
-        print(f"rankzero gateway: {error}", file=sys.stderr)
-        return 1
-
-
 class GatewayProgram:
-    """The daemon of a login node: its identity and its threads."""
+    """The daemon of a login node: its identity and its threads. Raises CannotRun."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._data: Path = options.data.expanduser().absolute()
-        self._identity = NodeIdentity(options, self._data, os.uname().nodename)
+    def __init__(self, options: GatewayOptions) -> None:
+        self._options, self._data = options, options.data
+        self._identity = NodeIdentity(options, os.uname().nodename)
         self._name = self._identity.name
         self._client = Client(options.server, self._identity.token)
         self._session = ServerSession(self._client, self._identity, self, "gateway")
-        self._paths = _job_paths(options, self._data)
+        self._paths = _job_paths(options)
         self._slurm = Slurm()
         self._cluster = self._describe()
         gpus = frozenset(_gpu_partition_names(self._cluster["partitions"]))
@@ -98,7 +81,7 @@ class GatewayProgram:
             hostname=os.uname().nodename,
             address=hardware.address_towards(self._options.server),
             devices=[],
-            labels=dict(self._options.label),
+            labels=dict(self._options.labels),
             pool=POOL,
             info=hardware.node_info() | {"slurm": self._cluster, "place": self._identity.directory},
         )
@@ -138,15 +121,14 @@ class GatewayProgram:
                     self._gateway.step(time.monotonic())
                 except ServerAway as error:
                     log.debug("the report failed: %s", error)
-            self._wake.wait(SHORT_PAUSE_S if self._gateway.is_idle else self._options.poll)
+            self._wake.wait(SHORT_PAUSE_S if self._gateway.is_idle else self._options.poll_s)
             self._wake.clear()
 
 
-def _job_paths(options: argparse.Namespace, data: Path) -> GatewayPaths:
-    own = str(data / "slurm")
-    return GatewayPaths(
-        options.server.rstrip("/"), str(options.job_data or own), own, sys.executable, options.python
-    )
+def _job_paths(options: GatewayOptions) -> GatewayPaths:
+    own = str(options.data / "slurm")
+    python = options.python or sys.executable
+    return GatewayPaths(options.server.rstrip("/"), str(options.job_data or own), own, sys.executable, python)
 
 
 def _gpu_partition_names(partitions: list[dict[str, Any]]) -> list[str]:
@@ -155,17 +137,3 @@ def _gpu_partition_names(partitions: list[dict[str, Any]]) -> list[str]:
     return [partition["name"] for partition in gpu_partitions] + [""] * any(
         partition["is_default"] for partition in gpu_partitions
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_with("rankzero gateway", "Submit the runs of pool slurm as jobs of this cluster.")
-    parser.add_argument(
-        "--job-data",
-        type=Path,
-        metavar="DIR",
-        help="where jobs keep their data, as their nodes see it (default: slurm in the data folder)",
-    )
-    parser.add_argument(
-        "--poll", type=float, default=5.0, metavar="S", help="seconds between two calls of squeue"
-    )
-    return parser

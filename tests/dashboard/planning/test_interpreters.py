@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,12 +139,11 @@ def test_programs_as_a_plan_shows_them(tmp_path: Path) -> None:
     assert programs(f"{tmp_path}/env") == (f"{tmp_path}/env/bin/python", f"{tmp_path}/env/bin/torchrun")
 
 
-def options_of(monkeypatch: pytest.MonkeyPatch, *given: str) -> list[str]:
-    """What `rankzero worker` starts the worker with."""
-    started: list[list[str]] = []
-    monkeypatch.setattr("os.execv", lambda program, argv: started.append(argv))
-    assert CliRunner().invoke(app, ["worker", "--server", "http://x", *given]).exit_code == 0
-    return started[0]
+def worker_options(*options: str) -> list[str]:
+    """The options with which a systemd unit starts the worker."""
+    result = CliRunner().invoke(app, ["worker", "--print-unit", "--server", "http://x", *options])
+    assert result.exit_code == 0
+    return shlex.split(result.stdout.partition("ExecStart=")[2].partition("\n")[0])
 
 
 @pytest.mark.parametrize("named", ["env", "env/bin/python", "./env/bin/python"])
@@ -152,14 +152,14 @@ def test_a_path_on_the_command_line_is_seen_from_here(
 ) -> None:
     environment(tmp_path / "env")
     monkeypatch.chdir(tmp_path)
-    path = options_of(monkeypatch, "--python", named)[-1]
+    path = worker_options("--python", named)[-1]
     assert path == str(tmp_path / named)  # an environment's Python is a link, which is not followed
 
 
 def test_a_nodes_default_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--python" not in options_of(monkeypatch)
+    assert "--python" not in worker_options()
     monkeypatch.setenv("RANKZERO_PYTHON", "python3.12")
-    assert options_of(monkeypatch)[-2:] == ["--python", "python3.12"]
+    assert worker_options()[-2:] == ["--python", "python3.12"]
 
 
 def test_up_hands_its_python_to_its_worker(tmp_path: Path) -> None:
