@@ -44,7 +44,7 @@ def drain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     """Start nothing new on a node; its runs continue to their end."""
     drained = server_at(data).post(node_path(node, "drain"))
     runs = running(drained)
-    verb = "continues to its end" if len(runs) == 1 else "continue to their ends"
+    verb = formats.agree(len(runs), "continues to its end", "continue to their ends")
     continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""
     print_outcome(
         drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}."
@@ -137,7 +137,7 @@ def remarks(node: dict[str, Any]) -> Iterator[str]:
     info = node.get("info") or {}
     offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
     if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:
-        yield f"its clock is {abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the dashboard's."
+        yield f"its clock is {formats.clock_offset(offset_s)} the dashboard's."
     for text in (
         node.get("upgrade"),
         (node.get("load") or {}).get("notice"),

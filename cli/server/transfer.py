@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from cli.server.client import NotYet, ServerClient, ServerUnreachable
 from cli.server.following import StatusLine
 from cli.terminal.errors import CommandFailed
+from dashboard.private_files import sync_folder
 from dashboard.storage.checkpoint_form import CheckpointForm
 from domain.text import formats
 
@@ -51,7 +51,7 @@ class Transfer:
                 "It was deleted; download it again."
             )
         self._part.replace(self._target)
-        _sync_folder(self._target.parent)
+        sync_folder(self._target.parent)
 
     def _fetch_all(self) -> None:
         failures = 0
@@ -157,13 +157,3 @@ def _first_byte(answer: httpx.Response) -> int:
         return 0
     match = re.fullmatch(r"bytes (\d+)-\d*/(?:\d+|\*)", answer.headers.get("Content-Range", ""))
     return int(match[1]) if match else -1
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the folder, without which a rename may not survive a power failure."""
-    if sys.platform == "linux":
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain.text.exit_codes import describe_exit
+from worker.node.processes import die_with_parent
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 STEADY_S = 60.0
 """Uptime in seconds after which the restart delay is reset."""
 LARGEST_LOG_BYTES = 16 * 1024 * 1024
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,8 @@ def start_program(program: ProgramCommand) -> subprocess.Popen[bytes]:
 def _prepare(parent_pid: int, niceness: int) -> Callable[[], None]:
     def prepare() -> None:
         os.nice(niceness)
-        if _LIBC is not None:
-            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if sys.platform == "linux":
+            die_with_parent(signal.SIGKILL)
         if os.getppid() != parent_pid:  # it died before the line above
             os._exit(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -10,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,9 @@ from cli.up import demo
 from cli.up.children import ProgramCommand, SupervisedProgram
 from cli.up.leftovers import RunProcesses
 from dashboard.cluster.joining import outward_address
-from dashboard.security.token_files import join_token_path, make_private_directory
+from dashboard.private_files import hold_lock, make_private_directory
+from dashboard.security.token_files import join_token_path
+from domain.text.formats import plural
 
 TICK_S = 0.1
 READY_WITHIN_S = 90.0
@@ -70,20 +71,16 @@ def only_one(data: Path) -> Iterator[None]:
     """Hold the lock that allows one `rankzero up` per data directory; it ends with the process.
 
     Raises CommandFailed where another process holds it."""
-    lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        url = _url_in(data)
-        os.close(lock)
-        raise CommandFailed(
-            f"Rankzero already runs on {data}{f' ({url})' if url else ''}. "
-            "Use that one, or choose another directory with --data."
-        ) from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(data / "up.lock"))
+        except BlockingIOError:
+            url = _url_in(data)
+            raise CommandFailed(
+                f"Rankzero already runs on {data}{f' ({url})' if url else ''}. "
+                "Use that one, or choose another directory with --data."
+            ) from None
         yield
-    finally:
-        os.close(lock)
 
 
 def free_port(plan: Plan) -> int:
@@ -264,9 +261,7 @@ class Parent:
             return
         count = len(self.processes.supervisors())
         if count:
-            print_line(
-                f"stopping {count} {'run' if count == 1 else 'runs'}: SIGTERM sent, up to {GRACE_S:g} s"
-            )
+            print_line(f"stopping {plural(count, 'run')}: SIGTERM sent, up to {GRACE_S:g} s")
         if not worker.is_running:
             self.processes.terminate()
         worker.send(signal.SIGTERM)  # it ends the runs, and stores what they wrote last

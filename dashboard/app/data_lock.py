@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dashboard.security.token_files import make_private_directory
+from dashboard.private_files import hold_lock, make_private_directory
 
 
 class AlreadyRunning(Exception):
@@ -18,9 +17,9 @@ class AlreadyRunning(Exception):
 def lock_data_directory(data: Path) -> Iterator[None]:
     """Hold the data directory's lock. Raises AlreadyRunning when another dashboard holds it."""
     make_private_directory(data)
-    with (data / "dashboard.lock").open("w") as lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(hold_lock(data / "dashboard.lock"))
         except BlockingIOError:
             raise AlreadyRunning(
                 f"Another dashboard already uses {data}. Stop it first, or choose another --data directory."

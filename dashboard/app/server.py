@@ -45,11 +45,12 @@ from dashboard.app.front import Front
 from dashboard.app.slow_connections import ImpatientProtocol
 from dashboard.app.streamlit_app import pages
 from dashboard.app.trouble_header import Warned
+from dashboard.private_files import spare_path, write_private
 from dashboard.security import headers
 from dashboard.security.auth import Guard
 from dashboard.security.login import Login
 from dashboard.security.sessions import Sessions
-from dashboard.security.token_files import TokenUnusable, spare_path, write_private
+from dashboard.security.token_files import TokenUnusable
 from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 
 from db.queries.device_allocations import Occupant
 from db.slurm.slurm_jobs import GATEWAY
-from domain.text.formats import as_list, count, duration_words, plural
+from domain.text.formats import agree, as_list, clock_offset, count, duration_words, plural
 from domain.views import DeviceView, NodeView
 
 _DIGITS = re.compile(r"(\d+)")
@@ -112,9 +112,7 @@ def notices(node: NodeView) -> list[str]:
     """The problems of one node in sentences: its silence, otherwise the messages of its worker."""
     if node.state != "alive":
         runs = len({device.run_id for device in node.devices if device.run_id})
-        affected_runs = (
-            f" {plural(runs, 'run')} {'has' if runs == 1 else 'have'} devices there." if runs else ""
-        )
+        affected_runs = f" {plural(runs, 'run')} {agree(runs, 'has', 'have')} devices there." if runs else ""
         return [_silence(node.state, node.silent_s) + affected_runs]
     messages = [
         node.upgrade,
@@ -124,9 +122,7 @@ def notices(node: NodeView) -> list[str]:
     ]
     off_s = clock_off_s(node)
     if off_s is not None:
-        messages.append(
-            f"Its clock is {abs(off_s):.1f} s {'ahead of' if off_s > 0 else 'behind'} the dashboard's."
-        )
+        messages.append(f"Its clock is {clock_offset(off_s)} the dashboard's.")
     return [str(text) for text in messages if text]
 
 

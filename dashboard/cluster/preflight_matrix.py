@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from domain.preflight.judgement import rate
-from domain.text.formats import clock_time, count, plural
+from domain.text.formats import agree, clock_time, count, plural
 from domain.views import CheckView, PreflightCell
 
 WORST_FIRST = ("failed", "warning", "waiting", "ok", "skipped")
@@ -50,7 +50,7 @@ def title(check: CheckView) -> str:
         f"{plural(len(check.nodes), 'node')} at {clock_time(check.asked_at)[:-3]} UTC: ",
     )
     if red:
-        text += f"{count(red)} of {plural(len(checked), 'cell')} {'is' if red == 1 else 'are'} red"
+        text += f"{count(red)} of {plural(len(checked), 'cell')} {agree(red, 'is', 'are')} red"
     elif check.ended_at is not None:
         text += "all checks passed"
     if check.ended_at is None:

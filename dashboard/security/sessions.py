@@ -9,7 +9,8 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard.security.token_files import COOKIE_LIFETIME_S, write_private
+from dashboard.private_files import write_private
+from dashboard.security.token_files import COOKIE_LIFETIME_S
 
 SIGNED_OUT = 1008
 """The WebSocket close code: a policy was violated."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboard.private_files import draft, make_private_directory
+
 TOKEN_BYTES = 32
 SHORTEST_TOKEN = 20
-SPARE_BYTES = 4096
 COOKIE_LIFETIME_S = 30 * 24 * 3600
 
 
@@ -98,65 +97,11 @@ def read_or_create(path: Path) -> str:
     return token
 
 
-def write_private(path: Path, content: str, spare: Path | None = None) -> None:
-    """Replace a file atomically; only its owner can ever read it.
-
-    On a full disk the `spare` file's block is used."""
-    try:
-        draft = _draft(path, content)
-    except OSError as error:
-        if spare is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        draft = _overwritten(spare, content)
-    draft.replace(path)
-
-
-def spare_path(data: Path) -> Path:
-    """The file that reserves a block, so that a dashboard can publish its address on a full disk."""
-    return data / ".spare"
-
-
-def keep_spare(data: Path) -> None:
-    """Create the spare file if it is missing; after a failure the next call tries again."""
-    if not spare_path(data).exists():
-        with suppress(OSError):
-            _draft(spare_path(data), "\0" * SPARE_BYTES).replace(spare_path(data))
-
-
-def _overwritten(spare: Path, content: str) -> Path:
-    """The spare file, overwritten with the content in its own block."""
-    with spare.open("r+b") as file:
-        file.write(content.encode())
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
-    return spare
-
-
-def make_private_directory(path: Path) -> None:
-    """Make a directory that only its owner may enter, whatever the umask."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def _create(path: Path) -> None:
-    draft = _draft(path, secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+    fresh = draft(path, secrets.token_urlsafe(TOKEN_BYTES) + "\n")
     try:
-        os.link(draft, path)  # fails when another process was faster, so both read the same token
+        os.link(fresh, path)  # fails when another process was faster, so both read the same token
     except FileExistsError:
         pass
     finally:
-        draft.unlink()
-
-
-def _draft(path: Path, content: str) -> Path:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    return draft
+        fresh.unlink()

@@ -23,8 +23,9 @@ from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import Resolved, resolve
 from dashboard.planning.target_check import check_target
+from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
-from dashboard.security.token_files import Credentials, keep_spare, make_private_directory
+from dashboard.security.token_files import Credentials
 from dashboard.service.queue_turns import QueueTurns
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dashboard.clock import Clock
-from dashboard.security.token_files import make_private_directory
+from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code

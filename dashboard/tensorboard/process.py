@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from dashboard.security.token_files import make_private_directory
+from dashboard.private_files import make_private_directory
 from dashboard.storage.files import Files
 from dashboard.tensorboard.links import arrange, event_links
 from dashboard.tensorboard.program import EVENTS, SOCKET

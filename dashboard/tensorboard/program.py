@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import os
 import resource
-import signal
 import socket
 import sys
 import threading
@@ -18,7 +16,6 @@ EVENTS = "events"
 SOCKET = "socket"
 NICENESS = 10
 """Training on this machine has priority."""
-PR_SET_PDEATHSIG = 1
 RELOAD_S = 5.0
 FIRST_LOAD_S = 5.0
 """Seconds that the first page waits for data; an empty page would have to be reloaded."""
@@ -39,7 +36,6 @@ def main() -> int:
     parser.add_argument("--title", default="")
     parser.add_argument("--parent", type=int, required=True, help="process id of the dashboard")
     arguments = parser.parse_args()
-    _die_with_parent()
     os.nice(NICENESS)
     os.chdir(arguments.folder)  # a socket's path is limited to about a hundred bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))
@@ -56,12 +52,6 @@ def plugins() -> list[Any]:
     from tensorboard import default
 
     return [plugin for plugin in default.get_static_plugins() if _name(plugin) in PLUGINS]
-
-
-def _die_with_parent() -> None:
-    """Have Linux kill this process with its parent; elsewhere `main` notices within a second."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _name(plugin: Any) -> str:

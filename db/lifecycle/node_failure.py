@@ -16,6 +16,7 @@ from db.records.history import add_history
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import LIVE_STATES, TERMINAL_STATES, Reason, State
 from domain.preflight.version_match import names
+from domain.text.formats import agree
 
 STILL_AT_LEAST_S = 10.0
 """Points that no page shows arrive only every five seconds."""
@@ -226,8 +227,8 @@ def _still_words(observed: SilentAttempt, remaining: Sequence[str]) -> str:
 
 
 def _lost_words(lost: Sequence[Share]) -> str:
-    subject = "the node" if len(lost) == 1 else "the nodes"
-    verb, silent_s = "was" if len(lost) == 1 else "were", max(share.silent_s for share in lost)
+    subject, verb = agree(len(lost), "the node", "the nodes"), agree(len(lost), "was", "were")
+    silent_s = max(share.silent_s for share in lost)
     return f"{subject} {names([share.node for share in lost])} {verb} lost (no word for {silent_s:.0f} s)"
 
 

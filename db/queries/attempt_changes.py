@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from db.models import Attempt
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
+from domain.text.formats import plural
 from domain.views import Takeover
 
 
@@ -32,7 +33,7 @@ def marks(spec: RunSpec, attempts: Sequence[tuple[int, Mapping[str, Any] | None]
 
 def _differences(before: RunSpec, after: RunSpec) -> list[str]:
     texts = {
-        f"{after.nodes} node{'s' if after.nodes > 1 else ''}": before.nodes != after.nodes,
+        plural(after.nodes, "node"): before.nodes != after.nodes,
         f"accumulation {after.accumulate}": before.accumulate != after.accumulate,
         f"batch {after.batch_size}": before.batch_size != after.batch_size,
         f"lr {after.scaled_lr or 0:.4g}": before.scaled_lr != after.scaled_lr,

@@ -13,6 +13,7 @@ from db.models import Node, Task
 from domain.liveness import is_silent
 from domain.messages import TERMINAL_STATES
 from domain.preflight.version_match import names
+from domain.text.formats import agree
 
 
 class Awaited(NamedTuple):
@@ -60,7 +61,7 @@ def end_waits_for(nodes: Sequence[Awaited]) -> str | None:
     alive = [node.node for node in nodes if node not in silent]
     clauses = [f"for {names(alive)}"] if alive else []
     if silent:
-        verb, silent_s = "has" if len(silent) == 1 else "have", max(node.silent_s for node in silent)
+        verb, silent_s = agree(len(silent), "has", "have"), max(node.silent_s for node in silent)
         silent_names = names([node.node for node in silent])
         clauses.append(f"for {silent_names}, which {verb} not been heard of for {silent_s:.0f} s")
     return f"waits {', and '.join(clauses)}" if clauses else None

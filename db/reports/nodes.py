@@ -18,6 +18,7 @@ from db.records.lookups import node_named
 from db.records.node_tokens import TurnedAway, hash_token
 from domain.liveness import LOST_AFTER_S
 from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
+from domain.text.formats import agree
 
 NAME_HELD_S = 10.0
 """For so long after its last heartbeat no other worker may take a node's name."""
@@ -106,7 +107,7 @@ def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
         live = live.where(Task.node_id == row.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
         if runs := list(dict.fromkeys(session.scalars(live))):
             raise WrongState(
-                f"Node {row.name} still has {' '.join(runs)}; stop {'it' if len(runs) == 1 else 'them'} first, "
+                f"Node {row.name} still has {' '.join(runs)}; stop {agree(len(runs), 'it', 'them')} first, "
                 "or drain the node and wait for the end."
             )
         row.removed_at = now

@@ -20,7 +20,7 @@ from domain.messages import State
 from domain.scheduling.models import NodeState, ResourceRequest
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
-from domain.text.formats import MOST_NAMED, as_list, plural
+from domain.text.formats import MOST_NAMED, agree, as_list, plural
 
 GROWS_AFTER_S = 60.0
 GROWS_AFTER_STARTS = 10
@@ -129,8 +129,8 @@ def _words(nodes: Sequence[str], current_nodes: Collection[str], all_nodes: Sequ
         node.name for node in all_nodes if node.node_id in nodes and node.node_id not in current_nodes
     )
     left = sorted(node.name for node in all_nodes if node.node_id in current_nodes and node.draining)
-    clauses = [f"{as_list(left, MOST_NAMED)} {'drains' if len(left) == 1 else 'drain'}"] if left else []
-    clauses += [f"{as_list(new, MOST_NAMED)} {'is' if len(new) == 1 else 'are'} free"] if new else []
+    clauses = [f"{as_list(left, MOST_NAMED)} {agree(len(left), 'drains', 'drain')}"] if left else []
+    clauses += [f"{as_list(new, MOST_NAMED)} {agree(len(new), 'is', 'are')} free"] if new else []
     return f"to go on with {plural(len(nodes), 'node')}: {', '.join(clauses)}"
 
 

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 
 from domain.messages import NodeCheck, Reached
 from domain.preflight.version_match import NodeInterpreter, disagreement, versions
-from domain.text.formats import size
+from domain.text.formats import clock_offset, size
 from domain.views import PreflightCell
 
 CLOCK_LIMIT_S = 1.0
@@ -224,7 +224,7 @@ def _clock(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     if facts.clock_offset_s is None:
         return "skipped", "", ""
     offset = facts.clock_offset_s
-    value = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} the server"
+    value = f"{clock_offset(offset)} the server"
     if abs(offset) - facts.clock_error_s <= CLOCK_LIMIT_S or not _differ(answers):
         return "ok", value if abs(offset) > CLOCK_LIMIT_S else "right", ""
     return "failed", value, "Let it follow a time server: `timedatectl set-ntp true`, or chrony."

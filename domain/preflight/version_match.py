@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domain.text.formats import as_list
+from domain.text.formats import agree, as_list
 
 MOST_NAMED = 8
 """Nodes a sentence names one by one; it counts the others."""
@@ -32,7 +32,7 @@ def disagreement(interpreters: Sequence[NodeInterpreter]) -> str | None:
     for reported in interpreters:
         groups.setdefault(_description(reported.interpreter, differing), []).append(reported.node)
     groups_text = ", ".join(
-        f"{names(nodes)} {'has' if len(nodes) == 1 else 'have'} {text}" for text, nodes in groups.items()
+        f"{names(nodes)} {agree(len(nodes), 'has', 'have')} {text}" for text, nodes in groups.items()
     )
     return (
         f"The nodes disagree on {as_list(differing)}: {groups_text}. "

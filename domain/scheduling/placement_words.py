@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from domain.protocol import is_older, is_spoken
 from domain.scheduling.models import Kind, NodeState, ResourceRequest
-from domain.text.formats import MOST_NAMED, as_list, plural
+from domain.text.formats import MOST_NAMED, agree, as_list, plural
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def reason(request: ResourceRequest, context: PlacementContext, now: float) -> s
     """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"""
     unit = "GPU" if context.kind == "cuda" else "slot"
     need, total = _need(request, unit), sum(context.free)
-    free = "none is free" if total == 0 else f"{total} {'is' if total == 1 else 'are'} free"
+    free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
     if (holder := context.reserved_for) is not None:
         return f"{need}; {free}, but kept for {holder.run_id}, which {_comes_first(holder, request)}"
     if not context.free:
@@ -76,7 +76,7 @@ def where(
     elif on_nodes:
         location = f"on {many} of {as_list(on_nodes, MOST_NAMED)}"
     else:
-        location = f"on {many} {'node' if nodes == 1 else 'nodes'}"
+        location = f"on {many} {agree(nodes, 'node', 'nodes')}"
     label_list = ", ".join(f"{key}={value}" for key, value in sorted(labels))
     return f"{location} labelled {label_list}" if label_list else location
 
@@ -121,7 +121,7 @@ def _missing(request: ResourceRequest, nodes: Sequence[NodeState], unit: str) ->
         largest = max(node.size for node in nodes)
         if largest < request.devices_per_node:
             return f"the largest node that is known has {plural(largest, unit)}"
-        return f"only {plural(len(large), 'node')} of that size {'is' if len(large) == 1 else 'are'} known"
+        return f"only {plural(len(large), 'node')} of that size {agree(len(large), 'is', 'are')} known"
     return ", ".join(_out_of_reach(nodes, unit))
 
 
@@ -135,20 +135,15 @@ def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
     new = [node.name for node in mute if not is_older(node.protocol)]
     reasons = [f"no contact with {as_list(silent, MOST_NAMED)}"] if silent else []
     reasons += [
-        f"{as_list(names, MOST_NAMED)} {_be(names)} {state}"
+        f"{as_list(names, MOST_NAMED)} {agree(len(names), 'is', 'are')} {state}"
         for names, state in ((lost, "lost"), (draining, "draining"), (new, "newer than this dashboard"))
         if names
     ]
     if old:
-        reasons.append(
-            f"the {'worker' if len(old) == 1 else 'workers'} of {as_list(old, MOST_NAMED)} must be upgraded first"
-        )
+        workers = agree(len(old), "worker", "workers")
+        reasons.append(f"the {workers} of {as_list(old, MOST_NAMED)} must be upgraded first")
     if occupied:
         used = sum(node.foreign for node in occupied)
         on = as_list((node.name for node in occupied), MOST_NAMED)
         reasons.append(f"other programs use {plural(used, unit)} of {on}")
     return reasons
-
-
-def _be(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"

@@ -108,6 +108,11 @@ def duration_words(seconds: float) -> str:
     return f"{whole // 86_400} d"
 
 
+def clock_offset(seconds: float) -> str:
+    """1.2 s ahead of, 0.4 s behind: a clock compared with another one."""
+    return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
 def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
     """2026-03-01 14:05:09 in the given zone."""
     return UNKNOWN if at is None else datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
@@ -115,7 +120,12 @@ def clock_time(at: float | None, zone: tzinfo = UTC) -> str:
 
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
     """1 rank, 8 ranks, 2 processes."""
-    return f"{count(amount)} {noun if amount == 1 else plural_noun or noun + 's'}"
+    return f"{count(amount)} {agree(amount, noun, plural_noun or noun + 's')}"
+
+
+def agree(amount: int, singular: str, plural_form: str) -> str:
+    """The form of a word that agrees with an amount: "is" for 1, "are" for any other."""
+    return singular if amount == 1 else plural_form
 
 
 def as_list(words: Iterable[str], most: int | None = None) -> str:

@@ -5,11 +5,9 @@ it is found by its command line, and nothing is started or concluded while it li
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +15,7 @@ from domain.messages import Reason, TaskReport
 from worker.attempt.orphans import Orphans
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, SUPERVISOR_MODULES
+from worker.node.locks import is_locked
 from worker.node.processes import Process
 from worker.node.state_files import read_object
 
@@ -26,12 +25,7 @@ UNWRITTEN = "unwritten"
 
 def holds_lock(folder: Path) -> bool:
     """Whether a supervisor holds the lock of the attempt in this folder."""
-    with suppress(OSError), (folder / LOCK_FILE).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_locked(folder / LOCK_FILE)
 
 
 def was_started(folder: Path) -> bool:

@@ -6,7 +6,6 @@ standard library: there is one supervisor per attempt, and it must start fast an
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 
 from worker.node import memory_kills, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, STATE_FILE, STOP_FILE
+from worker.node.locks import take_lock
 from worker.node.processes import Process
 
 STARTING_POLL_S = 0.1
@@ -68,7 +68,7 @@ class AttemptDirectory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._folder_id = _identity(folder.stat())
-        self._lock = self._take_lock()
+        self._lock = take_lock(folder / LOCK_FILE)
 
     def is_gone(self) -> bool:
         """Whether the directory was deleted, emptied, moved or replaced."""
@@ -88,18 +88,9 @@ class AttemptDirectory:
 
     def renew_lock(self) -> None:
         """Create and lock the file again. Raises OSError."""
-        lock = self._take_lock()
+        lock = take_lock(self.folder / LOCK_FILE)
         os.close(self._lock)
         self._lock = lock
-
-    def _take_lock(self) -> int:
-        lock = os.open(self.folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise
-        return lock
 
 
 class Supervisor:

@@ -22,6 +22,7 @@ import psutil
 import pynvml
 
 from domain.messages import Device, NodeLoad
+from domain.text.formats import size
 from worker.node import processes
 
 GPU_LIMIT_S = 5.0
@@ -179,7 +180,9 @@ def sample_load(data_dir: Path, gpus: GpuReader = GPUS) -> NodeLoad:
         disk = shutil.disk_usage(data_dir)
         load.disk_free_bytes, load.disk_total_bytes = disk.free, disk.total
         if disk.free < min(LOW_DISK_BYTES, disk.total // 20):
-            load.notice = f"The disk of {data_dir} is nearly full: {disk.free / 1024**3:.1f} GiB are free."
+            load.notice = (
+                f"The disk of {data_dir} is nearly full: {size(disk.free, is_coarse=True)} are free."
+            )
     load.gpus = gpus.samples()
     load.notice = load.notice or gpus.notice
     return load

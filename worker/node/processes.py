@@ -18,6 +18,7 @@ FALLOC_FL_KEEP_SIZE = 1
 RUN_VARIABLE = "RANKZERO_RUN_ID"
 ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
 _PROC = Path("/proc")
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
@@ -184,7 +185,7 @@ def preallocate(path: Path, size_bytes: int) -> None:
     with suppress(OSError, AttributeError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            allocate = ctypes.CDLL(None).fallocate
+            allocate = _LIBC.fallocate
             allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
             allocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, size_bytes)
         finally:
@@ -192,8 +193,7 @@ def preallocate(path: Path, size_bytes: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, value, 0, 0, 0) != 0:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) was refused")
 
 

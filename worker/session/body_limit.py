@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from domain.text.formats import size
+
 log = logging.getLogger(__name__)
 LEAST_BYTES = 1024
 """Bodies are never cut smaller; a refusal of one this small is not about its size."""
@@ -60,9 +62,5 @@ class BodyLimit:
             return None
         return (
             "A proxy before the server refuses large requests (413): data is sent in pieces of at most "
-            f"{_size_text(limit)}. Raise the proxy's limit (nginx: client_max_body_size 0)."
+            f"{size(limit)}. Raise the proxy's limit (nginx: client_max_body_size 0)."
         )
-
-
-def _size_text(size_bytes: int) -> str:
-    return f"{size_bytes / 1024**2:.3g} MiB" if size_bytes >= 1024**2 else f"{size_bytes / 1024:.3g} KiB"

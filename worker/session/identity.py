@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from worker.node import processes
+from worker.node.locks import take_lock
 from worker.node.state_files import read_object
 from worker.session.options import CannotRun, NodeOptions, join_token
 
@@ -34,16 +34,12 @@ def lock_data(data: Path) -> int:
     """Lock the data directory while this process lives, because two workers would start everything twice.
 
     Returns the open file descriptor. Raises CannotRun."""
-    folder = data / "node"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (data / "node").mkdir(parents=True, exist_ok=True, mode=0o700)
+        return take_lock(data / "node" / "lock")
     except BlockingIOError:
         raise CannotRun(
             f"another worker already uses {data}. Stop it, or give this one a --data of its own."
         ) from None
-    return descriptor
+    except OSError as error:
+        raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error

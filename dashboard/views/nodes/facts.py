@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.cluster import picture
 from dashboard.views.layout.tables import Markup
-from domain.text.formats import ago, as_text, clock_time, milliseconds, plural, size
+from domain.text.formats import ago, as_text, clock_offset, clock_time, milliseconds, plural, size
 from domain.views import NodeView
 
 INTERPRETER = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
@@ -65,7 +65,7 @@ def clock_sentence(node: NodeView) -> str:
     offset_s, off_s = node.info["clock_offset_s"], picture.clock_off_s(node)
     if off_s is None:
         return f"agrees within {milliseconds(max(0.001, abs(offset_s) + (node.info.get('clock_error_s') or 0.0)))}"
-    return f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the dashboard's"
+    return f"{clock_offset(offset_s)} the dashboard's"
 
 
 def interpreter_of(node: NodeView) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from domain.text.formats import agree, plural
 from worker.diagnosis.tracebacks.exceptions import PythonFailure
 
 _PEER_GONE = re.compile(
@@ -73,9 +74,9 @@ def describe(timeout: Timeout, late: Collection[int], place: str, is_all_here: b
     after = "" if timeout.seconds is None else f" after {timeout.seconds:g} s"
     if late:
         ranks = ", ".join(map(str, late))
-        missing_ranks = f"rank{'s' if len(late) > 1 else ''} {ranks} never arrived"
+        missing_ranks = f"{agree(len(late), 'rank', 'ranks')} {ranks} never arrived"
     elif timeout.missing:
-        missing_ranks = f"{timeout.missing} rank{'s' if timeout.missing > 1 else ''} never arrived"
+        missing_ranks = f"{plural(timeout.missing, 'rank')} never arrived"
     else:
         missing_ranks = (
             "another rank never arrived" if is_all_here else "a rank, perhaps on another node, never arrived"
