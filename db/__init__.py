@@ -1,1 +1,1 @@
-"""The store: the one place where wishes of people and facts of workers meet."""
+"""The store: where the desired state of people meets the observed state of workers."""

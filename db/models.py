@@ -100,8 +100,8 @@ class Attempt(Base):
     @property
     def ending_since(self) -> float | None:
         """When a person or the run's policy first asked for its end."""
-        wishes = (self.stop_requested_at, self.end_requested_at, self.resize_requested_at)
-        return next((wish for wish in wishes if wish is not None), None)
+        requests = (self.stop_requested_at, self.end_requested_at, self.resize_requested_at)
+        return next((at for at in requests if at is not None), None)
 
 
 class Node(Base):

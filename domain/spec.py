@@ -359,7 +359,7 @@ class CheckPair(BaseModel):
     backend: Literal["gloo", "nccl"]
 
 
-class CheckWish(BaseModel):
+class DesiredCheck(BaseModel):
     """The request to one node in one stage of a preflight."""
 
     model_config = ConfigDict(frozen=True)
@@ -377,7 +377,7 @@ class CheckWish(BaseModel):
     pair: CheckPair | None = None
 
 
-class JobWish(BaseModel):
+class DesiredJob(BaseModel):
     """The request to a Slurm gateway to submit or end the job of one attempt."""
 
     model_config = ConfigDict(frozen=True)

@@ -12,7 +12,7 @@ from domain.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class Takeover:
+class AttemptChange:
     """The start of a later attempt, and its differences from the previous one in a few words."""
 
     attempt: int
@@ -75,7 +75,7 @@ class RunView:
     global_batch_size: int | None
     spec: RunSpec
     """The spec it was launched with."""
-    takeovers: list[Takeover] = field(default_factory=list)
+    takeovers: list[AttemptChange] = field(default_factory=list)
     """The starts of its later attempts, for its curves; only when a single run is read."""
     attention: str | None = None
     """Why it needs a person, in a word or two; None when it does not (`domain.attention`)."""

@@ -1,1 +1,1 @@
-"""The node daemon: starts what is wished, reports what happened, survives everything else."""
+"""The node daemon: carries out the desired state, reports the observed one, survives everything else."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from cli.server.options import Data, Json, server_at
-from cli.terminal.printing import print_json, print_table, say
+from cli.terminal.printing import print_json, print_outcome, print_table, say
 from domain.text import formats
 from domain.text.state_labels import state_label
 
@@ -83,14 +83,6 @@ def end_unknown(
 def node_path(node: str, *action: str) -> str:
     """Return the API's path of a node, or of an action on it."""
     return "/".join(["/api/nodes", quote(node, safe=""), *action])
-
-
-def print_outcome(node: dict[str, Any], as_json: bool, sentence: str) -> None:
-    """Print the node as JSON, or the outcome as a sentence."""
-    if as_json:
-        print_json(node)
-    else:
-        say(sentence)
 
 
 def running(node: dict[str, Any]) -> list[str]:

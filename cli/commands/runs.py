@@ -11,7 +11,7 @@ import typer
 from cli.commands.preflight import print_matrix
 from cli.server.following import describe
 from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.terminal.printing import print_facts, print_json, print_table, printable, say
+from cli.terminal.printing import print_facts, print_json, print_outcome, print_table, printable, say
 from domain.text import formats
 
 
@@ -145,11 +145,3 @@ def delete(
         name = printable(server.get(run_path(run))["name"])
         typer.confirm(f"Delete run {run} ({name}) with its logs, points and checkpoints?", abort=True)
     print_outcome(server.delete(run_path(run)), as_json, f"Run {run} is deleted.")
-
-
-def print_outcome(run: dict[str, Any], as_json: bool, sentence: str) -> None:
-    """Print the run as JSON, or the outcome as a sentence."""
-    if as_json:
-        print_json(run)
-    else:
-        say(sentence)

@@ -52,6 +52,14 @@ def warn(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr, flush=True)
 
 
+def print_outcome(document: dict[str, Any], as_json: bool, sentence: str) -> None:
+    """Print the JSON document, or the outcome as a sentence."""
+    if as_json:
+        print_json(document)
+    else:
+        say(sentence)
+
+
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[int] = frozenset()
 ) -> None:

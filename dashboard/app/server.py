@@ -54,7 +54,7 @@ from dashboard.security.token_files import TokenUnusable
 from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from dashboard.storage.places import StorageUnusable
+from dashboard.storage.checkpoint_storages import StorageUnusable
 from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreGone, StoreUnusable
 from db.requests import join_tokens

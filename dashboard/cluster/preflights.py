@@ -9,7 +9,7 @@ from db.engine import Store
 from db.preflight import preflight_results, preflight_sessions
 from db.records.exceptions import NoSuchCheck
 from domain.messages import CheckAnswer
-from domain.spec import CheckWish
+from domain.spec import DesiredCheck
 from domain.views import CheckView
 
 
@@ -55,7 +55,7 @@ class Preflights:
         """The preflight before a run's start; None on one node. Raises NoSuchRun."""
         return preflight_results.preflight_of_run(self._store, run_id)
 
-    def requested_checks(self, node_id: str) -> list[CheckWish]:
+    def requested_checks(self, node_id: str) -> list[DesiredCheck]:
         """The preflights that a node takes part in."""
         return preflight_sessions.check_requests(self._store, node_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from dashboard.script_reader.source import ScriptProgram, SourceFile
 from dashboard.script_reader.values import keywords, value
@@ -16,17 +15,11 @@ SCHEDULERS = "torch.optim.lr_scheduler."
 def constants_in(program: ScriptProgram) -> dict[str, int | float]:
     """Return `batch_size` and `lr`, each only if all data loaders or all optimizers have the same value."""
     batch_sizes = [
-        _number(source, call, "batch_size") for source, call in _calls(program) if _loads(source, call)
+        _number(source, call, "batch_size") for source, call in program.calls() if _loads(source, call)
     ]
-    rates = [_number(source, call, "lr") for source, call in _calls(program) if _optimizes(source, call)]
+    rates = [_number(source, call, "lr") for source, call in program.calls() if _optimizes(source, call)]
     constants = {"batch_size": _agreed(batch_sizes), "lr": _agreed(rates)}
     return {name: number for name, number in constants.items() if number is not None}
-
-
-def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
-    for source in program.sources:
-        for call in source.calls:
-            yield source, call
 
 
 def _loads(source: SourceFile, call: ast.Call) -> bool:

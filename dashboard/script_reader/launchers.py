@@ -81,7 +81,7 @@ class _Evidence:
 
     def spawns(self) -> Guess | None:
         """Return a guess where the script starts its processes itself."""
-        for source, call in _calls(self._program):
+        for source, call in self._program.calls():
             name = source.dotted(call.func)
             if name in SPAWNERS or (name.startswith("torch.multiprocessing.") and name.endswith(".spawn")):
                 reason = (
@@ -107,7 +107,7 @@ class _Evidence:
 
     def joins(self) -> Guess | None:
         """Return a guess where the script joins ranks that torchrun starts."""
-        for source, call in _calls(self._program):
+        for source, call in self._program.calls():
             if _is_trainer(source, call):
                 reason = (
                     f"Lightning's Trainer ({_location(source, call)}) joins the ranks that torchrun starts."
@@ -121,7 +121,7 @@ class _Evidence:
                     f"It reads {variable} from the environment, {_line_of(source, line)}.",
                     line=line,
                 )
-        for source, call in _calls(self._program):
+        for source, call in self._program.calls():
             if (name := JOINERS.get(source.dotted(call.func))) is not None:
                 reason = f"It joins the ranks with {name}, {_location(source, call)}."
                 return Guess("torchrun", reason, line=call.lineno, warnings=_own_address(source, call))
@@ -129,7 +129,7 @@ class _Evidence:
 
     def data_parallel(self) -> Guess | None:
         """Return a guess where one process drives all GPUs."""
-        for source, call in _calls(self._program):
+        for source, call in self._program.calls():
             if source.dotted(call.func) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
                 reason = f"One process drives all GPUs: DataParallel, {_location(source, call)}."
                 return Guess("python", reason, "dp", line=call.lineno)
@@ -147,10 +147,10 @@ class _Evidence:
 
     def _processes(self) -> Guess | None:
         """Return a guess for `Process(target=…)` around init_process_group without a rank from the environment."""
-        names = {source.dotted(call.func) for source, call in _calls(self._program)}
+        names = {source.dotted(call.func) for source, call in self._program.calls()}
         if "torch.distributed.init_process_group" not in names or "RANK" in self._reads:
             return None
-        for source, call in _calls(self._program):
+        for source, call in self._program.calls():
             name = source.dotted(call.func)
             is_process = name in ("torch.multiprocessing.Process", "multiprocessing.Process")
             if is_process and "target" in keywords(call):
@@ -160,7 +160,7 @@ class _Evidence:
         return None
 
     def _framework_joins(self) -> bool:
-        joiners = {JOINERS.get(source.dotted(call.func)) for source, call in _calls(self._program)}
+        joiners = {JOINERS.get(source.dotted(call.func)) for source, call in self._program.calls()}
         return any(name and name not in ("init_process_group", "init_device_mesh") for name in joiners)
 
     def _only_with(self, source: SourceFile, call: ast.Call) -> list[str]:
@@ -175,12 +175,6 @@ class _Evidence:
                 if name in switches:
                     return [f"It starts them only with {switches[name].on} ({_location(source, node)})."]
         return []
-
-
-def _calls(program: ScriptProgram) -> Iterator[tuple[SourceFile, ast.Call]]:
-    for source in program.sources:
-        for call in source.calls:
-            yield source, call
 
 
 def _variables_read(program: ScriptProgram) -> Iterator[tuple[str, tuple[SourceFile, int]]]:

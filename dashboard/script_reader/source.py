@@ -118,6 +118,10 @@ class ScriptProgram:
         """All files, the script first."""
         return [self.script, *self.others]
 
+    def calls(self) -> Iterator[tuple[SourceFile, ast.Call]]:
+        """Yield every call in the program, with its file."""
+        return ((source, call) for source in self.sources for call in source.calls)
+
     def definition(self, name: str) -> tuple[SourceFile, Definition] | None:
         """Return a function or class of the program by its name, with its file."""
         for source in self.sources:

@@ -31,9 +31,9 @@ from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
+from dashboard.storage.checkpoint_storages import CheckpointStorages
 from dashboard.storage.conversion import Rewrites
 from dashboard.storage.files import Files
-from dashboard.storage.places import Places
 from db.engine import Store
 from db.lifecycle.node_failure import LostNodes
 from db.queries import desired_state, run_queries
@@ -66,8 +66,8 @@ class Service(Membership):
         self.files = Files(settings.files_directory, settings.reserve_bytes, name)
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
-        self.places = Places(store, self.files, settings.checkpoints_url, self.clock)
-        self.rewrites = Rewrites(self.files, self.places)
+        self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
+        self.rewrites = Rewrites(self.files, self.storages)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
@@ -102,7 +102,7 @@ class Service(Membership):
         if self.peers is not None:
             self.peers.close()
         self.rewrites.close()
-        self.places.close()
+        self.storages.close()
         self.store.close()
 
     def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
@@ -309,7 +309,7 @@ class Service(Membership):
     def _decide(self) -> None:
         self.rewrites.sweep()
         if self.peers is None or self.peers.leads:
-            self.places.sweep()
+            self.storages.sweep()
         self.registry.write_down()
         self.schedule_in_turn()
         now = self.now_for_contact()

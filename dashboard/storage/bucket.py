@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from dashboard.errors import Rejection
 from dashboard.object_name import ObjectName
+from dashboard.storage.checkpoint_storage import PartLink, Via
 from dashboard.storage.downloads import (
     StreamedResponse,
     content_disposition,
@@ -21,7 +22,6 @@ from dashboard.storage.downloads import (
     not_modified,
 )
 from dashboard.storage.files import Files
-from dashboard.storage.place import PartLink, Via
 from dashboard.storage.s3 import S3, BucketTrouble, Gone, S3Refused, StoredPart, part_headers
 from db.engine import Store
 from db.models import Checkpoint

@@ -46,8 +46,8 @@ class Rewritten:
 class Rewrites:
     """Rewrites checkpoints, one at a time, in order; results are cached."""
 
-    def __init__(self, files: Files, places: Places) -> None:
-        self._files, self._places = files, places
+    def __init__(self, files: Files, storages: CheckpointStorages) -> None:
+        self._files, self._storages = files, storages
         self._folder = files.rewritten
         self._running: dict[str, Future[Rewritten]] = {}
         self._program: subprocess.Popen[bytes] | None = None

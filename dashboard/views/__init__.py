@@ -1,1 +1,1 @@
-"""Streamlit pages: each reads through db.queries and writes wishes, never facts."""
+"""Streamlit pages: each reads through db.queries and writes desired state, never observed state."""

@@ -16,7 +16,7 @@ from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
 from domain.preflight.judgement import Link, NodeAnswer, judge, judge_links, red
 from domain.preflight.pairs import Pair, pairs, rounds
-from domain.spec import CheckPair, CheckPeer, CheckWish
+from domain.spec import CheckPair, CheckPeer, DesiredCheck
 from domain.views import CheckView, PreflightCell
 
 MOST_REMEMBERED = 20
@@ -63,7 +63,7 @@ def open_for_attempt(session: Session, attempt: Attempt, now: float) -> None:
     _open(session, devices_by_node, now, bandwidth=True, fence=attempt.fence, python=python)
 
 
-def check_requests(store: Store, node_id: str) -> list[CheckWish]:
+def check_requests(store: Store, node_id: str) -> list[DesiredCheck]:
     """The open preflights of a node, each at its current stage, answered or not; always the complete list."""
     with store.read() as session:
         query = (
@@ -339,10 +339,10 @@ def _with_port(parts: Sequence[CheckPart]) -> list[CheckPart]:
     return [part for part in parts if part.facts and part.facts.get("port")]
 
 
-def _check_request(check: Check, parts: Sequence[CheckPart], node_id: str) -> CheckWish:
+def _check_request(check: Check, parts: Sequence[CheckPart], node_id: str) -> DesiredCheck:
     part = next(candidate for candidate in parts if candidate.node_id == node_id)
     pair = _pair_of(check, part.node_rank)
-    return CheckWish(
+    return DesiredCheck(
         check_id=check.id,
         node_rank=part.node_rank,
         stage=check.stage,

@@ -13,21 +13,21 @@ from db.models import Attempt
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
 from domain.text.formats import plural
-from domain.views import Takeover
+from domain.views import AttemptChange
 
 
-def takeovers(session: Session, run_id: str, spec: RunSpec) -> list[Takeover]:
+def takeovers(session: Session, run_id: str, spec: RunSpec) -> list[AttemptChange]:
     """The starts of all attempts but the first, oldest first."""
     query = select(Attempt.number, Attempt.changes).where(Attempt.run_id == run_id).order_by(Attempt.number)
     return marks(spec, [(number, changes) for number, changes in session.execute(query)])
 
 
-def marks(spec: RunSpec, attempts: Sequence[tuple[int, Mapping[str, Any] | None]]) -> list[Takeover]:
+def marks(spec: RunSpec, attempts: Sequence[tuple[int, Mapping[str, Any] | None]]) -> list[AttemptChange]:
     """attempt 2: 1 node, accumulation 2"""
     takeovers = []
     for (_, before), (number, after) in pairwise(attempts):
         words = _differences(effective(spec, before), effective(spec, after))
-        takeovers.append(Takeover(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
+        takeovers.append(AttemptChange(number, f"attempt {number}{': ' if words else ''}{', '.join(words)}"))
     return takeovers
 
 

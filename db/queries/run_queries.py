@@ -17,7 +17,7 @@ from db.queries.attempt_changes import takeovers
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
 from db.queries.urgency import urgency
-from db.records.liveness import awaited, last_heartbeat
+from db.records.liveness import last_heartbeat, pending_nodes
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
 from domain.attention import with_attention
@@ -152,7 +152,7 @@ def last_word(store: Store) -> float | None:
 def _views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
     fences = [attempt.fence for _, attempt in rows]
     summaries = _summaries(session, fences)
-    nodes = awaited(session, fences, now)
+    nodes = pending_nodes(session, fences, now)
     findings, probed = first_findings(session, fences), _probed(session, fences)
     views = (
         run_view(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Run, Series
-from db.records.liveness import Awaited, end_waits_for, silent_nodes
+from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
 from domain.liveness import is_silent
 from domain.masking import masked_spec
@@ -33,7 +33,7 @@ def run_view(
     attempt: Attempt,
     rows: Sequence[Series],
     probed: Sequence[Series],
-    nodes: Sequence[Awaited],
+    nodes: Sequence[PendingNode],
     finding: str | None,
 ) -> RunView:
     """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
@@ -109,7 +109,7 @@ def _printed(figures: Mapping[str, Series | None]) -> list[str]:
     return [name for name, row in figures.items() if row is not None and row.source == "printed"]
 
 
-def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[Awaited]) -> str | None:
+def _waiting_for(attempt: Attempt, state: State, nodes: Sequence[PendingNode]) -> str | None:
     if state not in LIVE_STATES or (attempt.ending_since is None and state != State.STOPPING):
         return attempt.waiting_for
     waits = end_waits_for(nodes)

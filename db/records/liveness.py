@@ -16,14 +16,14 @@ from domain.preflight.version_match import names
 from domain.text.formats import agree
 
 
-class Awaited(NamedTuple):
+class PendingNode(NamedTuple):
     """A node whose task of an attempt has not ended."""
 
     node: str
     silent_s: float
 
 
-def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Awaited]]:
+def pending_nodes(session: Session, fences: Sequence[int], now: float) -> dict[int, list[PendingNode]]:
     """Nodes with a task that has not ended, by fence, in the order of their node ranks."""
     query = (
         select(Task.fence, Node.id, Node.name, Node.last_seen)
@@ -31,10 +31,10 @@ def awaited(session: Session, fences: Sequence[int], now: float) -> dict[int, li
         .where(Task.fence.in_(fences), Task.state.not_in(TERMINAL_STATES))
         .order_by(Task.fence, Task.node_rank)
     )
-    nodes: dict[int, list[Awaited]] = {}
+    nodes: dict[int, list[PendingNode]] = {}
     for fence, node_id, name, last_seen in session.execute(query):
         silent_s = now - last_heartbeat(session, node_id, last_seen)
-        nodes.setdefault(fence, []).append(Awaited(name, max(0.0, silent_s)))
+        nodes.setdefault(fence, []).append(PendingNode(name, max(0.0, silent_s)))
     return nodes
 
 
@@ -47,15 +47,17 @@ def last_heartbeat(session: Session, node_id: str, last_seen: float) -> float:
 def names_of_silent_nodes(store: Store, fence: int, now: float) -> str:
     """The names of an attempt's silent nodes, as a list in a sentence."""
     with store.read() as session:
-        return names([node.node for node in silent_nodes(awaited(session, [fence], now).get(fence, []))])
+        return names(
+            [node.node for node in silent_nodes(pending_nodes(session, [fence], now).get(fence, []))]
+        )
 
 
-def silent_nodes(nodes: Sequence[Awaited]) -> list[Awaited]:
+def silent_nodes(nodes: Sequence[PendingNode]) -> list[PendingNode]:
     """The nodes without contact."""
     return [node for node in nodes if is_silent(node.silent_s)]
 
 
-def end_waits_for(nodes: Sequence[Awaited]) -> str | None:
+def end_waits_for(nodes: Sequence[PendingNode]) -> str | None:
     """waits for gpu-1, and for gpu-2, which has not been heard of for 14 s"""
     silent = silent_nodes(nodes)
     alive = [node.node for node in nodes if node not in silent]

@@ -19,7 +19,7 @@ from domain.messages import TERMINAL_STATES, JobReport, State
 from domain.protocol import is_spoken
 from domain.scheduling.models import ResourceRequest, Waits
 from domain.scheduling.pools import matches
-from domain.spec import JobWish, RunSpec
+from domain.spec import DesiredJob, RunSpec
 from domain.text.formats import MOST_NAMED, as_list
 
 GATEWAY = "slurm"
@@ -59,7 +59,7 @@ def assign_gateways(store: Store, now: float) -> bool:
         return has_assigned
 
 
-def job_requests(store: Store, gateway_id: str, secret_of: Callable[[int], str]) -> list[JobWish]:
+def job_requests(store: Store, gateway_id: str, secret_of: Callable[[int], str]) -> list[DesiredJob]:
     """All jobs that a gateway should have submitted or should end; always the complete list."""
     query = (
         select(Attempt, Run.spec)
@@ -145,10 +145,10 @@ def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:
     return {fence: RunSpec.model_validate(spec) for fence, spec in session.execute(query)}
 
 
-def _job_request(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> JobWish:
+def _job_request(attempt: Attempt, spec: dict[str, object], secret_of: Callable[[int], str]) -> DesiredJob:
     parsed = RunSpec.model_validate(spec)
     is_over = attempt.state in TERMINAL_STATES
-    return JobWish(
+    return DesiredJob(
         run_id=attempt.run_id,
         attempt=attempt.number,
         fence=attempt.fence,

@@ -14,7 +14,7 @@ from checkpoints import read_checkpoint, seed_everything
 from image_classifier import augment, make_model
 from language_model import GPT, ByteWindows
 from parallel import Parallel, StopVote, gather_from_ranks, gradient_sync, leave_process_group
-from training import Task, Trainer, add_shared_arguments, cross_entropy
+from training import Trainer, Workload, add_shared_arguments, cross_entropy
 
 SHAPE = {"layers": 2, "heads": 2, "width": 16, "context": 8}
 PLAIN = {"warmup_steps": 0, "weight_decay": 0.0, "clip_norm": 0.0, "epochs": 1}
@@ -33,18 +33,18 @@ def changed(args: argparse.Namespace, **flags: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(args), **flags})
 
 
-def make_task(name: str, dropout: float = 0.0, shifted: bool = False, norm: str = "group") -> Task:
+def make_workload(name: str, dropout: float = 0.0, shifted: bool = False, norm: str = "group") -> Workload:
     """A small GPT on arbitrary bytes, or the CNN on arbitrary pictures: 50 samples, 7 for validation."""
     noise = torch.Generator().manual_seed(1)
     if name == "gpt":
         text = torch.randint(0, 256, (57 * 8 + 1,), dtype=torch.uint8, generator=noise)
         train, held_out = ByteWindows(text[: 50 * 8 + 1], 8), ByteWindows(text[50 * 8 :], 8)
         model = GPT(**SHAPE, dropout=dropout)
-        return Task("gpt", model, train, held_out, "perplexity", list(model.blocks), SHAPE["context"])
+        return Workload("gpt", model, train, held_out, "perplexity", list(model.blocks), SHAPE["context"])
     pictures = torch.randn(57, 1, 8, 8, generator=noise)
     labels = torch.randint(0, 10, (57,), generator=noise)
     cnn = make_model("cnn", norm, channels=1, classes=10)
-    return Task(
+    return Workload(
         "cnn",
         cnn,
         TensorDataset(pictures[:50], labels[:50]),
@@ -56,12 +56,12 @@ def make_task(name: str, dropout: float = 0.0, shifted: bool = False, norm: str 
 
 
 def train_once(
-    parallel: Parallel, args: argparse.Namespace, vote: StopVote | None = None, **task: Any
+    parallel: Parallel, args: argparse.Namespace, vote: StopVote | None = None, **workload: Any
 ) -> dict:
     """Train as `args` say; the final checkpoint's content."""
     parallel = dataclasses.replace(parallel, strategy=args.strategy)
     seed_everything(args.seed)
-    trainer = Trainer(make_task(**task), args, parallel, vote or StopVote())
+    trainer = Trainer(make_workload(**workload), args, parallel, vote or StopVote())
     trainer.run()
     return trainer.state_dict()
 
@@ -82,18 +82,18 @@ def train_some(parallel: Parallel, folder: Path, task: str, batch_size: int, acc
         output_dir=folder,
     )
     seed_everything(args.seed)
-    before = {key: value.clone() for key, value in make_task(task).model.state_dict().items()}
+    before = {key: value.clone() for key, value in make_workload(task).model.state_dict().items()}
     return before, train_once(parallel, args, name=task)["model"]
 
 
-def train_with_and_without_a_stop(parallel: Parallel, folder: Path, changes: dict, task: dict) -> Any:
+def train_with_and_without_a_stop(parallel: Parallel, folder: Path, changes: dict, workload: dict) -> Any:
     """The end of a run of twelve steps, and of one stopped after step 5, in mid-epoch, and resumed."""
     args = make_args(batch_size=4, lr=3e-3, epochs=2, warmup_steps=2, clip_norm=1.0, weight_decay=0.1, seed=3)
     args = changed(args, output_dir=folder / "whole", checkpoint_every=5, **changes)
-    whole = train_once(parallel, args, **task)
+    whole = train_once(parallel, args, **workload)
     resume = folder / "whole" / "checkpoints" / "step_00000005.pt"
     resumed = changed(args, output_dir=folder / "resumed", resume=resume)
-    return whole, train_once(parallel, resumed, **task)
+    return whole, train_once(parallel, resumed, **workload)
 
 
 class VoteAt(StopVote):
@@ -151,7 +151,7 @@ def rates_before_and_after_a_resume(parallel: Parallel, folder: Path) -> tuple[f
     resumed = changed(args, lr=2.0, resume=folder / "checkpoints" / "step_00000003.pt")
     rates = []
     for flags in (changed(resumed, lr=1.0), resumed):
-        trainer = Trainer(make_task("gpt"), flags, parallel, StopVote())
+        trainer = Trainer(make_workload("gpt"), flags, parallel, StopVote())
         rates.append(trainer._update()[1])
     return rates[0], rates[1], trainer.optimizer.param_groups[0]["lr"]
 
@@ -164,9 +164,9 @@ def validate_sizes(parallel: Parallel, folder: Path, sizes: list[int]) -> list[t
         noise = torch.Generator().manual_seed(size)
         pictures = torch.randn(size, 1, 8, 8, generator=noise)
         labels = torch.randint(0, 10, (size,), generator=noise)
-        task = dataclasses.replace(make_task("cnn"), val_set=TensorDataset(pictures, labels))
+        workload = dataclasses.replace(make_workload("cnn"), val_set=TensorDataset(pictures, labels))
         args = make_args(batch_size=4, lr=1e-3, output_dir=folder)
-        results.append(Trainer(task, args, parallel, StopVote()).evaluate())
+        results.append(Trainer(workload, args, parallel, StopVote()).evaluate())
     return results
 
 
@@ -194,9 +194,9 @@ def leave_while_main_saves(parallel: Parallel, folder: Path) -> float:
 
 def train_on_nan(parallel: Parallel, folder: Path) -> int:
     """Every picture is NaN; the number of steps done."""
-    task = make_task("cnn")
+    workload = make_workload("cnn")
     broken = dataclasses.replace(
-        task, train_set=TensorDataset(torch.full((50, 1, 8, 8), float("nan")), torch.zeros(50).long())
+        workload, train_set=TensorDataset(torch.full((50, 1, 8, 8), float("nan")), torch.zeros(50).long())
     )
     trainer = Trainer(
         broken, make_args(batch_size=8, lr=1e-3, max_steps=4, output_dir=folder), parallel, StopVote()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from domain.messages import TERMINAL_STATES
 from worker.session.body_limit import BodyLimit
-from worker.session.client import CheckpointPlace, FileOffsets
+from worker.session.client import CheckpointUpload, FileOffsets
 from worker.session.failures import AttemptSuperseded, ChecksumMismatch, RequestRefused, ServerAway
 from worker.streams.mirror import OffsetMismatch
 
@@ -114,7 +114,7 @@ class FakeServer:
         self.asked[part.fence] = said
         self._answer()
 
-    def offer_checkpoint(self, part, offer) -> CheckpointPlace:
+    def offer_checkpoint(self, part, offer) -> CheckpointUpload:
         self._arrive()
         fresh = {"fence": part.fence, "path": offer.path, "sha256": offer.sha256, "step": offer.step}
         same = [n for n, known in enumerate(self.checkpoints) if fresh.items() <= known.items()]
@@ -123,7 +123,7 @@ class FakeServer:
         number = same[0] if same else len(self.checkpoints) - 1
         known = self.checkpoints[number]
         self._answer()
-        return CheckpointPlace(checkpoint_id=number, offset=len(known["data"]), complete=known["complete"])
+        return CheckpointUpload(checkpoint_id=number, offset=len(known["data"]), complete=known["complete"])
 
     def send_checkpoint(self, checkpoint_id, offset, data) -> int:
         self._arrive()

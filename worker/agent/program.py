@@ -33,7 +33,7 @@ from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.identity import NodeIdentity
 from worker.session.options import CannotRun, WorkerOptions
-from worker.session.server_session import ServerSession
+from worker.session.server_session import ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
@@ -66,7 +66,7 @@ def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Po
     return spawn
 
 
-class Worker:
+class Worker(SessionOwner):
     """One node's daemon, its threads, and its shutdown. Raises CannotRun."""
 
     def __init__(self, options: WorkerOptions) -> None:
@@ -94,7 +94,6 @@ class Worker:
         self._wake, self._signalled = threading.Event(), threading.Event()
         self._is_warned = self._may_leave = False
         self._signals = 0
-        self._fatal: str | None = None
         self._removed_since: float | None = None
         self._is_removed = False
 
@@ -110,7 +109,7 @@ class Worker:
             start_thread(loop.__name__, loop)
         stepping = start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self._fatal is None and not self._has_finished_job():
+        while not self._signalled.wait(0.5) and self.fatal is None and not self._has_finished_job():
             pass
         is_asked_to_end = self._signalled.is_set() and (self._options.stop_runs or self._job is not None)
         if self._is_removed or is_asked_to_end:
@@ -118,8 +117,8 @@ class Worker:
         self._session.close()
         self._wake.set()
         stepping.join(LEAVE_LIMIT_S)
-        if self._fatal is not None:
-            raise CannotRun(self._fatal)
+        if self.fatal is not None:
+            raise CannotRun(self.fatal)
         if self._job is not None:
             return 0 if self._job.has_succeeded(self._data) else 1
         training = [attempt.label for attempt in self._daemon.attempts if not attempt.is_over]
@@ -217,7 +216,7 @@ class Worker:
     def on_refused(self, message: str) -> None:
         """End this worker, unless attempts are on this node."""
         if not self._daemon.attempts:
-            self._fatal = message
+            self.fatal = message
 
     def on_removed(self, message: str) -> None:
         """End this worker and, after a while, its runs: they must not train twice."""
@@ -225,7 +224,7 @@ class Worker:
         self._removed_since = now if self._removed_since is None else self._removed_since
         log.warning("%s", message)
         if not self._daemon.attempts or now - self._removed_since >= ENDED_AFTER_S:
-            self._is_removed, self._fatal = True, message
+            self._is_removed, self.fatal = True, message
 
     def on_desired_state(self, desired: DesiredState) -> None:
         """Take up the newest desired state."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from domain.messages import CheckAnswer, Measured
-from domain.spec import CheckWish
+from domain.spec import DesiredCheck
 from worker.launch.preparation import LocalNode
 from worker.preflight.bandwidth import measure
 from worker.preflight.node_check import check_node, open_listener
@@ -32,7 +32,7 @@ class Checks:
         self._started: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
 
-    def set_desired_checks(self, requests: Sequence[CheckWish]) -> None:
+    def set_desired_checks(self, requests: Sequence[DesiredCheck]) -> None:
         """Replace the desired checks and start those that are new."""
         with self._lock:
             open_ids = {request.check_id for request in requests if request.stage <= REACH_STAGE}
@@ -44,7 +44,7 @@ class Checks:
                     self._started.add(key)
                     self._background(lambda request=request: self._answer(request))  # type: ignore[misc]
 
-    def _answer(self, request: CheckWish) -> None:
+    def _answer(self, request: DesiredCheck) -> None:
         answer = self._run_stage(request)
         if answer is None:
             return
@@ -55,7 +55,7 @@ class Checks:
             with self._lock:  # the next poll starts it again
                 self._started.discard((request.check_id, request.stage))
 
-    def _run_stage(self, request: CheckWish) -> CheckAnswer | None:
+    def _run_stage(self, request: DesiredCheck) -> CheckAnswer | None:
         if request.stage == 0:
             node_check = check_node(
                 self._node, self._client, request.python, request.devices or self._devices
@@ -71,7 +71,7 @@ class Checks:
             return CheckAnswer(stage=request.stage, measured=self._measure(request))
         return None
 
-    def _measure(self, request: CheckWish) -> Measured:
+    def _measure(self, request: DesiredCheck) -> Measured:
         assert request.pair is not None
         devices = (request.devices or self._devices)[:1]
         return measure(

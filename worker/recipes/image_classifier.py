@@ -24,7 +24,7 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from training import Task, add_shared_arguments, not_negative, positive, train
+from training import Workload, add_shared_arguments, not_negative, positive, train
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"}
 HELD_OUT = 10  # one picture in so many is for validation where the data set brings no split
@@ -54,18 +54,18 @@ def main() -> None:
     parser.add_argument("--augment", action=argparse.BooleanOptionalAction, default=True,
                         help="shift and mirror pictures")
     add_shared_arguments(parser)
-    train(parser.parse_args(), build_task)
+    train(parser.parse_args(), build_workload)
 # fmt: on
 
 
-def build_task(args: argparse.Namespace) -> Task:
+def build_workload(args: argparse.Namespace) -> Workload:
     """Load the pictures and make the model."""
     train_set, val_set, classes = load_pictures(args.data, args.image_size)
     is_digits = args.data is None  # grey, 8 pixels wide, and they change their meaning in a mirror
     channels = 1 if is_digits else 3
     model = make_model(args.model, args.norm, channels, classes)
     shift = partial(augment, reach=1 if is_digits else 4, may_mirror=not is_digits)
-    return Task(
+    return Workload(
         name="image_classifier",
         model=model,
         train_set=train_set,

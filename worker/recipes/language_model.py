@@ -25,7 +25,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn import functional
 from torch.utils.data import Dataset, Subset
 
-from training import Task, add_shared_arguments, not_negative, positive, train
+from training import Workload, add_shared_arguments, not_negative, positive, train
 
 BYTES = 256  # no tokenizer: each byte is a symbol
 HELD_OUT = 20  # one byte in so many is for validation
@@ -53,11 +53,11 @@ def main() -> None:
     parser.add_argument("--context", type=positive, default=128, help="bytes seen at once")
     parser.add_argument("--dropout", type=float, default=0.0, help="share of activations dropped")
     add_shared_arguments(parser)
-    train(parser.parse_args(), build_task)
+    train(parser.parse_args(), build_workload)
 # fmt: on
 
 
-def build_task(args: argparse.Namespace) -> Task:
+def build_workload(args: argparse.Namespace) -> Workload:
     """Read the text and make the model. Raises SystemExit when they do not fit."""
     if args.width % args.heads:
         raise SystemExit(f"--width {args.width} does not divide by --heads {args.heads}.")
@@ -71,7 +71,7 @@ def build_task(args: argparse.Namespace) -> Task:
         )
     architecture = {name: getattr(args, name) for name in ("layers", "heads", "width", "context", "dropout")}
     model = GPT(**architecture)
-    return Task(
+    return Workload(
         name="language_model",
         model=model,
         train_set=ByteWindows(train_text, args.context),

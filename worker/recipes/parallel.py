@@ -45,7 +45,7 @@ class Parallel:
 
 
 def join_process_group(strategy: str) -> Parallel:
-    """Read torchrun's environment (without it there is one rank); for ddp and fsdp meet the others."""
+    """Read torchrun's environment (without it: one rank); for ddp and fsdp join the others. Raises SystemExit."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if strategy in ("dp", "single") and world_size > 1:
         raise SystemExit(

@@ -28,7 +28,7 @@ PLAIN = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 @dataclass(frozen=True)
-class Task:
+class Workload:
     """A model whose output, for each target, is a row of logits; its data, and how it is scored."""
 
     name: str
@@ -43,25 +43,26 @@ class Task:
     architecture: dict[str, int | float | str] = field(default_factory=dict)  # builds `model` again
 
 
-def train(args: argparse.Namespace, build_task: Callable[[argparse.Namespace], Task]) -> None:
-    """Join the other ranks, build the task alike on each, train, and leave."""
+def train(args: argparse.Namespace, build_workload: Callable[[argparse.Namespace], Workload]) -> None:
+    """Join the other ranks, build the workload alike on each, train, and leave."""
     ranks = parallel.join_process_group(args.strategy)
     vote = StopVote()
     vote.listen()
     checkpoints.seed_everything(args.seed)
-    Trainer(build_task(args), args, ranks, vote).run()
+    Trainer(build_workload(args), args, ranks, vote).run()
     parallel.leave_process_group()
 
 
 class Trainer:
     """One rank of one run."""
 
-    def __init__(self, task: Task, args: argparse.Namespace, ranks: Parallel, vote: StopVote) -> None:
-        self.task, self.args, self.ranks, self.vote, self.device = task, args, ranks, vote, ranks.device
+    def __init__(self, workload: Workload, args: argparse.Namespace, ranks: Parallel, vote: StopVote) -> None:
+        self.workload, self.args, self.device = workload, args, ranks.device
+        self.ranks, self.vote = ranks, vote
         replicas = max(1, torch.cuda.device_count()) if args.strategy == "dp" else 1
         self.batch_size = args.batch_size * replicas  # DataParallel splits one batch over its GPUs
         self.samples_per_batch = self.batch_size * ranks.world_size
-        samples = len(task.train_set) // ranks.world_size  # type: ignore[arg-type]
+        samples = len(workload.train_set) // ranks.world_size  # type: ignore[arg-type]
         self.batches_per_epoch = samples // self.batch_size
         if self.batches_per_epoch < args.accumulate:
             raise SystemExit(
@@ -81,14 +82,14 @@ class Trainer:
         if args.resume is not None:  # rank 0 reads for all: on several nodes only its disk need have the file
             state = checkpoints.read_checkpoint(args.resume) if self.ranks.rank == 0 else None
             state = parallel.send_from_main(state)
-        self.model = self.task.model.to(self.device)
+        self.model = self.workload.model.to(self.device)
         if state is not None:
             self.model.load_state_dict(state["model"], strict=True)
             self.step, self.epoch, self.best_loss = state["step"], state["epoch"], state["best_loss"]
             self.position = state["position"] // self.samples_per_batch
         if args.compile:
             self.model.compile()  # in place: the parameters keep their names
-        self.wrapped = self.ranks.wrap(self.model, self.task.blocks)
+        self.wrapped = self.ranks.wrap(self.model, self.workload.blocks)
         self.total_steps = self._count_steps()
         self.optimizer = make_optimizer(self.model, args)
         # Matrix products in --precision; weights and their gradients stay fp32 under every strategy.
@@ -127,7 +128,7 @@ class Trainer:
         with self._open_writer() if self.ranks.rank == 0 else contextlib.nullcontext() as self.writer:
             parameters = humanise(sum(parameter.numel() for parameter in self.model.parameters()))
             self._log(
-                f"{self.task.name}: {parameters} parameters, {self.args.strategy} on {self.ranks.world_size} x "
+                f"{self.workload.name}: {parameters} parameters, {self.args.strategy} on {self.ranks.world_size} x "
                 f"{self.device.type}, {self.args.precision}, {self.samples_per_batch * self.args.accumulate} "
                 f"samples a step, steps {self.step} to {self.total_steps}",
                 {"train/total_steps": self.total_steps},
@@ -139,7 +140,7 @@ class Trainer:
         self._log(f"{'stopped' if self.stopping else 'finished'} at step {self.step}/{self.total_steps}")
 
     def _train_epoch(self) -> None:
-        epoch, started, train_set = self.epoch, time.perf_counter(), self.task.train_set
+        epoch, started, train_set = self.epoch, time.perf_counter(), self.workload.train_set
         first = self.position * self.batch_size
         order = parallel.training_order(train_set, self.ranks, self.args.seed, epoch, first)
         loader = parallel.make_loader(train_set, order, self.batch_size, self.args.workers, self.device)
@@ -188,8 +189,8 @@ class Trainer:
         for index in range(self.args.accumulate):
             started = time.perf_counter()
             inputs, targets = next(batches)
-            if self.task.augment is not None:
-                inputs = self.task.augment(inputs)
+            if self.workload.augment is not None:
+                inputs = self.workload.augment(inputs)
             inputs, targets = (part.to(self.device, non_blocking=True) for part in (inputs, targets))
             self.wait_s += time.perf_counter() - started
             # Only the last backward pass exchanges gradients.
@@ -228,7 +229,7 @@ class Trainer:
         for buffer in model.buffers() if dist.is_initialized() else ():
             dist.broadcast(buffer, src=0)
         model.eval()
-        val_set, device = self.task.val_set, self.device
+        val_set, device = self.workload.val_set, self.device
         share, unread = parallel.validation_share(len(val_set), self.ranks)  # type: ignore[arg-type]
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         loader = parallel.make_loader(val_set, share, self.batch_size, self.args.workers, device)
@@ -252,12 +253,12 @@ class Trainer:
             self.stopping = True
             return
         loss, score, count = result
-        if self.task.score == "perplexity":  # how many tokens the model still hesitates between
+        if self.workload.score == "perplexity":  # how many tokens the model still hesitates between
             score = math.exp(loss) if loss < 700 else math.inf
         self._log(
             f"step {self.step}/{self.total_steps} | val loss {loss:.4f} | "
-            f"val {self.task.score} {score:.4f} over {count} targets",
-            {"val/loss": loss, f"val/{self.task.score}": score},
+            f"val {self.workload.score} {score:.4f} over {count} targets",
+            {"val/loss": loss, f"val/{self.workload.score}": score},
         )
         if loss < self.best_loss:
             self.best_loss = loss
@@ -286,7 +287,8 @@ class Trainer:
             self.saved_at = self.step
         if self.ranks.rank == 0:
             settings = json.loads(json.dumps(vars(self.args), default=str))
-            state |= {"task": self.task.name, "architecture": self.task.architecture, "settings": settings}
+            workload = self.workload
+            state |= {"task": workload.name, "architecture": workload.architecture, "settings": settings}
             folder = self.args.output_dir / "checkpoints"
             path = checkpoints.save_checkpoint(state, folder, self.args.keep_last, is_best)
             self._log(f"checkpoint saved: {path}")
@@ -316,8 +318,8 @@ class Trainer:
         values = {"loss": loss, "lr": rate, "grad_norm": norm, "samples_per_s": samples_per_s}
         values |= {"step_time_s": step_s, "data_wait_s": wait_s, "epoch": epoch}
         speed, unit = samples_per_s, "samples"
-        if self.task.tokens_per_sample:
-            speed, unit = samples_per_s * self.task.tokens_per_sample, "tokens"
+        if self.workload.tokens_per_sample:
+            speed, unit = samples_per_s * self.workload.tokens_per_sample, "tokens"
             values["tokens_per_s"] = speed
         line = (
             f"step {self.step}/{self.total_steps} | epoch {epoch:.2f} | loss {loss:.4f} | lr {rate:.2e} | "
@@ -363,7 +365,7 @@ def humanise(value: float) -> str:
 
 
 def positive(text: str, least: int = 1) -> int:
-    """An argparse type: a whole number from 1."""
+    """An argparse type: a whole number from 1. Raises ArgumentTypeError, ValueError."""
     value = int(text)
     if value < least:
         raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")

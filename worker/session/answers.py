@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from domain.protocol import FIRST
-from domain.spec import Assignment, CheckWish, JobWish
+from domain.spec import Assignment, DesiredCheck, DesiredJob
 
-Entry = TypeVar("Entry", Assignment, CheckWish, JobWish)
+Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob)
 
 
 class Adoption(BaseModel):
@@ -40,9 +40,9 @@ class DesiredState(BaseModel):
     version: str
     watched: bool = False
     assignments: list[Assignment]
-    checks: list[CheckWish] = []
+    checks: list[DesiredCheck] = []
     """The preflight checks this node takes part in."""
-    jobs: list[JobWish] = []
+    jobs: list[DesiredJob] = []
     """For a gateway: the jobs that it should submit or end."""
     leave: bool = False
     """For a node of a Slurm job: its attempt has ended."""
@@ -59,8 +59,8 @@ def read_desired_state(answer: dict[str, Any]) -> DesiredState:
     unreadable: list[str] = []
     lists = {
         "assignments": _readable(Assignment, answer.get("assignments"), "assignment", unreadable),
-        "checks": _readable(CheckWish, answer.get("checks", []), "preflight", unreadable),
-        "jobs": _readable(JobWish, answer.get("jobs", []), "job", unreadable),
+        "checks": _readable(DesiredCheck, answer.get("checks", []), "preflight", unreadable),
+        "jobs": _readable(DesiredJob, answer.get("jobs", []), "job", unreadable),
     }
     return DesiredState.model_validate(answer | lists | {"unreadable": unreadable}, extra="ignore")
 

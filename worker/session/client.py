@@ -61,7 +61,7 @@ class FileOffsets(BaseModel):
     points_offset: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
-class CheckpointPlace(BaseModel):
+class CheckpointUpload(BaseModel):
     """The progress of a checkpoint's upload."""
 
     checkpoint_id: int
@@ -221,10 +221,10 @@ class Client:
         """Send the stack traces of the task's ranks, which a person requested."""
         self._request("POST", f"{task.path}/stacks", task=task, content=stacks.model_dump_json())
 
-    def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointPlace:
+    def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointUpload:
         """Announce a checkpoint's snapshot; may be repeated."""
         answer = self._json("POST", f"{task.path}/checkpoints", task=task, content=offer.model_dump_json())
-        return _read(CheckpointPlace, answer)
+        return _read(CheckpointUpload, answer)
 
     def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
         """Send the next bytes of a snapshot; returns the offset up to which they are durable."""

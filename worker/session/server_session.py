@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Literal
 
 from domain import protocol
 from domain.messages import NodeFacts, NodeLoad
@@ -22,36 +23,38 @@ Kind = Literal["node", "gateway"]
 """The word for the program in messages."""
 
 
-class SessionOwner(Protocol):
+class SessionOwner(ABC):
     """The program that a session belongs to. Its methods are called by the session's two threads."""
 
+    fatal: str | None = None
+    """Why the program cannot go on, in a sentence."""
+
+    @abstractmethod
     def facts(self) -> NodeFacts:
         """The facts to register with."""
-        ...
 
+    @abstractmethod
     def load(self) -> NodeLoad:
         """A sample of the node's load."""
-        ...
 
+    @abstractmethod
     def on_registered(self, registration: Registration, *, may_start: bool) -> None:
         """Take up a registration; `may_start`: the server has the same protocol version."""
-        ...
 
-    def on_refused(self, message: str) -> None:
-        """Handle a refused registration, which is retried."""
-        ...
-
-    def on_removed(self, message: str) -> None:
-        """Handle the news that the node was removed or taken over, which is repeated until it is no longer so."""
-        ...
-
+    @abstractmethod
     def on_desired_state(self, desired: DesiredState) -> None:
         """Take up the newest desired state."""
-        ...
 
-    def on_load_reported(self) -> None:
+    def on_refused(self, message: str) -> None:
+        """Handle a refused registration, which is retried: end the program."""
+        self.fatal = message
+
+    def on_removed(self, message: str) -> None:
+        """Handle the removal or takeover of the node, repeated until it is no longer so: end the program."""
+        self.fatal = message
+
+    def on_load_reported(self) -> None:  # noqa: B027
         """Note that the server has answered."""
-        ...
 
 
 class ServerSession:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.launch.slurm_script import GatewayPaths, Submission, job_name, submission
 from domain.messages import JobReport
-from domain.spec import JobWish
+from domain.spec import DesiredJob
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client
 from worker.session.failures import AttemptSuperseded, RequestRefused
@@ -65,7 +65,7 @@ class Gateway:
         self._client, self._cluster, self._folder, self._paths = client, cluster, folder, paths
         self._gpu_partitions = gpu_partitions
         self._lock = threading.Lock()
-        self._desired_jobs: list[JobWish] | None = None
+        self._desired_jobs: list[DesiredJob] | None = None
         self._jobs = {job.fence: job for job in self._load_jobs()}
         self._ended: set[int] = set()
         """Fencing numbers of jobs whose end was reported; the desired state may be older than the report."""
@@ -75,7 +75,7 @@ class Gateway:
         self.starts_new = True
         """False while the server has another protocol version: jobs continue, but none is submitted."""
 
-    def set_desired_jobs(self, jobs: list[JobWish]) -> None:
+    def set_desired_jobs(self, jobs: list[DesiredJob]) -> None:
         """Replace the desired jobs; thread-safe."""
         with self._lock:
             self._desired_jobs = jobs
@@ -103,7 +103,7 @@ class Gateway:
         else:
             self._slurm_error = ""
 
-    def _reconcile(self, desired_jobs: dict[int, JobWish] | None, now: float) -> None:
+    def _reconcile(self, desired_jobs: dict[int, DesiredJob] | None, now: float) -> None:
         self._ended &= set(desired_jobs or ())
         jobs = self._cluster.jobs()
         self._recover_job_ids(jobs)
@@ -141,7 +141,7 @@ class Gateway:
         job = self._jobs.get(fence)
         return fence not in self._ended and (job is None or job.job_id is None)
 
-    def _submit(self, desired: JobWish) -> None:
+    def _submit(self, desired: DesiredJob) -> None:
         """Submit a job; it is recorded first, so that after a crash it can be found by its name."""
         spec, name = desired.spec, job_name(desired.run_id, desired.attempt)
         folder = f"{self._paths.output}/{name}"

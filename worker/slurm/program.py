@@ -21,7 +21,7 @@ from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.identity import NodeIdentity
 from worker.session.options import CannotRun, GatewayOptions
-from worker.session.server_session import ServerSession
+from worker.session.server_session import ServerSession, SessionOwner
 from worker.slurm.commands import Slurm, SlurmAway
 from worker.slurm.gateway import Gateway
 
@@ -30,7 +30,7 @@ POOL = "slurm"
 SHORT_PAUSE_S = 0.5
 
 
-class GatewayProgram:
+class GatewayProgram(SessionOwner):
     """The daemon of a login node: its identity and its threads. Raises CannotRun."""
 
     def __init__(self, options: GatewayOptions) -> None:
@@ -46,7 +46,6 @@ class GatewayProgram:
         self._gateway = Gateway(self._client, self._slurm, self._data / "jobs", self._paths, gpus)
         self._instance_id = uuid.uuid4().hex
         self._signalled, self._wake = threading.Event(), threading.Event()
-        self._fatal: str | None = None
 
     def run(self) -> int:
         """Work until a signal; returns the exit code. Raises CannotRun."""
@@ -55,11 +54,11 @@ class GatewayProgram:
         for loop in (self._session.poll, self._session.report_load, self._follow_jobs):
             start_thread(loop.__name__, loop)
         log.info("gateway %s serves %s from %s", self._name, self._options.server, self._data)
-        while not self._signalled.wait(0.5) and self._fatal is None:
+        while not self._signalled.wait(0.5) and self.fatal is None:
             pass
         self._session.close()
-        if self._fatal is not None:
-            raise CannotRun(self._fatal)
+        if self.fatal is not None:
+            raise CannotRun(self.fatal)
         log.info("gateway %s leaves; its jobs stay in Slurm", self._name)
         return 0
 
@@ -97,21 +96,10 @@ class GatewayProgram:
         version = self._cluster["version"]
         log.info("gateway %s registered (%s; partitions %s)", registration.node_id, version, names)
 
-    def on_refused(self, message: str) -> None:
-        """End this gateway."""
-        self._fatal = message
-
-    def on_removed(self, message: str) -> None:
-        """End this gateway."""
-        self._fatal = message
-
     def on_desired_state(self, desired: DesiredState) -> None:
         """Take up the newest desired jobs."""
         self._gateway.set_desired_jobs(desired.jobs)
         self._wake.set()
-
-    def on_load_reported(self) -> None:
-        """Do nothing: no health check watches a gateway."""
 
     def _follow_jobs(self) -> None:
         """Reconcile at once when the desired jobs change, and every few seconds while there are jobs."""

@@ -17,6 +17,7 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_form import CheckpointForm
+from dashboard.storage.checkpoint_storage import Via
 from dashboard.storage.conversion import Rewritten
 from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.place import Via
@@ -61,7 +62,7 @@ async def download(
     form = CheckpointForm(strip=prefix == "strip", safetensors=format == "safetensors")
     route: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
     if form.is_as_saved:
-        return await run_in_threadpool(service.places.response, request, checkpoint, route)
+        return await run_in_threadpool(service.storages.response, request, checkpoint, route)
     rewritten = await _rewritten(service, checkpoint, form)
     return await run_in_threadpool(_response, service, request, checkpoint, form, rewritten)
 
@@ -84,6 +85,6 @@ def _response(
     notes = "".join(c if c.isprintable() else "?" for c in " ".join(rewritten.notes))
     headers = {"X-Rankzero-Note": notes.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
     if rewritten.path is None:
-        return service.places.response(request, checkpoint, "server", headers)
+        return service.storages.response(request, checkpoint, "server", headers)
     name = form.file_name(checkpoint.path)
     return DigestResponse.of_file(request, rewritten.path, rewritten.sha256, name, headers)

@@ -79,7 +79,7 @@ async def register(
             "store": service.lineage.identity,
             "poll_wait_s": settings.poll_wait_s,
             "heartbeat_s": settings.heartbeat_s,
-            "adopt": service.files.adoption() if service.places.takes_adopted else None,
+            "adopt": service.files.adoption() if service.storages.takes_adopted else None,
         }
     )
 

@@ -18,7 +18,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
-from dashboard.storage.place import CheckpointStorage, Via
+from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.s3 import BucketTrouble
 from db.models import Checkpoint
 from db.queries import desired_state, run_queries
@@ -110,7 +110,7 @@ async def send_checkpoint(
     resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
     if row is None or checkpoint_id not in resumed:
         raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")
-    return await threads.run(service.places.response, request, row[0], via)
+    return await threads.run(service.storages.response, request, row[0], via)
 
 
 class _Upload:
@@ -120,7 +120,7 @@ class _Upload:
         self._service = service
         self._threads = threads
         self._checkpoint = checkpoint
-        self._batch_bytes = service.places.of(checkpoint).batch_bytes(checkpoint.size_bytes)
+        self._batch_bytes = service.storages.of(checkpoint).batch_bytes(checkpoint.size_bytes)
         self._buffer = bytearray()
         self.offset = offset
         service.uploads[checkpoint.id] = self
@@ -160,7 +160,7 @@ def _offer(
         limit = service.settings.max_checkpoint_bytes
         raise Rejection(413, f"size_bytes must be at most {limit}, got {offer.size_bytes}.", "size_bytes")
     checkpoint = checkpoints.offered(
-        service.store, node_id, fence, node_rank, offer, service.clock(), service.places.locate
+        service.store, node_id, fence, node_rank, offer, service.clock(), service.storages.locate
     )
     with _storage_of(service, checkpoint) as storage:
         return {
@@ -174,7 +174,7 @@ def _offer(
 
 def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, int]:
     checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
-    storage = service.places.of(checkpoint)
+    storage = service.storages.of(checkpoint)
     received_bytes = _received_bytes(storage, checkpoint, refresh=False)
     if not checkpoint.complete:
         storage.require_free_space(checkpoint.size_bytes - received_bytes)
@@ -220,7 +220,7 @@ def _complete(
 def _storage_of(service: Service, checkpoint: Checkpoint) -> Iterator[CheckpointStorage]:
     """The checkpoint's storage. A failure is recorded with the checkpoint, and the worker tries again."""
     try:
-        yield service.places.of(checkpoint)
+        yield service.storages.of(checkpoint)
     except BucketTrouble as trouble:
         if checkpoints.troubled(service.store, checkpoint.id, str(trouble), service.clock()):
             log.warning("checkpoint %d waits: %s", checkpoint.id, trouble)

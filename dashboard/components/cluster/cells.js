@@ -4,6 +4,7 @@ import { CellsFilters } from './cells_filters.js';
 import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
 import { NodeCells } from './cells_node.js';
 import { el, setAttribute, setText } from '../elements/elements.js';
+import { plural } from '../elements/numbers.js';
 import { go, pageUrl } from '../links/following.js';
 import { mountOnce } from '../elements/mounting.js';
 import { Polling } from '../elements/polling.js';
@@ -143,7 +144,7 @@ class Cells {
     const devices = nodes.flatMap((node) => node.cells);
     const free = devices.filter((cell) => cell[STATE] === 0).length;
     setAttribute(list, 'aria-label', title);
-    const about = el('span', { class: 'about', text: `${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}, ${free} of ${devices.length} free` });
+    const about = el('span', { class: 'about', text: `${plural(nodes.length, 'node')}, ${free} of ${devices.length} free` });
     return [el('h3', {}, el('span', { text: title }), about), list];
   }
 

@@ -42,6 +42,9 @@ export function count(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
+/** 1 rank, 8 ranks. */
+export const plural = (amount, noun) => `${count(amount)} ${noun}${amount === 1 ? '' : 's'}`;
+
 /** 0.0008, 3e-05: as one writes it on a command line. */
 export function learningRate(value, digits = 4) {
   return Number.isFinite(value) ? significant(value, digits) : number(value);

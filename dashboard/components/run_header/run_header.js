@@ -5,7 +5,7 @@ import { connect } from '../live/live_connection.js';
 import { mountOnce } from '../elements/mounting.js';
 import { showInTab } from './tab_title.js';
 import { STATUS_TEXT } from '../live/waiting.js';
-import { count, duration, exact, learningRate, notFinite, number, UNKNOWN } from '../elements/numbers.js';
+import { count, duration, exact, learningRate, notFinite, number, plural, UNKNOWN } from '../elements/numbers.js';
 
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
@@ -212,10 +212,9 @@ function sentenceOf(run, now) {
     return [run.step ? `Stopped by user at step ${count(run.step)}.` : 'Stopped by user.', ''];
   }
   if (run.message) return [run.message, ''];
-  const ranks = run.world_size === 1 ? '1 rank' : `${run.world_size} ranks`;
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
   const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
-  return [`${ranks}${nodes}${batch}`, ''];
+  return [`${plural(run.world_size, 'rank')}${nodes}${batch}`, ''];
 }
 
 function noContact(run) {

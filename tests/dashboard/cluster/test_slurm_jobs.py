@@ -9,7 +9,7 @@ import pytest
 from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.preview import SlurmPreview, preview, slurm_job
 from domain.messages import Device, JobReport, NodeFacts
-from domain.spec import JobWish, RunSpec
+from domain.spec import DesiredJob, RunSpec
 from tests.dashboard.running import Running, wait_for
 from worker.session.client import Client
 from worker.session.failures import AttemptSuperseded, RequestRefused, Unauthorized
@@ -52,13 +52,13 @@ def gateway(dashboard: Running) -> Client:
     return client
 
 
-def launched(dashboard: Running, gateway: Client) -> tuple[str, JobWish]:
+def launched(dashboard: Running, gateway: Client) -> tuple[str, DesiredJob]:
     run_id = dashboard.launch(pool="slurm", nodes=1, gpus_per_node=1)
     (wish,) = wait_for(lambda: gateway.desired_state(None, 5).jobs, "the gateway to hear of the run")
     return run_id, wish
 
 
-def join(dashboard: Running, wish: JobWish, pool: str | None = None) -> Client:
+def join(dashboard: Running, wish: DesiredJob, pool: str | None = None) -> Client:
     client = dashboard.closing.enter_context(closing(Client(dashboard.url)))
     client.register(node_facts("n0", f"slurm:{wish.fence}" if pool is None else pool, 1), None, wish.secret)
     return client

@@ -101,7 +101,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, bucket: Bucket) -> Iterator[Stage]:
     with running(tmp_path / "data", checkpoints_url=bucket.url) as dashboard:
-        dashboard.service.places.bucket.least_part_bytes = PART_BYTES
+        dashboard.service.storages.bucket.least_part_bytes = PART_BYTES
         node = dashboard.node()
         run_id = dashboard.launch()
         yield Stage(dashboard, bucket, Spool(tmp_path / "attempt", node), run_id)
@@ -235,9 +235,9 @@ def test_only_a_bucket_that_checks_no_parts_is_read_back(
     stage: Stage, is_strict: bool, reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.bucket.server.is_strict = is_strict
-    places, read = stage.dashboard.service.places, []
-    as_ever = places.s3.read
-    monkeypatch.setattr(places.s3, "read", lambda at, size: (read.append(at), as_ever(at, size))[1])
+    storages, read = stage.dashboard.service.storages, []
+    as_ever = storages.s3.read
+    monkeypatch.setattr(storages.s3, "read", lambda at, size: (read.append(at), as_ever(at, size))[1])
     stage.spool.save(CONTENT)
     stage.spool.send()
     assert stage.listed()[0]["complete"]
@@ -293,7 +293,7 @@ def test_what_is_overwritten_or_deleted_leaves_the_bucket(stage: Stage) -> None:
     stage.spool.send()
     stage.spool.save(b"newer")
     stage.spool.send()
-    tick = stage.dashboard.service.places.sweep
+    tick = stage.dashboard.service.storages.sweep
     wait_for(lambda: tick() or len(stage.bucket.keys) == 1, "the older version to go")
     stage.spool.save(CONTENT + b"never whole")
     stage.spool.send(lambda: not stage.bucket.uploads)
@@ -304,11 +304,11 @@ def test_what_is_overwritten_or_deleted_leaves_the_bucket(stage: Stage) -> None:
         assert stage.dashboard.http.delete(f"/api/runs/{stage.run_id}").status_code == 200
     finally:
         stage.bucket.server.start()
-    places = stage.dashboard.service.places
+    storages = stage.dashboard.service.storages
 
     def is_empty() -> bool:
-        places._sweep_from = 0.0
-        places.sweep()
+        storages._sweep_from = 0.0
+        storages.sweep()
         return not stage.bucket.keys and not stage.bucket.uploads
 
     wait_for(is_empty, "the bucket to be empty")
@@ -319,11 +319,11 @@ def test_uploads_of_attempts_that_ended_long_ago_are_given_up(stage: Stage) -> N
     stage.spool.save(CONTENT)
     stage.spool.send(lambda: not stage.bucket.uploads)
     stage.spool.node.report(stage.spool.part, "failed", exit_code=1)
-    places, now = stage.dashboard.service.places, time.time()
-    places._delete_discarded()
+    storages, now = stage.dashboard.service.storages, time.time()
+    storages._delete_discarded()
     assert len(stage.bucket.uploads) == 1
-    places._clock = places.bucket._clock = lambda: now + 2 * 24 * 3600
-    places._delete_discarded()
+    storages._clock = storages.bucket._clock = lambda: now + 2 * 24 * 3600
+    storages._delete_discarded()
     assert stage.bucket.uploads == []
     stage.spool.send()  # the node was only away: it begins anew
     assert stage.listed()[0]["complete"]

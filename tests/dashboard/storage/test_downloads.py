@@ -108,7 +108,7 @@ def lose(dashboard: Running, checkpoint_id: int) -> None:
     if found[0].location is None:
         dashboard.service.files.checkpoint(checkpoint_id).unlink()
     else:
-        dashboard.service.places.s3.delete(ObjectName.parse(found[0].location))
+        dashboard.service.storages.s3.delete(ObjectName.parse(found[0].location))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from domain.launch.slurm_script import GatewayPaths
 from domain.messages import JobReport
-from domain.spec import JobWish, RunSpec
+from domain.spec import DesiredJob, RunSpec
 from worker.session.failures import AttemptSuperseded, ServerAway
 from worker.slurm.commands import JobRefused, SlurmAway
 from worker.slurm.gateway import Gateway
@@ -90,7 +90,7 @@ class Site:
         spec = RunSpec(target="t", pool="slurm")
         self.gateway.set_desired_jobs(
             [
-                JobWish(
+                DesiredJob(
                     run_id="k3v9x0qd2m", attempt=fence, fence=fence, action=action, spec=spec, secret=f"s{fence}",
                     grace_s=grace_s,
                 )

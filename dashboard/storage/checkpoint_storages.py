@@ -17,9 +17,9 @@ from starlette.responses import Response
 from dashboard.errors import Rejection
 from dashboard.object_name import ObjectName
 from dashboard.storage.bucket import Bucket
+from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.disk import Disk
 from dashboard.storage.files import Files
-from dashboard.storage.place import CheckpointStorage, Via
 from dashboard.storage.s3 import S3, BucketTrouble, Gone
 from db.engine import Store
 from db.models import Checkpoint
@@ -37,7 +37,7 @@ class StorageUnusable(Exception):
     """Checkpoints cannot be stored as the settings say; the message says why."""
 
 
-class Places:
+class CheckpointStorages:
     """The disk and the buckets for checkpoints of one dashboard; safe to use from any thread."""
 
     def __init__(self, store: Store, files: Files, url: str | None, clock: Callable[[], float]) -> None:
