@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.client import default_data
+from cli.server.client import data_directory
 from cli.server.interpreter import named
 from cli.server.options import Data
 from cli.terminal.errors import CommandFailed
@@ -70,9 +70,8 @@ def up(
     if no_worker and demo:
         raise CommandFailed("--demo trains on this machine's worker; remove --no-worker.", 2)
     plan = parent.Plan(
-        data=data.expanduser().absolute() if data else default_data(),
-        host=host or "127.0.0.1",
-        port=8765 if port is None else port,
+        data=data_directory(data),
+        **_named(host=host, port=port),
         slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
@@ -93,12 +92,16 @@ def dashboard(host: Host = None, port: Port = None, data: Data = None, new_store
     from dashboard.errors import describe
     from dashboard.settings import Settings
 
-    options: dict[str, Any] = {"host": host, "port": port, "data": data}
     try:
-        settings = Settings(**{name: value for name, value in options.items() if value is not None})
+        settings = Settings(**_named(host=host, port=port, data=data))
     except ValidationError as error:
         field, sentence = describe(error.errors())
         raise CommandFailed(f"RANKZERO_{str(field).upper()}: {sentence}", 2) from None
     except SettingsError as error:
         raise CommandFailed(f"A variable RANKZERO_… cannot be read: {error}", 2) from None
     raise typer.Exit(serve(settings, new_store=new_store))
+
+
+def _named(**options: Any) -> dict[str, Any]:
+    """The options that were given a value; the others have their defaults elsewhere."""
+    return {name: value for name, value in options.items() if value is not None}

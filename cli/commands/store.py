@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.server.client import default_data
+from cli.server.client import data_directory
 from cli.server.options import Data, Json
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, say
@@ -33,7 +33,7 @@ def migrate_store(
     from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
     from db.copy_store import NotMoved, copy_store, sqlite_file
 
-    folder = data.expanduser().absolute() if data else default_data()
+    folder = data_directory(data)
     url = _target(target)
     try:
         file = sqlite_file(source or str(folder / "rankzero.db"))

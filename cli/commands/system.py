@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.server.client import default_data
+from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
 from cli.terminal.printing import print_json, say
 from domain.text import formats
@@ -32,7 +32,7 @@ def doctor(data: Data = None, as_json: Json = False) -> None:
     Raises typer.Exit with code 1 for a failed check."""
     from cli.up.doctor import examine
 
-    checks = list(examine(data.expanduser().absolute() if data else default_data()))
+    checks = list(examine(data_directory(data)))
     if as_json:
         print_json([{"check": check.name, "ok": check.ok, "message": check.message} for check in checks])
     else:

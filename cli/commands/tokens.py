@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from cli.server.client import default_data
+from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
 from cli.terminal.durations import seconds
 from cli.terminal.errors import CommandFailed
@@ -53,7 +53,7 @@ def token(
     elif any(actions):
         make(expires, name or "", data, as_json)
     else:
-        folder = data.expanduser().absolute() if data else default_data()
+        folder = data_directory(data)
         read(join_token_path(folder) if join else folder / "token", as_json)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from cli.commands.launch import pairs
 from cli.commands.programs import Python, Slots
-from cli.server.client import default_data
+from cli.server.client import data_directory
 from cli.server.interpreter import named
 from cli.server.options import Data
 from cli.terminal.errors import CommandFailed
@@ -58,7 +58,7 @@ def worker(
     """Start a worker, one per node. The token comes from RANKZERO_TOKEN or a file, never from an argument."""
     options = WorkerOptions(
         server=_url(server, "as `rankzero up` prints it") if not print_unit else server or "",
-        data=_folder(data),
+        data=data_directory(data),
         name=name,
         python=named(python),
         labels=pairs(label, "label"),
@@ -100,7 +100,7 @@ def gateway(
     """Submit runs of pool slurm as Slurm jobs. Start it on a login node; its jobs outlive it."""
     options = GatewayOptions(
         server=_url(server, "as the compute nodes reach it"),
-        data=_folder(data),
+        data=data_directory(data),
         name=name,
         python=named(python),
         labels=pairs(label, "label"),
@@ -118,10 +118,6 @@ def _url(server: str | None, hint: str) -> str:
     if not url:
         raise CommandFailed(f"--server is needed: the dashboard's URL, {hint}.", 2)
     return url
-
-
-def _folder(data: Path | None) -> Path:
-    return data.expanduser().absolute() if data else default_data()
 
 
 def _command(options: WorkerOptions) -> list[str]:

@@ -49,7 +49,7 @@ def find_server(data: Path | None) -> Address:
     url = os.environ.get("RANKZERO_URL")
     if url and data is None:
         return _address_from_environment(url.rstrip("/"))
-    folder = data or default_data()
+    folder = data_directory(data)
     try:
         about = json.loads((folder / "server.json").read_text())
         return Address(str(about["url"]).rstrip("/"), (folder / "token").read_text().strip())
@@ -64,12 +64,12 @@ def find_server(data: Path | None) -> Address:
         ) from None
 
 
-def default_data() -> Path:
-    """Return RANKZERO_DATA, or the platform's folder for user data."""
+def data_directory(data: Path | None) -> Path:
+    """Return the absolute path of the directory named, else of RANKZERO_DATA, else the platform's for user data."""
     from platformdirs import user_data_path
 
-    variable = os.environ.get("RANKZERO_DATA")
-    return Path(variable).expanduser().absolute() if variable else user_data_path("rankzero", appauthor=False)
+    directory = data or os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False)
+    return Path(directory).expanduser().absolute()
 
 
 def _address_from_environment(url: str) -> Address:

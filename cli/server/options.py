@@ -35,7 +35,7 @@ RunId = Annotated[
 
 def server_at(data: Path | None) -> ServerClient:
     """Connect to the dashboard of this data directory. Raises CommandFailed where none runs."""
-    return ServerClient(find_server(data.expanduser().absolute() if data else None))
+    return ServerClient(find_server(data))
 
 
 def run_path(run_id: str, *segments: str) -> str:

@@ -90,14 +90,13 @@ def environment(pid: int) -> dict[str, str]:
 def of_attempt(run_id: str, attempt: int) -> list[Process]:
     """Every process whose environment names this attempt, even if it was reparented."""
     markers = {f"{RUN_VARIABLE}={run_id}".encode(), f"{ATTEMPT_VARIABLE}={attempt}".encode()}
-    members = []
-    for pid in _pids():
-        with suppress(OSError):
-            if markers <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0")):
-                process = find(pid)
-                if process is not None and pid != os.getpid():
-                    members.append(process)
-    return members
+    return _with_environment(markers.issubset)
+
+
+def of_runs(run_ids: Iterable[str]) -> list[Process]:
+    """Every process whose environment names one of these runs."""
+    markers = {f"{RUN_VARIABLE}={run_id}".encode() for run_id in run_ids}
+    return _with_environment(lambda variables: not markers.isdisjoint(variables))
 
 
 def with_arguments(matches: Callable[[list[str]], bool]) -> list[Process]:
@@ -110,6 +109,16 @@ def with_arguments(matches: Callable[[list[str]], bool]) -> list[Process]:
                 process := find(pid)
             ):
                 matching.append(process)
+    return matching
+
+
+def _with_environment(matches: Callable[[list[bytes]], bool]) -> list[Process]:
+    """Every other living process whose NAME=VALUE entries match."""
+    matching: list[Process] = []
+    for pid in _pids():
+        with suppress(OSError):
+            if matches((_PROC / str(pid) / "environ").read_bytes().split(b"\0")) and pid != os.getpid():
+                matching += filter(None, [find(pid)])
     return matching
 
 
