@@ -47,7 +47,7 @@ class Origin(BaseModel):
     """Sentences shown at the launch."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address, path or file name."""
         return self.url or self.path or self.kind
 

@@ -104,7 +104,7 @@ def _sentence_on(sha256: str) -> str:
     if snapshot is None:
         return "The snapshot of this code was deleted."
     origin = Origin.model_validate(snapshot.origin) if snapshot.origin else None
-    origin_text = f"From {origin.place}" if origin else "A snapshot"
+    origin_text = f"From {origin.location}" if origin else "A snapshot"
     version = f", {origin.version}" if origin and origin.version else ""
     stored = ago(snapshot.created_at, current.clock())
     return f"{origin_text}{version}: {plural(snapshot.files, 'file')}, first stored {stored}."

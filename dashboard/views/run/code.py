@@ -82,9 +82,9 @@ def _origin_sentence(origin: Origin | None) -> str:
     if origin is None:
         return "The origin of this code is unknown."
     if origin.kind == "upload":
-        return f"{origin.place}, uploaded in the browser."
-    place = f"{origin.place} on {origin.host}" if origin.host else origin.place
-    return f"{place}: {origin.version}." if origin.version else f"{place}."
+        return f"{origin.location}, uploaded in the browser."
+    location = f"{origin.location} on {origin.host}" if origin.host else origin.location
+    return f"{location}: {origin.version}." if origin.version else f"{location}."
 
 
 def _left_out(left_out: list[LeftBehind]) -> str:
