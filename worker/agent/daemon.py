@@ -97,7 +97,7 @@ class Daemon:
             if attempt.assignment.label in self._labels_to_end:
                 attempt.stop(attempt.assignment.spec.stop_grace_s)
                 if attempt.is_over:
-                    self._guard("let go", attempt, attempt.abandon)
+                    self._guard("abandon", attempt, attempt.abandon)
             self._guard("act", attempt, partial(attempt.act, now))
         more = self._send(now) if self._backoff.is_due(now) else False
         for attempt in self.attempts:

@@ -263,7 +263,7 @@ class Client:
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
         """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.
 
-        `reached` is called with the bytes received so far; an exception it raises ends the download."""
+        `on_progress` is called with the bytes received so far; an exception it raises ends the download."""
         partial = target.with_name(f"{target.name}.part")
         offset_bytes = partial.stat().st_size if partial.exists() else 0
         if offset_bytes > source.size_bytes:
