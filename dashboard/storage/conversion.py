@@ -17,8 +17,8 @@ from typing import Any
 
 from dashboard.errors import Rejection
 from dashboard.storage.checkpoint_form import CheckpointForm
+from dashboard.storage.checkpoint_storages import CheckpointStorages
 from dashboard.storage.files import Files, discard
-from dashboard.storage.places import Places
 from db.models import Checkpoint
 
 log = logging.getLogger("rankzero")
@@ -132,7 +132,7 @@ class Rewrites:
         draft = folder / "copy"
         seconds = LEAST_S + checkpoint.size_bytes // SLOWEST_BYTES_PER_S
         try:
-            with self._places.as_file(checkpoint, folder) as source:
+            with self._storages.as_file(checkpoint, folder) as source:
                 result = self._run(source, draft, form, seconds)
             _require_success(result, self._files.free_bytes())
             if draft.exists():

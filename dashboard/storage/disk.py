@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.errors import Rejection
+from dashboard.private_files import sync_folder
+from dashboard.storage.checkpoint_storage import PartLink, Via
 from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.files import Files, write_durably
-from dashboard.storage.place import PartLink, Via
 from db.models import Checkpoint
 
 BATCH_BYTES = 4 * 1024 * 1024
@@ -71,7 +72,7 @@ class Disk:
         if source != target:
             source.replace(target)
             arriving.unlink(missing_ok=True)
-            _sync_directory(target.parent)
+            sync_folder(target.parent)
         return True
 
     def response(
@@ -106,11 +107,3 @@ def _is_intact(path: Path, checkpoint: Checkpoint) -> bool:
             return False
         os.fsync(descriptor)
         return path.lstat().st_ino == status.st_ino
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from dashboard.errors import Rejection
-from dashboard.private_files import make_private_directory, sync_folder, write_private
+from dashboard.private_files import make_private_directory, write_private
 from dashboard.storage.log_times import ArrivalTimes, count_notes
 
 _LOCKS = 64

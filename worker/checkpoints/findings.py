@@ -11,23 +11,6 @@ KIND = "checkpoint not whole"
 NOT_TAKEN = "checkpoint not taken"
 LINKED = "checkpoint is a hard link"
 MOST_NAMED = 10
-_MEANING_AND_FIX = {
-    KIND: (
-        "The attempt ended while this was being saved, or the script never finished it. It cannot be "
-        "loaded, so it was not taken; it still lies on the node. A resume begins at the last whole one.",
-        "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it "
-        "off, finish saving on SIGTERM, and give it time for that with --stop-grace.",
-    ),
-    NOT_TAKEN: (
-        "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from.",
-        "Free some space on the node's disk for the next attempt; this file can be fetched by hand.",
-    ),
-    LINKED: (
-        "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
-        "listed. Links to files of the run's own directory are taken.",
-        "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there.",
-    ),
-}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import httpx
 
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session import other_servers
-from worker.session.client import CheckpointPlace, Client, PresignedPart
+from worker.session.client import CheckpointUpload, Client, PresignedPart
 from worker.session.failures import ChecksumMismatch, RequestFailed
 
 READ_BYTES = 1024 * 1024
@@ -64,17 +64,17 @@ class BucketUpload:
     def send(
         self,
         copy: CheckpointCopy,
-        place: CheckpointPlace,
+        upload: CheckpointUpload,
         part_bytes: int,
         digests: Sequence[str],
         may_continue: MayContinue,
     ) -> None:
         """Upload the missing parts. Raises BucketUnreachable, UploadInterrupted and the client's exceptions."""
-        missing = range(-(-place.offset // part_bytes), len(digests))
+        missing = range(-(-upload.offset // part_bytes), len(digests))
         with ThreadPoolExecutor(AT_ONCE) as threads:
             for first in missing[::AT_ONCE]:
                 links = self._client.part_links(
-                    place.checkpoint_id, first + 1, digests[first : first + AT_ONCE]
+                    upload.checkpoint_id, first + 1, digests[first : first + AT_ONCE]
                 )
                 offsets = range(first * part_bytes, copy.size_bytes, part_bytes)
                 puts = [

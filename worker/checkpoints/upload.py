@@ -20,7 +20,7 @@ from worker.checkpoints.multipart import (
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.session.answers import Adoption
 from worker.session.body_limit import LEAST_BYTES
-from worker.session.client import CheckpointPlace, Client, TaskRef
+from worker.session.client import CheckpointUpload, Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
     ChecksumMismatch,
@@ -96,18 +96,18 @@ class CheckpointUploader:
 
     def _upload(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
         copy.path.stat()  # if a newer copy has replaced it, it is not even offered
-        place = self._client.offer_checkpoint(self._task, _offer(copy))
-        if not place.complete:
+        upload = self._client.offer_checkpoint(self._task, _offer(copy))
+        if not upload.complete:
             link_name, digests = None, None
-            if place.part_bytes is not None:
-                digests = self._send_parts(copy, place, place.part_bytes, may_continue)
-            elif (link_name := _link_into(adoption, copy.path, place)) is None:
-                send_through_server(self._client, copy, place, may_continue)
-            self._client.complete_checkpoint(place.checkpoint_id, link_name, digests)
+            if upload.part_bytes is not None:
+                digests = self._send_parts(copy, upload, upload.part_bytes, may_continue)
+            elif (link_name := _link_into(adoption, copy.path, upload)) is None:
+                send_through_server(self._client, copy, upload, may_continue)
+            self._client.complete_checkpoint(upload.checkpoint_id, link_name, digests)
         self._watch.done(copy)
 
     def _send_parts(
-        self, copy: CheckpointCopy, place: CheckpointPlace, part_bytes: int, may_continue: MayContinue
+        self, copy: CheckpointCopy, upload: CheckpointUpload, part_bytes: int, may_continue: MayContinue
     ) -> list[str]:
         """Upload to the bucket, or through the server if it cannot be reached; returns the parts' SHA-256."""
         if self._digests is None or self._digests[:2] != (copy.path, part_bytes):
@@ -116,13 +116,13 @@ class CheckpointUploader:
         digests = self._digests[2]
         if time.monotonic() >= self._direct_from:
             try:
-                self.bucket.send(copy, place, part_bytes, digests, may_continue)
+                self.bucket.send(copy, upload, part_bytes, digests, may_continue)
                 return digests
             except BucketUnreachable as error:
                 log.warning("attempt %s: checkpoints go through the server for now: %s", self._label, error)
                 self._direct_from = time.monotonic() + INDIRECT_FOR_S
         try:
-            send_through_server(self._client, copy, place, may_continue)
+            send_through_server(self._client, copy, upload, may_continue)
         except ServerAway:
             self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
             raise
@@ -130,30 +130,30 @@ class CheckpointUploader:
 
 
 def send_through_server(
-    client: Client, copy: CheckpointCopy, place: CheckpointPlace, may_continue: MayContinue
+    client: Client, copy: CheckpointCopy, upload: CheckpointUpload, may_continue: MayContinue
 ) -> None:
     """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions."""
-    offset = place.offset
+    offset = upload.offset
     with copy.path.open("rb") as file:
         while offset < copy.size_bytes:
             if not may_continue():
                 raise UploadInterrupted
-            offset = _send_piece(client, place, file.fileno(), offset)
+            offset = _send_piece(client, upload, file.fileno(), offset)
             if offset > copy.size_bytes:
                 raise RequestFailed(
                     f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}"
                 )
 
 
-def _send_piece(client: Client, place: CheckpointPlace, file: int, offset: int) -> int:
+def _send_piece(client: Client, upload: CheckpointUpload, file: int, offset: int) -> int:
     """Send as much as passes at once; returns the durable offset. Raises TooLarge if not even a little passes."""
-    most = client.body_limit.most(place.batch_bytes)
+    most = client.body_limit.most(upload.batch_bytes)
     while True:
         piece = os.pread(file, most, offset)
         if not piece:
             raise FileNotFoundError("the copy is shorter than before")
         try:
-            end = client.send_checkpoint(place.checkpoint_id, offset, piece)
+            end = client.send_checkpoint(upload.checkpoint_id, offset, piece)
         except OffsetMismatch as mismatch:
             return mismatch.have
         except TooLarge:
@@ -161,9 +161,9 @@ def _send_piece(client: Client, place: CheckpointPlace, file: int, offset: int) 
             if most < LEAST_BYTES:
                 raise
             continue
-        if end == offset and len(piece) < place.batch_bytes and place.part_bytes is not None:
+        if end == offset and len(piece) < upload.batch_bytes and upload.part_bytes is not None:
             raise RequestFailed(
-                f"the bucket takes parts of {place.batch_bytes:,} bytes, and {len(piece):,} pass to the server at once"
+                f"the bucket takes parts of {upload.batch_bytes:,} bytes, and {len(piece):,} pass to the server at once"
             )
         return end
 
@@ -188,13 +188,13 @@ def _offer(copy: CheckpointCopy) -> CheckpointOffer:
     )
 
 
-def _link_into(adoption: Adoption | None, copy: Path, place: CheckpointPlace) -> str | None:
+def _link_into(adoption: Adoption | None, copy: Path, upload: CheckpointUpload) -> str | None:
     """Link the copy into the server's directory, so that it survives whichever side is killed; returns the link's name.
 
     None without `adoption`, and on file systems without links."""
     if adoption is None:
         return None
-    name = f"adopted-{place.checkpoint_id}"
+    name = f"adopted-{upload.checkpoint_id}"
     target = Path(adoption.directory) / name
     try:
         target.unlink(missing_ok=True)

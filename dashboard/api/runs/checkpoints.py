@@ -20,7 +20,6 @@ from dashboard.storage.checkpoint_form import CheckpointForm
 from dashboard.storage.checkpoint_storage import Via
 from dashboard.storage.conversion import Rewritten
 from dashboard.storage.downloads import DigestResponse
-from dashboard.storage.place import Via
 from db.models import Checkpoint
 from db.queries import run_queries
 
