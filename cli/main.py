@@ -6,6 +6,8 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -29,7 +31,6 @@ from cli.terminal.printing import warn
 
 app = typer.Typer(
     name="rankzero",
-    help="Launch and watch PyTorch DDP runs, in the browser or from here.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -62,6 +63,21 @@ for _command in (
 ):
     # What a function raises is for those who read the code, not for the help.
     app.command(help=str(inspect.getdoc(_command)).partition("\n\nRaises ")[0])(_command)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"rankzero {metadata.version('rankzero')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Launch and watch PyTorch DDP runs, in the browser or from here."""
 
 
 def main() -> None:

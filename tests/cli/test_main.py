@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ def test_a_wrong_token_is_told_without_repeating_it(rankzero, fake, monkeypatch)
     monkeypatch.setenv("RANKZERO_TOKEN", "wrong-token-of-twenty-characters")
     code, out, err = rankzero("runs")
     assert (code, out) == (1, "") and "does not accept this token" in err and "wrong-token" not in err
+
+
+def test_the_version_is_printed(rankzero) -> None:
+    assert rankzero("--version") == (0, f"rankzero {metadata.version('rankzero')}\n", "")
 
 
 # -- exit codes --------------------------------------------------------------------------------
