@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("cli", "dashboard", "worker", "db")
+DOCUMENTED = ("dashboard/settings.py", "domain/messages.py", "cli/main.py")
+"""What `tests/test_documents.py` compares with the documents."""
 
 
 def mirrored(changed: Iterable[str], root: Path = ROOT) -> list[str]:
@@ -20,7 +22,9 @@ def mirrored(changed: Iterable[str], root: Path = ROOT) -> list[str]:
 def _tests_of(path: Path, root: Path) -> Iterator[Path]:
     if path.parts[0] == "tests" and path.name.startswith("test_") and (root / path).exists():
         yield root / path
-    elif path.parts[0] in PACKAGES:
+    if path.suffix == ".md" or str(path) in DOCUMENTED:
+        yield root / "tests" / "test_documents.py"
+    if path.parts[0] in PACKAGES:
         tests = (root / "tests" / path.parent).glob("test_*.py")
         yield from (test for test in tests if not test.stem.endswith("_browser"))
 

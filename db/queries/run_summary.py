@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Run, Series
@@ -38,17 +39,11 @@ def run_view(
 ) -> RunView:
     """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
 
-    What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose parts
+    What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose tasks
     have not ended."""
     launched = RunSpec.model_validate(run.spec)
     spec = resizing.effective(launched, attempt.changes)
-    leading = [row for row in rows if row.source == "events"] or rows
-    by_tag = {row.tag: row for row in leading}
-    loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
-    epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
     state, silent_s = State(attempt.state), max((node.silent_s for node in nodes), default=None)
-    step = max((row.last_step for row in leading or probed), default=None)
-    total_steps = _total_steps(by_tag, spec)
     return RunView(
         id=run.id,
         name=run.name,
@@ -64,15 +59,6 @@ def run_view(
         lost_contact=silent_s is not None and is_silent(silent_s),
         silent_s=silent_s,
         silent_nodes=[node.node for node in silent_nodes(nodes)],
-        step=step,
-        total_steps=total_steps,
-        epoch=epoch.last_value if epoch else None,
-        last_loss=loss.last_value if loss else None,
-        loss_not_finite_since=loss.not_finite_since if loss else None,
-        throughput=speed.last_value if speed else None,
-        throughput_mean=speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
-        progress=_progress(state, step, total_steps),
-        eta_s=_eta_s(state, loss, total_steps),
         created_at=run.created_at,
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
@@ -83,11 +69,33 @@ def run_view(
         finding=finding,
         base_lr=launched.lr,
         lr=spec.scaled_lr,
-        last_lr=rate.last_value if rate else None,
-        inferred=_printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
         global_batch_size=spec.global_batch_size,
         spec=masked_spec(launched),
+        **_figures(rows, probed, state, spec),
     )
+
+
+def _figures(rows: Sequence[Series], probed: Sequence[Series], state: State, spec: RunSpec) -> dict[str, Any]:
+    """The fields of `RunView` that come from series."""
+    leading = [row for row in rows if row.source == "events"] or rows
+    by_tag = {row.tag: row for row in leading}
+    loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
+    epoch, rate = _logged_or_printed(rows, EPOCH_TAGS), _logged_or_printed(rows, LEARNING_RATE_TAGS)
+    step = max((row.last_step for row in leading or probed), default=None)
+    total_steps = _total_steps(by_tag, spec)
+    return {
+        "step": step,
+        "total_steps": total_steps,
+        "epoch": epoch.last_value if epoch else None,
+        "last_loss": loss.last_value if loss else None,
+        "loss_not_finite_since": loss.not_finite_since if loss else None,
+        "throughput": speed.last_value if speed else None,
+        "throughput_mean": speed.finite_sum / speed.finite_count if speed and speed.finite_count else None,
+        "progress": _progress(state, step, total_steps),
+        "eta_s": _eta_s(state, loss, total_steps),
+        "last_lr": rate.last_value if rate else None,
+        "inferred": _printed({"epoch": epoch, "last_loss": loss, "throughput": speed, "last_lr": rate}),
+    }
 
 
 def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | None:
