@@ -33,7 +33,7 @@ font-size:1.1rem;color:var(--accent)}
 #frame i{display:block;height:5.5rem;border-radius:.45rem;background:var(--card)}
 #frame i:first-of-type{height:2.25rem}#frame i:last-of-type{height:40vh}
 #frame h1{position:absolute;clip-path:inset(50%);height:1px;overflow:hidden}
-body:has(.st-key-bar,[role=dialog],[data-testid=stException]) #frame{display:none}
+[data-settled] #frame,body:has(.st-key-run_head,[role=dialog],[data-testid=stException]) #frame{display:none}
 [data-testid=stAppSkeleton]{visibility:hidden}
 @media(max-width:640px){#frame header,#frame main{padding-left:.75rem;padding-right:.75rem}
 #frame a{padding:.25rem .45rem}#frame .logo span{display:none}}

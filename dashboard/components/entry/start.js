@@ -9,6 +9,23 @@ window.__streamlit = {
   DARK_THEME: themes.dark,
 };
 
+// A page is shown when Streamlit has built it once: nothing moves under the eyes of somebody who begins to read.
+const LONGEST_BUILD_MS = 4000;
+const BUILT = '.stApp[data-test-script-state="notRunning"] .st-key-bar';
+let deadline;
+const building = new MutationObserver(() => {
+  if (document.querySelector(BUILT) && !document.querySelector('[data-testid="stSkeleton"]')) settle();
+  else if (document.querySelector('.st-key-bar')) deadline ??= setTimeout(settle, LONGEST_BUILD_MS);
+});
+building.observe(document, { subtree: true, childList: true, attributeFilter: ['data-test-script-state'] });
+
+/** Let pages.css show what was built. */
+function settle() {
+  building.disconnect();
+  clearTimeout(deadline);
+  document.documentElement.toggleAttribute('data-settled', true);
+}
+
 const tabs = new BroadcastChannel('rankzero sessions');
 tabs.addEventListener('message', () => location.assign('/login?signed-out'));
 

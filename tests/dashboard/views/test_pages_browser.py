@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
@@ -18,6 +18,16 @@ pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
 TABS = ("logs", "ranks", "checkpoints", "history", "code", "commands", "spec")
+MOST_SHIFT = 0.05
+SHIFTS = """
+window.shifts = 0;
+new PerformanceObserver((list) => { for (const shift of list.getEntries()) shifts += shift.value; })
+  .observe({type: 'layout-shift', buffered: true});
+"""
+WITHOUT_LIMIT = (
+    "real => { window.setTimeout = (f, ms, ...rest) => (ms === 4000 ? 0 : real(f, ms, ...rest)); }"
+)
+"""A page on a machine that is slower than any limit."""
 BACKGROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 20, 28)"}
 PAGES = {
     "runs": "/",
@@ -113,6 +123,25 @@ def test_streamlit_begins_with_our_colours(browser: Browser, dashboard: Browsed,
         page.goto(f"{dashboard.url}/launch")
         expect(page.locator(".stApp")).to_be_attached()
         assert background(page, ".stApp") == BACKGROUND[scheme]
+
+
+def test_a_page_shows_itself_when_all_of_it_is_there(browser: Browser, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard, width=390) as context:
+        page, held = context.new_page(), list[Route]()
+        page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
+        page.add_init_script(SHIFTS)
+        page.route("**/Selectbox.*.js", lambda route: held.append(route))
+        page.goto(f"{dashboard.url}/launch")
+        expect(page.get_by_test_id("stSkeleton").first).to_be_attached()
+        expect(page.locator("#frame")).to_be_visible()
+        expect(page.locator(".st-key-launch_now")).to_be_hidden()
+        page.unroute("**/Selectbox.*.js")
+        for route in held:
+            route.continue_()
+        expect(page.locator(".st-key-launch_now")).to_be_visible()
+        expect(page.locator("#frame")).to_be_hidden()
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("shifts") < MOST_SHIFT
 
 
 def background(page: Page, selector: str) -> str:
