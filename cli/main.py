@@ -26,6 +26,7 @@ from cli.commands import (
     tokens,
     worker,
 )
+from cli.commands.performance import collectives
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 
@@ -46,6 +47,7 @@ for _command in (
     runs.show,
     diff.diff,
     ranks.ranks,
+    collectives.collectives,
     output.metrics,
     output.logs,
     checkpoints.checkpoints,

@@ -179,6 +179,8 @@ class Task(Base):
     """The node's preflight facts."""
     stacks: Mapped[dict[str, Any] | None]
     """The latest stack traces of its ranks."""
+    collectives: Mapped[dict[str, Any] | None]
+    """The latest collectives of its ranks."""
     reported_at: Mapped[float | None]
     lost_at: Mapped[float | None]
     """When it was ended because its node was lost; None again once the node reports that no process is left."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from domain.collectives.records import Verdict
 from domain.liveness import Contact
 from domain.messages import Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -211,6 +212,24 @@ class RankView:
     """On a GPU the memory allocated by torch, else the process's resident size."""
     at: float
     """Seconds since the epoch by its node's clock."""
+
+
+@dataclass(frozen=True)
+class PositionView:
+    """Where a rank stands: its oldest collective that is not over, else its latest."""
+
+    sequence: int | None
+    operation: str | None
+    sizes: list[list[int]]
+    retired: bool | None
+
+
+@dataclass(frozen=True)
+class CollectivesView:
+    """The ranks' collectives when they were asked last, and where the ranks disagree."""
+
+    ranks: dict[int, PositionView]
+    verdict: Verdict | None
 
 
 @dataclass(frozen=True)

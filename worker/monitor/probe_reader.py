@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.messages import Point, PointBatch
+from worker.monitor.collectives.recorder import RankRecorder
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
@@ -117,6 +118,15 @@ class ProbeReader:
             for rank, process in sorted(self._of_ranks().items())
             for event in process.events.get("error", ())
         ]
+
+    def recorders(self) -> dict[int, RankRecorder]:
+        """Return rank -> what the probe reported of its recorder of collectives."""
+        return {rank: _recorder(process.events) for rank, process in self._of_ranks().items()}
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the probe's records."""
+        return self._folder
 
     def ask_stacks(self, statuses: Sequence[RankStatus], wait_s: float = 2.0) -> dict[int, list[PythonFrame]]:
         """Return rank -> its Python frames, innermost first. May be called from another thread.
@@ -251,6 +261,12 @@ class _RankProcess:
             ended=self.ended,
             events=tuple(event for kind in self.events.values() for event in kind),
         )
+
+
+def _recorder(events: dict[str, deque[Line]]) -> RankRecorder:
+    groups = [event.get("ranks") for event in events.get("groups", ())]
+    reasons = [str(event.get("why") or "") for event in events.get("collectives", ())]
+    return RankRecorder(groups[-1] or {} if groups else {}, reasons[-1] if reasons else "")
 
 
 _PARTS = {"recorder": "recording", "replicas": "parameters"}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from domain.collectives.records import NodeCollectives, Verdict
 from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
 from worker.monitor.hangs import PythonFrame
@@ -36,7 +37,7 @@ class FindingsReporter:
         self._client, self._task, self._label = client, task, label
         self._omissions = omissions
         self._probe = ProbeReader(folder / FOLDER)
-        self._watch = Watch(folder, spec, self._probe)
+        self._watch = Watch(folder, spec, self._probe, align=self._align)
         self._reported: list[Finding] | None = None
         self._stack_request = StackRequest(self._probe)
         self._stacks_requested_at = self._stacks_sent_at = 0.0
@@ -69,6 +70,14 @@ class FindingsReporter:
         """One sentence while the ranks hang, else None."""
         return self._watch.hang
 
+    def _align(self, collectives: NodeCollectives) -> Verdict | None:
+        """Send this node's collectives; return the verdict over all nodes, None where the server cannot give one."""
+        try:
+            return self._client.collectives(self._task, collectives)
+        except (ServerAway, RequestRefused) as error:
+            log.warning("attempt %s: its collectives were not compared: %s", self._label, error)
+            return None
+
     def _report(self, findings: list[Finding]) -> None:
         """Send the findings if they changed, or if this worker has not sent any yet."""
         if findings == self._reported:
@@ -92,6 +101,8 @@ class FindingsReporter:
         if frames is None or self._stack_request.is_pending:
             return
         at = time.time()
+        if ranks := self._stack_request.collectives:
+            self._align(NodeCollectives(is_stalled=self.hang is not None, ranks=ranks))
 
         def send(most: int) -> None:
             ranks = {rank: [_frame(frame) for frame in stack[:most]] for rank, stack in frames.items()}

@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from domain.collectives.records import NodeCollectives, Verdict
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
+from worker.monitor.collectives.watching import CollectivesWatch
 from worker.monitor.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
 from worker.monitor.probe_faults import fault_findings
@@ -23,12 +25,22 @@ HUNG_FILE = "worker/hung"
 """Holds the sentence with which the attempt is ended because it hangs."""
 
 Clock = Callable[[], float]
+Align = Callable[[NodeCollectives], Verdict | None]
+"""Compares this node's collectives with those of the other nodes."""
 
 
 class Watch:
     """Checks of one attempt on this node; its methods are called by one thread."""
 
-    def __init__(self, folder: Path, spec: RunSpec, probe: ProbeReader, clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: RunSpec,
+        probe: ProbeReader,
+        clock: Clock = time.time,
+        align: Align = lambda _: None,
+    ) -> None:
+        self._collectives = CollectivesWatch(folder, probe, align)
         self._folder, self._spec, self._probe, self._clock = folder, spec, probe, clock
         self._losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
         self._saved_losses = self._losses.model_dump_json()
@@ -49,7 +61,7 @@ class Watch:
     def judge_end(self) -> list[Finding]:
         """Return the findings at the end; keep the hang for which the attempt was ended."""
         self._probe.look()
-        return self._findings()
+        return ([] if self._hang else self._collectives.judge_end()) + self._findings()
 
     @property
     def hang(self) -> str | None:
@@ -71,6 +83,7 @@ class Watch:
         verdict = self._hang_verdict(statuses)
         if verdict is None:
             self._stacks.discard()
+            self._collectives.discard()
             return None
         frames = self._stacks.answer(self._clock(), list(statuses.values()))
         if frames is None:  # just requested: the finding is reported with its lines, or not at all
@@ -79,7 +92,8 @@ class Watch:
             rank: replace(status, frames=tuple(frames.get(rank) or status.frames))
             for rank, status in statuses.items()
         }
-        return _hang_finding(self._hang_verdict(sampled) or verdict)
+        desync = self._collectives.align(self._stacks.collectives)
+        return _hang_finding(self._hang_verdict(sampled) or verdict, desync)
 
     def _hang_verdict(self, statuses: Mapping[int, RankStatus]) -> HangVerdict | None:
         median_step_s = self._probe.median_step_s()
@@ -102,10 +116,10 @@ def with_hang_reason(end: TaskReport, folder: Path) -> TaskReport:
     return end
 
 
-def _hang_finding(verdict: HangVerdict) -> Finding:
+def _hang_finding(verdict: HangVerdict, desync: Verdict | None) -> Finding:
     return Finding(
         kind="hung",
-        evidence=verdict.sentence,
+        evidence=f"{desync.sentence} {verdict.sentence}" if desync else verdict.sentence,
         meaning="The ranks wait for each other, or for something that never arrives. It rarely recovers on its own.",
         mend="Check the lines above: a collective that not all ranks reach (an if rank == 0 around it, unequal "
         "numbers of batches), a data loader that waits, a lock. Stop the run and resume it from its latest "

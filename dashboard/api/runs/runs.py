@@ -14,6 +14,7 @@ from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from db.queries import run_queries
+from db.reports import collectives as db_collectives
 from db.reports import findings as db_findings
 from db.reports import ranks as db_ranks
 from domain.messages import State
@@ -108,6 +109,12 @@ def findings(
     """Problems noticed while the run trained, including those that are over (`gone_at`)."""
     service.run(run_id)
     return answer(db_findings.findings(service.store, run_id, attempt))
+
+
+@router.get("/runs/{run_id}/collectives")
+def collectives(service: TheService, run_id: str) -> Response:
+    """Where each rank stood in its collectives when it was asked last, and where the ranks disagree."""
+    return answer(db_collectives.collectives(service.store, run_id))
 
 
 @router.get("/runs/{run_id}/preflight")

@@ -18,10 +18,11 @@ from dashboard.json_responses import answer, document, json_text
 from dashboard.live.messages import series_message
 from dashboard.service.service import Service
 from db.models import Series
-from db.reports import findings, nodes, progress, ranks
+from db.reports import collectives, findings, nodes, progress, ranks
 from db.reports.nodes import Claim
 from db.reports.progress import Arrival
 from domain import protocol
+from domain.collectives.records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
     CheckAnswer,
     Findings,
@@ -184,6 +185,15 @@ def stacks_now(
     """Take the stacks of the task's ranks, after a request."""
     ranks.stacks_reported(service.store, node_id, fence, node_rank, rank_stacks)
     return Response(status_code=204)
+
+
+@router.post(TASK + "/collectives")
+def collectives_now(
+    service: TheService, node_id: TheNode, fence: int, node_rank: int, records: NodeCollectives
+) -> Response:
+    """Take the latest collectives of the task's ranks; answer where the ranks of all nodes disagree."""
+    collectives.collectives_reported(service.store, node_id, fence, node_rank, records)
+    return answer(CollectivesAnswer(verdict=collectives.verdict_of_attempt(service.store, fence)))
 
 
 @router.post(TASK + "/points", openapi_extra=_body_of(PointBatch))

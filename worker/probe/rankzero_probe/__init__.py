@@ -20,6 +20,7 @@ WATCHED_MODULES = frozenset(
         "torch.optim.optimizer",
         "torch.utils.data.dataloader",
         "torch.nn.parallel.distributed",
+        "torch.distributed.distributed_c10d",
         "tensorboard.summary.writer.event_file_writer",
         "tensorboardX.event_file_writer",
     }
@@ -27,11 +28,17 @@ WATCHED_MODULES = frozenset(
 MARKER = "RANKZERO_PROBE_RANK"
 """Environment variable with the rank's process id: a process that inherits it is a child, not a rank."""
 
+BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Environment variables with the number of collectives that torch's Flight Recorder keeps; a user's value stays."""
+BUFFER_SIZE = "2000"
+
 
 def switch_on() -> None:
     """Start watching imports. Called once, when the interpreter starts."""
     if "RANK" in os.environ:
         os.environ.setdefault(MARKER, str(os.getpid()))
+    if not any(name in os.environ for name in BUFFER_SIZES):
+        os.environ[BUFFER_SIZES[0]] = BUFFER_SIZE
     sys.meta_path.insert(0, _Finder())
     for name in WATCHED_MODULES & sys.modules.keys():
         after_import(name, sys.modules[name])

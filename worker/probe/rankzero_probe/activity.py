@@ -56,6 +56,17 @@ def thread_activity(thread: int | None) -> tuple[str, list[list[Any]]]:
     return activity, lines
 
 
+def traceback_lines(traceback: Any) -> list[list[Any]]:
+    """Return the frames of the user's code in a traceback, innermost first."""
+    lines: list[list[Any]] = []
+    while traceback is not None and len(lines) < MAX_FRAMES:
+        code = traceback.tb_frame.f_code
+        if not _is_library(code.co_filename):
+            lines.append([code.co_filename, traceback.tb_lineno, code.co_name])
+        traceback = traceback.tb_next
+    return lines[::-1][:MAX_LINES]
+
+
 def _activities_of(file: str, function: str) -> list[str]:
     """Return the activities a frame stands for; neither imports nor dynamo's frame below compiled calls count."""
     if function == "<module>" or file.endswith("/_dynamo/eval_frame.py"):

@@ -9,7 +9,16 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
-from . import buffered, is_rank_by_environment, named_as_probe, process_state, recorder, replicas, samples
+from . import (
+    buffered,
+    collectives,
+    is_rank_by_environment,
+    named_as_probe,
+    process_state,
+    recorder,
+    replicas,
+    samples,
+)
 
 OTHERS_BEFORE_SWITCH = 50
 """Steps of another optimizer, without one of the counted one, after which that one is counted."""
@@ -48,10 +57,17 @@ def hook_into_replicas(module: Any) -> None:
     wrapper.__init__ = named_as_probe(__init__)
 
 
+def hook_into_process_groups(module: Any) -> None:
+    """Serve the record of collectives from now on, before the script starts any thread or process."""
+    if is_rank_by_environment():
+        collectives.serve()
+
+
 HOOK_INTO: dict[str, Callable[[Any], None]] = {
     "torch.optim.optimizer": hook_into_optimizers,
     "torch.utils.data.dataloader": hook_into_loaders,
     "torch.nn.parallel.distributed": hook_into_replicas,
+    collectives.MODULE: hook_into_process_groups,
     "tensorboard.summary.writer.event_file_writer": buffered.hook_into_writers,
     "tensorboardX.event_file_writer": buffered.hook_into_writers,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -84,6 +85,12 @@ class ProcessState:
         if hook not in self.off:
             self.off.add(hook)
             self.note("error", hook=hook, message=f"{type(error).__name__}: {error}"[:300])
+
+
+def is_in_process_group() -> bool:
+    """Whether torch.distributed is initialised; another thread may be importing it just now."""
+    is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def _nothing() -> None:

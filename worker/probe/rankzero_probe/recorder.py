@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from . import activity, process_state, samples
+from . import activity, collectives, process_state, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -59,6 +59,7 @@ class Recorder:
             self._answer_to_signal()
             state = process_state.current
             state.note("started", python=sys.version.split()[0], torch=_torch_version(), argv=sys.argv[:1])
+            collectives.serve()
             threading.Thread(target=self._run, name="rankzero-probe", daemon=True).start()
             atexit.register(self.end)
         except Exception as error:
@@ -68,6 +69,7 @@ class Recorder:
         """Write the last line when the process exits normally."""
         self._ending.set()
         if _recorder is self:
+            collectives.end()
             process_state.current.note("exit")
             self._write(is_last=True)
 
@@ -124,6 +126,7 @@ class Recorder:
         line.update(self._activity(state))
         line["stacks"] = self._can_be_asked()
         _report_epochs(state, is_last)
+        collectives.report_groups()
         if state.events:
             line["events"] = [state.events.popleft() for _ in range(min(MAX_EVENTS, len(state.events)))]
         return line
@@ -148,8 +151,8 @@ class Recorder:
 
     def _rank_identity(self) -> dict[str, Any]:
         """Return rank and world size from torch.distributed, or from the launcher while it is not initialised."""
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        if process_state.is_in_process_group():
+            distributed: Any = sys.modules["torch.distributed"]
             self._identity = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
         return {**self._identity, "local_rank": _number("LOCAL_RANK", self._identity["rank"])}
 
@@ -159,6 +162,8 @@ class Recorder:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._stack_file = os.open(self._stack_path, flags, 0o600)
             self._stack_inode = os.fstat(self._stack_file).st_ino
+            if not faulthandler.is_enabled():  # gloo aborts a rank whose peers send another size
+                faulthandler.enable(file=self._stack_file)
             faulthandler.register(signal.SIGUSR2, file=self._stack_file, all_threads=False, chain=False)
 
     def _can_be_asked(self) -> bool:

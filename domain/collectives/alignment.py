@@ -1,0 +1,192 @@
+"""Align the ranks' records of collectives and find the first one that cannot complete. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from domain.collectives import words
+from domain.collectives.records import DEFAULT_GROUP, Collective, RankCollectives, Verdict
+
+CERTAIN_AFTER_S = 10.0
+"""Calls that differ are a mistake at once, but a torn look at two ranks is none: they must have waited this long."""
+MAX_CONTEXT = 4
+UNEVEN = frozenset({"scatter", "gather", "all_to_all", "alltoall_base", "all_to_allv"})
+"""Operations in which the sizes may differ between ranks."""
+GLOO_SIZES_DIFFER = "data size doesn't match expected size"
+
+Records = Mapping[int, RankCollectives]
+Signature = tuple[str, str, tuple[tuple[int, ...], ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Stall:
+    """The first collective of a process group that is not over."""
+
+    sequence: int
+    calls: dict[int, Collective] = field(default_factory=dict)
+    """By rank."""
+    absent: tuple[int, ...] = ()
+    """Ranks of the group that have not called it."""
+
+    @property
+    def waiting(self) -> list[int]:
+        """Ranks for which it is not over."""
+        return [rank for rank, call in self.calls.items() if not call.retired]
+
+
+def judge(records: Records, *, is_stalled: bool) -> Verdict | None:
+    """Return where the ranks left their common path; None while they may well go on, or where nothing says."""
+    stalls = [stall for group in _groups(records) if (stall := _first_stall(group, records))]
+    for stall in sorted(stalls, key=lambda stall: min(call.called_at for call in stall.calls.values())):
+        if len({_signature(call) for call in stall.calls.values()}) > 1:
+            return _mismatch(stall, records) if is_stalled or _has_waited(stall, records) else None
+    return _absence(stalls, records) if is_stalled else None
+
+
+def _groups(records: Records) -> dict[str, tuple[str, set[int]]]:
+    """Return name -> (name, its ranks)."""
+    ranks_of: dict[str, set[int]] = {}
+    for rank, record in records.items():
+        for group, ranks in record.groups.items():
+            ranks_of.setdefault(group, set()).update(ranks)
+        for call in record.calls:
+            whole = range(record.world_size) if call.description == DEFAULT_GROUP else [rank]
+            ranks_of.setdefault(call.group, set()).update(whole)
+    return {group: (group, ranks) for group, ranks in ranks_of.items()}
+
+
+def _first_stall(group: str, records: Records) -> Stall | None:
+    ranks = _groups(records)[group][1]
+    calls = {
+        rank: {call.sequence: call for call in records[rank].calls if call.group == group}
+        for rank in sorted(ranks & records.keys())
+    }
+    oldest = max((min(sequences) for sequences in calls.values() if sequences), default=0)
+    open_calls = [
+        call.sequence
+        for sequences in calls.values()
+        for call in sequences.values()
+        if not call.retired and call.sequence >= oldest
+    ]
+    if not open_calls:
+        return None
+    first = min(open_calls)
+    came = {rank: sequences[first] for rank, sequences in calls.items() if first in sequences}
+    return Stall(first, came, tuple(sorted(ranks - came.keys())))
+
+
+def _signature(call: Collective) -> Signature:
+    sizes = () if call.operation in UNEVEN else tuple(map(tuple, call.sizes))
+    return call.group, call.operation, sizes, tuple(call.dtypes)
+
+
+def _has_waited(stall: Stall, records: Records) -> bool:
+    return all(
+        records[rank].at - call.called_at > CERTAIN_AFTER_S and not call.retired
+        for rank, call in stall.calls.items()
+    )
+
+
+# -- ranks that called different collectives -----------------------------------------------------
+
+
+def _mismatch(stall: Stall, records: Records) -> Verdict:
+    odd = _odd_ranks({rank: _signature(call) for rank, call in stall.calls.items()}, records)
+    usual = [rank for rank in stall.calls if rank not in odd] or [min(odd)]
+    call, other = stall.calls[usual[0]], stall.calls[odd[-1]]
+    kind = "operation"
+    if _comes_next(call, other, records[usual[0]].calls):
+        kind = "order"
+    elif call.operation == other.operation:
+        kind = "dtype" if call.sizes == other.sizes else "size"
+    return Verdict(kind=kind, ranks=odd, sentence=words.mismatch(kind, usual, odd, stall.calls, records))
+
+
+def _odd_ranks(signatures: Mapping[int, Signature], records: Records) -> list[int]:
+    """Return the ranks that differ from most; where there is no majority, from their own habit; else all."""
+    by_signature: dict[Signature, list[int]] = {}
+    for rank, signature in signatures.items():
+        by_signature.setdefault(signature, []).append(rank)
+    largest = max(by_signature.values(), key=len)
+    if 2 * len(largest) > len(signatures):
+        return [rank for rank in signatures if rank not in largest]
+    expected = {rank: _expected(_open_first(records[rank].calls)) for rank in signatures}
+    usual = [rank for rank in signatures if expected[rank] == signatures[rank]]
+    odd = [rank for rank in signatures if expected[rank] not in (None, signatures[rank])]
+    return odd if usual and odd else list(signatures)
+
+
+def _open_first(calls: Sequence[Collective]) -> list[Signature]:
+    """Return the signatures of the calls before the first that is not over."""
+    at = next((index for index, call in enumerate(calls) if not call.retired), len(calls))
+    return [_signature(call) for call in calls[:at]]
+
+
+def _expected(history: Sequence[Signature]) -> Signature | None:
+    """Return what followed the same last calls before; None without precedent."""
+    for length in range(min(MAX_CONTEXT, len(history) - 1), 0, -1):
+        context = history[-length:]
+        for at in range(len(history) - length - 1, -1, -1):
+            if history[at : at + length] == context:
+                return history[at + length]
+    return None
+
+
+def _comes_next(call: Collective, other: Collective, calls: Sequence[Collective]) -> bool:
+    """Whether the other rank's call is the one that usually follows this one."""
+    later = [later for later in calls if later.group == call.group and later.sequence == call.sequence + 1]
+    history = [_signature(earlier) for earlier in calls if earlier.called_at <= call.called_at]
+    following = _signature(later[0]) if later else _expected(history)
+    return following == _signature(other)
+
+
+# -- ranks that did not come ---------------------------------------------------------------------
+
+
+def _absence(stalls: Sequence[Stall], records: Records) -> Verdict | None:
+    stalls = [stall for stall in stalls if stall.absent]
+    waiting = {rank for stall in stalls for rank in stall.waiting}
+    for stall in sorted(stalls, key=lambda stall: -len(stall.waiting)):
+        absent = [rank for rank in stall.absent if rank not in waiting and rank in records]
+        if absent and stall.waiting:
+            return _absent(stall, absent, records)
+    is_whole = all(rank in records for stall in stalls for rank in stall.absent)
+    return _other_group(stalls, records) if len(stalls) > 1 and is_whole else None
+
+
+def _absent(stall: Stall, absent: Sequence[int], records: Records) -> Verdict:
+    ranks, kind = _most_telling(absent, records)
+    if (
+        kind == "left"
+        and len(ranks) > len(stall.waiting)
+        and not any(records[rank].failure for rank in ranks)
+    ):
+        kind = "extra"
+    sentence = words.absence(stall.waiting, ranks, kind, stall.calls, records)
+    return Verdict(kind=kind, ranks=stall.waiting if kind == "extra" else ranks, sentence=sentence)
+
+
+def _most_telling(absent: Collection[int], records: Records) -> tuple[list[int], str]:
+    """Return the absent ranks with the most certain reason for their absence, and that reason."""
+    of_kind: dict[str, list[int]] = {}
+    for rank in absent:
+        of_kind.setdefault(_reason_for_absence(records[rank]), []).append(rank)
+    kind = next(kind for kind in ("size", "left", "loader", "missing") if kind in of_kind)
+    return of_kind[kind], kind
+
+
+def _reason_for_absence(record: RankCollectives) -> str:
+    if GLOO_SIZES_DIFFER in record.failure:
+        return "size"
+    if record.ended:
+        return "left"
+    return "loader" if record.doing == "data" else "missing"
+
+
+def _other_group(stalls: Sequence[Stall], records: Records) -> Verdict | None:
+    """Name the ranks that wait in another process group than most, when all wait for each other."""
+    calls = {rank: stall.calls[rank] for stall in stalls for rank in stall.waiting}
+    odd = _odd_ranks({rank: _signature(call) for rank, call in calls.items()}, records)
+    usual = [rank for rank in calls if rank not in odd] or [min(odd)]
+    return Verdict(kind="group", ranks=odd, sentence=words.mismatch("group", usual, odd, calls, records))

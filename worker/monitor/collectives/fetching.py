@@ -1,0 +1,134 @@
+"""Ask each rank of a node for its record of collectives, within a limit; of ended ranks read what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from domain.collectives.records import RankCollectives
+from worker.monitor.collectives.parsing import fail_last, parse_calls
+from worker.monitor.collectives.recorder import RankRecorder
+from worker.monitor.hangs import PythonFrame, RankStatus, users_frame
+from worker.monitor.probe_reader import parse_stack
+
+LIMIT_S = 3.0
+"""A rank in teardown, or stopped, may not answer."""
+MAX_BYTES = 32 * 1024 * 1024
+MAX_AT_ONCE = 16
+LOG_TAIL_BYTES = 16 * 1024
+_ROUTE = "http://rank/handler/fr_trace_json"
+_SIZES_DIFFER = re.compile(r"Received data size doesn't match expected size[^\n]{0,200}")
+
+
+def fetch_records(
+    folder: Path,
+    statuses: Sequence[RankStatus],
+    frames: Mapping[int, Sequence[PythonFrame]],
+    recorders: Mapping[int, RankRecorder],
+) -> list[RankCollectives]:
+    """Return the record of each rank that takes part in a group of several; `folder` is the probe's."""
+    members = [status for status in statuses if status.world_size > 1]
+    if not members:
+        return []
+    with ThreadPoolExecutor(min(MAX_AT_ONCE, len(members)), "collectives") as pool:
+        dumps = list(pool.map(lambda status: _dump_of(folder, status.pid), members))
+    return [
+        _record(status, dump, frames.get(status.rank, ()), recorders.get(status.rank, RankRecorder()))
+        for status, dump in zip(members, dumps, strict=True)
+    ]
+
+
+def read_left_records(
+    folder: Path, logs: Path, statuses: Sequence[RankStatus], recorders: Mapping[int, RankRecorder]
+) -> list[RankCollectives]:
+    """Return the records that ended ranks left; of a rank that gloo aborted because of a size, that alone."""
+    records = []
+    for status in statuses:
+        dump = _left_dump(folder, status.pid)
+        if dump is None:
+            dump = _aborted(folder, logs, status)
+        if dump is not None and status.world_size > 1:
+            recorder = recorders.get(status.rank, RankRecorder())
+            records.append(_record(status, dump, (), recorder))
+    return records
+
+
+def _dump_of(folder: Path, pid: int) -> dict[str, Any] | None:
+    return _answer(folder, pid) or _left_dump(folder, pid)
+
+
+def _answer(folder: Path, pid: int) -> dict[str, Any] | None:
+    """Ask the rank through a descriptor of the folder: a socket's path has at most 107 bytes."""
+    try:
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        transport = httpx.HTTPTransport(uds=f"/proc/self/fd/{descriptor}/{pid}.sock")
+        with httpx.Client(transport=transport, timeout=LIMIT_S) as client:
+            return _read_limited(client)
+    except (httpx.HTTPError, OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _read_limited(client: httpx.Client) -> dict[str, Any] | None:
+    deadline, body = time.monotonic() + LIMIT_S, bytearray()
+    with client.stream("POST", _ROUTE, headers={"Connection": "close"}) as response:
+        for part in response.iter_raw():
+            body += part
+            if len(body) > MAX_BYTES or time.monotonic() > deadline:
+                return None
+    dump = json.loads(body) if response.is_success else None
+    return dump if isinstance(dump, dict) else None
+
+
+def _left_dump(folder: Path, pid: int) -> dict[str, Any] | None:
+    """Return the dump that the rank wrote at its exit, with `failure` and `stack`."""
+    with suppress(OSError, ValueError):
+        left = json.loads((folder / f"{pid}.collectives").read_bytes())
+        if isinstance(left, dict):
+            return {**left["record"], "failure": left["failure"], "stack": left["stack"]}
+    return None
+
+
+def _aborted(folder: Path, logs: Path, status: RankStatus) -> dict[str, Any] | None:
+    """Return gloo's sentence and the rank's stack where gloo aborted it because sizes differ."""
+    with suppress(OSError), (logs / f"rank{status.rank}.err").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+        if match := _SIZES_DIFFER.search(file.read().decode(errors="replace")):
+            stack = parse_stack((folder / f"{status.pid}.stack").read_text(errors="replace"))
+            return {"failure": match[0], "stack": stack}
+    return None
+
+
+def _record(
+    status: RankStatus, dump: dict[str, Any] | None, frames: Sequence[PythonFrame], recorder: RankRecorder
+) -> RankCollectives:
+    dump = dump or {}
+    failure = str(dump.get("failure", ""))[:500]
+    stack = [PythonFrame(*frame) for frame in dump.get("stack") or ()] or frames or status.frames
+    frame = users_frame(stack)
+    return RankCollectives(
+        rank=status.rank,
+        world_size=status.world_size,
+        at=time.time(),
+        calls=fail_last(parse_calls(dump), failure),
+        groups=dict(recorder.groups),
+        is_read="entries" in dump or "version" in dump,
+        why_not=recorder.why_not[:300],
+        line=str(frame)[:500] if frame else "",
+        doing=status.doing,
+        ended=status.ended or "failure" in dump,
+        failure=failure,
+    )

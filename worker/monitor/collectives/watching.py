@@ -1,0 +1,64 @@
+"""Have the collectives of this node's ranks compared with the other nodes', in a hang and after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from domain.collectives.records import NodeCollectives, RankCollectives, Verdict
+from domain.messages import Finding
+from worker.monitor.collectives.fetching import read_left_records
+from worker.monitor.probe_reader import ProbeReader
+
+KIND = "collectives differ"
+Align = Callable[[NodeCollectives], Verdict | None]
+
+
+class CollectivesWatch:
+    """Remembers what was sent last, so that equal records are sent only until there is a verdict."""
+
+    def __init__(self, folder: Path, probe: ProbeReader, align: Align) -> None:
+        self._folder, self._probe, self._align = folder, probe, align
+        self._sent: Sequence[RankCollectives] | None = None
+        self._verdict: Verdict | None = None
+
+    def align(self, records: Sequence[RankCollectives]) -> Verdict | None:
+        """Return where the ranks of all nodes left their common path in a hang."""
+        if records and (self._verdict is None or records is not self._sent):
+            self._sent = records
+            self._verdict = self._align(NodeCollectives(is_stalled=True, ranks=list(records)))
+        return self._verdict
+
+    def discard(self) -> None:
+        """Withdraw the records: the ranks step again."""
+        if self._sent is not None:
+            self._sent, self._verdict = None, None
+            self._align(NodeCollectives())
+
+    def judge_end(self) -> list[Finding]:
+        """Return a finding where ranks ended in a collective because another one did not come to it."""
+        statuses, recorders = self._probe.latest(), self._probe.recorders()
+        records = read_left_records(
+            self._probe.folder, self._folder / "logs", list(statuses.values()), recorders
+        )
+        if not any(record.failure for record in records):
+            return []
+        verdict = self.align(records)
+        by_rank = {record.rank: record for record in records}
+        is_explained = (
+            verdict is not None
+            and verdict.kind == "left"
+            and any(rank not in by_rank or by_rank[rank].failure for rank in verdict.ranks)
+        )
+        return [] if verdict is None or is_explained else [_finding(verdict)]
+
+
+def _finding(verdict: Verdict) -> Finding:
+    return Finding(
+        kind=KIND,
+        evidence=verdict.sentence,
+        meaning="The ranks did not call the same collectives in the same order, so some waited for a call that "
+        "never came.",
+        mend="Check the lines above: a collective under an if that not all ranks take, unequal numbers of batches, "
+        "tensors whose size or type depends on the rank.",
+    )

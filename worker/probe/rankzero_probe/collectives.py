@@ -1,0 +1,158 @@
+"""Serve torch's Flight Recorder of collectives on a UNIX socket beside the probe's records.
+
+The server is torch's own and answers from native code, also while Python is stuck. It never raises into the script.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import activity, named_as_probe, process_state
+
+MODULE = "torch.distributed.distributed_c10d"
+MAX_GROUPS = 256
+_served: Served | None = None
+
+
+class Served:
+    """The worker server of this process, and the process groups it has reported."""
+
+    def __init__(self, folder: str) -> None:
+        self._pid, self._folder, self._groups = os.getpid(), folder, -1
+        self._server: Any = None
+        self._is_left = False
+
+    def begin(self, state: process_state.ProcessState) -> None:
+        """Start the server and report that it answers, or why it does not. Raises what torch raises."""
+        missing = _missing_part()
+        if missing is None:
+            self._server = _without_its_notice(self._listen)
+            # Never destroyed: its destructor would wait in a forked child for a thread that is not there.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._server))
+            sys.excepthook = _leaving_record(self, sys.excepthook)
+        state.note("collectives", recorded=missing is None, why=missing)
+
+    def report_groups(self, state: process_state.ProcessState) -> None:
+        """Report the ranks of each process group when there are others than before."""
+        world = sys.modules[MODULE]._world  # type: ignore[attr-defined, unused-ignore]
+        if len(world.pg_names) != self._groups:
+            self._groups = len(world.pg_names)
+            names = list(world.pg_names.items())[:MAX_GROUPS]
+            state.note(
+                "groups", ranks={str(name): sorted(world.pg_group_ranks[group]) for group, name in names}
+            )
+
+    def leave_record(self, error: BaseException | None = None) -> None:
+        """Write the record, the error with which the process ends, and its lines to a file; only the first time."""
+        if self._server is None or self._is_left or self._pid != os.getpid():
+            return
+        self._is_left = True
+        failure = "" if error is None else f"{type(error).__name__}: {error}"[:500]
+        lines = [] if error is None else activity.traceback_lines(error.__traceback__)
+        head = json.dumps({"failure": failure, "stack": lines})[:-1].encode()
+        path, flags = f"{self._folder}/{self._pid}.collectives", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(head + b', "record": ' + _bindings()._dump_fr_trace_json() + b"}")
+
+    def end(self) -> None:
+        """Leave the record and stop the server."""
+        self.leave_record()
+        if self._server is not None and self._pid == os.getpid():
+            self._server.shutdown()
+
+    def _listen(self) -> Any:
+        """Listen through a descriptor of the folder: a socket's path has at most 107 bytes."""
+        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            path = f"/proc/self/fd/{folder}/{self._pid}.sock"
+            server = _bindings()._WorkerServer(path)
+            os.chmod(path, 0o600)  # noqa: PTH101
+            return server
+        finally:
+            os.close(folder)
+
+
+def serve() -> None:
+    """Start serving this rank's record once torch.distributed is there; further calls have no effect."""
+    global _served
+    folder, state = os.environ.get("RANKZERO_PROBE_DIR"), process_state.current
+    if _served is None and folder and MODULE in sys.modules and os.environ.get("WORLD_SIZE") != "1":
+        _served = served = Served(folder)
+        _guarded(lambda: served.begin(state))
+
+
+def report_groups() -> None:
+    """Report new process groups, if torch.distributed is initialised."""
+    served = _served
+    if served is not None and process_state.is_in_process_group():
+        _guarded(lambda: served.report_groups(process_state.current))
+
+
+def end() -> None:
+    """Keep the record when the process exits normally."""
+    if _served is not None:
+        _guarded(_served.end)
+
+
+def _guarded(part: Callable[[], None]) -> None:
+    state = process_state.current
+    if "collectives" not in state.off:
+        try:
+            part()
+        except Exception as error:
+            state.failed("collectives", error)
+
+
+def _leaving_record(served: Served, show: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave the record before an error is shown: a launcher that sees one rank end kills the others at once."""
+
+    def excepthook(kind: Any, error: Any, traceback: Any) -> None:
+        _guarded(lambda: served.leave_record(error))
+        show(kind, error, traceback)
+
+    return named_as_probe(excepthook)  # type: ignore[no-any-return]
+
+
+def _missing_part() -> str | None:
+    """Why torch records no collectives here; None if it does."""
+    torch = sys.modules["torch"]
+    bindings = _bindings()
+    if not (hasattr(bindings, "_WorkerServer") and hasattr(bindings, "_dump_fr_trace_json")):
+        return f"torch {torch.__version__} has no Flight Recorder that can be asked; 2.8 and newer have"
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        if name in os.environ:
+            return f"{name} is 0 in the environment of the run" if os.environ[name].strip() == "0" else None
+    return None
+
+
+def _bindings() -> Any:
+    return sys.modules["torch._C._distributed_c10d"]
+
+
+def _without_its_notice(start: Callable[[], Any]) -> Any:
+    """Start the server without the line that it writes to the script's stderr; anything else written is passed on."""
+    stderr, kept = os.dup(2), os.memfd_create("stderr")
+    try:
+        os.dup2(kept, 2)
+        try:
+            return start()
+        finally:
+            os.dup2(stderr, 2)
+            lines = os.pread(kept, 1 << 20, 0).splitlines(keepends=True)
+            os.write(2, b"".join(line for line in lines if b"Server listening to UNIX" not in line))
+    finally:
+        os.close(stderr)
+        os.close(kept)
+
+
+def _forget() -> None:
+    global _served
+    _served = None
+
+
+os.register_at_fork(after_in_child=_forget)
