@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Task
+from db.models import Node, Task
 from db.records.lookups import attempt_scope, latest_attempt, part_of_node
 from domain.collectives.alignment import judge
 from domain.collectives.records import NodeCollectives, RankCollectives, Verdict
@@ -36,10 +36,18 @@ def collectives(store: Store, run_id: str) -> CollectivesView:
     return CollectivesView({rank: _position(record) for rank, record in records.items()}, _verdict(nodes))
 
 
-def rank_records(store: Store, run_id: str) -> dict[int, RankCollectives]:
-    """The latest collectives of each rank of the latest attempt. Raises NoSuchRun."""
+def node_records(store: Store, run_id: str) -> list[tuple[str, NodeCollectives]]:
+    """(node, its ranks' latest collectives) of the latest attempt, by node rank. Raises NoSuchRun."""
     with store.read() as session:
-        return _by_rank(_of_nodes(session, latest_attempt(session, run_id).fence))
+        fence = latest_attempt(session, run_id).fence
+        query = select(Node.name, Task.collectives).join(Node, Node.id == Task.node_id)
+        rows = session.execute(query.where(Task.fence == fence).order_by(Task.node_rank)).all()
+        return [(node, NodeCollectives.model_validate(stored or {})) for node, stored in rows]
+
+
+def verdict_of_run(store: Store, run_id: str) -> Verdict | None:
+    """Where the ranks of the latest attempt disagree. Raises NoSuchRun."""
+    return _verdict([records for _, records in node_records(store, run_id)])
 
 
 def _of_nodes(session: Session, fence: int) -> list[NodeCollectives]:

@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
+from dashboard.views.run.collectives import collectives
 from db.records.exceptions import WrongState
 from db.reports import ranks as db_ranks
 from domain.messages import StackFrame
@@ -39,9 +40,11 @@ def ranks(run_id: str) -> None:
         table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
     if not run.state.is_terminal:
         st.button(
-            "Show stack traces", icon=":material/location_searching:", key="ask_stacks",
-            on_click=_ask, args=(run_id,), help="Asks each rank for its Python stack; training is not disturbed.",
+            "Show stack traces and collectives", icon=":material/location_searching:", key="ask_stacks",
+            on_click=_ask, args=(run_id,),
+            help="Asks each rank for its Python stack and its latest collectives; training is not disturbed.",
         )  # fmt: skip
+    collectives(run_id)
     _stacks(run_id)
 
 

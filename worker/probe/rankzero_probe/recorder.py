@@ -44,6 +44,7 @@ class Recorder:
         self._stack_path = f"{folder}/{os.getpid()}.stack"
         self._stack_file: int | None = None
         self._stack_inode = 0
+        self._records_aborts = False
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -162,7 +163,8 @@ class Recorder:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._stack_file = os.open(self._stack_path, flags, 0o600)
             self._stack_inode = os.fstat(self._stack_file).st_ino
-            if not faulthandler.is_enabled():  # gloo aborts a rank whose peers send another size
+            self._records_aborts = not faulthandler.is_enabled()
+            if self._records_aborts:  # gloo aborts a rank whose peers send another size
                 faulthandler.enable(file=self._stack_file)
             faulthandler.register(signal.SIGUSR2, file=self._stack_file, all_threads=False, chain=False)
 
@@ -177,6 +179,8 @@ class Recorder:
         if is_ours and signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
             return True
         self._stack_file = None
+        if not is_ours and self._records_aborts:
+            faulthandler.disable()
         if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
             faulthandler.unregister(signal.SIGUSR2)
         return False
