@@ -31,6 +31,7 @@ class FakeServer:
         self.told: dict[int, list] = {}
         """Findings, by attempt."""
         self.asked: dict[int, object] = {}
+        self.collected: dict[int, object] = {}
         """Stacks, by attempt."""
         self.checkpoints: list[dict] = []
         self.downloads: dict[int, bytes] = {}
@@ -112,6 +113,11 @@ class FakeServer:
     def stacks(self, part, said) -> None:
         self._arrive()
         self.asked[part.fence] = said
+        self._answer()
+
+    def collectives(self, part, records) -> None:
+        self._arrive()
+        self.collected[part.fence] = records
         self._answer()
 
     def offer_checkpoint(self, part, offer) -> CheckpointUpload:

@@ -75,7 +75,7 @@ class FindingsReporter:
         try:
             return self._client.collectives(self._task, collectives)
         except (ServerAway, RequestRefused) as error:
-            log.warning("attempt %s: its collectives were not compared: %s", self._label, error)
+            log.info("attempt %s: its collectives were not compared: %s", self._label, error)
             return None
 
     def _report(self, findings: list[Finding]) -> None:

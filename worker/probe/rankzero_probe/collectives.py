@@ -136,7 +136,11 @@ def _bindings() -> Any:
 
 def _without_its_notice(start: Callable[[], Any]) -> Any:
     """Start the server without the line that it writes to the script's stderr; anything else written is passed on."""
-    stderr, kept = os.dup(2), os.memfd_create("stderr")
+    try:
+        stderr = os.dup(2)
+    except OSError:  # the script's stderr is closed
+        return start()
+    kept = os.memfd_create("stderr")
     try:
         os.dup2(kept, 2)
         try:
