@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[4] / "worker" / "probe"))
 import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
 rankzero_probe.switch_on()
@@ -38,7 +39,7 @@ def start_rank(folder: Path, desync: str, rank: int, world_size: int) -> int:
         module = importlib.util.module_from_spec(train)
         train.loader.exec_module(module)
         module.train(desync)
-        rankzero_probe.recorder._recorder.end()
+        sys.modules["rankzero_probe.recorder"]._recorder.end()
     except Exception:
         sys.excepthook(*sys.exc_info())
     os._exit(0)

@@ -14,7 +14,6 @@ import pytest
 
 from domain.collectives.alignment import judge
 from domain.collectives.records import NodeCollectives, Verdict
-from domain.launch.plan import PROBE_FOLDER
 from domain.messages import Finding
 from domain.spec import RunSpec
 from worker.monitor.probe_reader import ProbeReader
@@ -40,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """All desyncs at once, in a path longer than that of a socket may be."""
     folder = tmp_path_factory.mktemp("desync") / ("long" * 30)
     argv = [sys.executable, str(RANKS), str(folder), str(WORLD_SIZE), "none", *HANGS, *FAILURES]
-    env = os.environ | {"PYTHONPATH": str(PROBE_FOLDER), "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as ranks:
         assert ranks.stdin is not None and ranks.stdout is not None
         assert ranks.stdout.readline() == b"started\n"
