@@ -28,9 +28,8 @@ def gradients() -> None:
 
 
 def metrics() -> None:
-    dist.all_gather(
-        [torch.zeros(4) for _ in range(dist.get_world_size())], torch.ones(4)
-    )  # the step's metrics
+    gathered = [torch.zeros(4) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, torch.ones(4))  # the step's metrics
 
 
 def train(kind: str) -> None:
