@@ -1,4 +1,6 @@
-"""A rank that leaves the common path of collectives is named with its call and its line. Real gloo ranks."""
+"""A run whose ranks call different collectives names the rank, its call and its line. Real runs of gloo ranks.
+
+`tests/worker/monitor/collectives/test_desync.py` does the same without torchrun and server in each test run."""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import Product, wait_for
+
+pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).parent / "scripts" / "desync.py"
 LINES = SCRIPT.read_text().splitlines()
@@ -54,7 +58,7 @@ def assert_named(verdict: dict, kind: str, odd: int, comment: str) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize(
     ("desync", "kind", "comment"),
-    HANGS[:1] + [pytest.param(*row, marks=pytest.mark.long) for row in HANGS[1:]],
+    HANGS,
 )
 def test_a_hang_names_the_rank_and_its_line(
     product: Product, desync: str, kind: str, comment: str, ranks: int
@@ -78,7 +82,7 @@ def test_a_hang_names_the_rank_and_its_line(
 @pytest.mark.parametrize("ranks", [3])
 @pytest.mark.parametrize(
     ("desync", "kind", "comment"),
-    FAILURES[:1] + [pytest.param(*row, marks=pytest.mark.long) for row in FAILURES[1:]],
+    FAILURES,
 )
 def test_a_failure_names_the_rank_and_its_line(
     product: Product, desync: str, kind: str, comment: str, ranks: int
