@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from domain.collectives.records import RankCollectives
 from worker.monitor.collectives.parsing import fail_last, parse_calls
@@ -23,9 +23,9 @@ from worker.monitor.probe_reader import parse_stack
 LIMIT_S = 3.0
 """A rank in teardown, or stopped, may not answer."""
 MAX_BYTES = 32 * 1024 * 1024
+READ_BYTES = 1024 * 1024
 MAX_AT_ONCE = 16
 LOG_TAIL_BYTES = 16 * 1024
-_ROUTE = "http://rank/handler/fr_trace_json"
 _SIZES_DIFFER = re.compile(r"Received data size doesn't match expected size[^\n]{0,200}")
 
 
@@ -73,23 +73,38 @@ def _answer(folder: Path, pid: int) -> dict[str, Any] | None:
     except OSError:
         return None
     try:
-        transport = httpx.HTTPTransport(uds=f"/proc/self/fd/{descriptor}/{pid}.sock")
-        with httpx.Client(transport=transport, timeout=LIMIT_S) as client:
-            return _read_limited(client)
-    except (httpx.HTTPError, OSError, ValueError):
+        with closing(_RankConnection(f"/proc/self/fd/{descriptor}/{pid}.sock")) as connection:
+            return _read_limited(connection)
+    except (HTTPException, OSError, ValueError):
         return None
     finally:
         os.close(descriptor)
 
 
-def _read_limited(client: httpx.Client) -> dict[str, Any] | None:
+class _RankConnection(HTTPConnection):
+    """HTTP on a rank's UNIX socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("rank", timeout=LIMIT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(LIMIT_S)
+        self.sock.connect(self._path)
+
+
+def _read_limited(connection: HTTPConnection) -> dict[str, Any] | None:
     deadline, body = time.monotonic() + LIMIT_S, bytearray()
-    with client.stream("POST", _ROUTE, headers={"Connection": "close"}) as response:
-        for part in response.iter_raw():
-            body += part
-            if len(body) > MAX_BYTES or time.monotonic() > deadline:
-                return None
-    dump = json.loads(body) if response.is_success else None
+    connection.request(
+        "POST", "/handler/fr_trace_json", headers={"Connection": "close", "Content-Length": "0"}
+    )
+    response = connection.getresponse()
+    while part := response.read(READ_BYTES):
+        body += part
+        if len(body) > MAX_BYTES or time.monotonic() > deadline:
+            return None
+    dump = json.loads(body) if response.status == 200 else None
     return dump if isinstance(dump, dict) else None
 
 
