@@ -67,6 +67,7 @@ class Served:
 
     def _listen(self) -> Any:
         """Listen through a descriptor of the folder: a socket's path has at most 107 bytes."""
+        os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             path = f"/proc/self/fd/{folder}/{self._pid}.sock"
