@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from domain.messages import Finding
 from worker.monitor.collectives.fetching import read_left_records
 from worker.monitor.probe_reader import ProbeReader
 
+log = logging.getLogger(__name__)
 KIND = "collectives differ"
 Align = Callable[[NodeCollectives], Verdict | None]
 
@@ -37,10 +39,7 @@ class CollectivesWatch:
 
     def judge_end(self) -> list[Finding]:
         """Return a finding where ranks ended in a collective because another one did not come to it."""
-        statuses, recorders = self._probe.latest(), self._probe.recorders()
-        records = read_left_records(
-            self._probe.folder, self._folder / "logs", list(statuses.values()), recorders
-        )
+        records = self._left_records()
         if not any(record.failure for record in records):
             return []
         verdict = self.align(records)
@@ -51,6 +50,14 @@ class CollectivesWatch:
             and any(rank not in by_rank or by_rank[rank].failure for rank in verdict.ranks)
         )
         return [] if verdict is None or is_explained else [_finding(verdict)]
+
+    def _left_records(self) -> list[RankCollectives]:
+        statuses, recorders = list(self._probe.latest().values()), self._probe.recorders()
+        try:
+            return read_left_records(self._probe.folder, self._folder / "logs", statuses, recorders)
+        except Exception:  # what a rank left may be anything; the attempt's end is reported all the same
+            log.exception("the records of collectives that ranks left could not be read")
+            return []
 
 
 def _finding(verdict: Verdict) -> Finding:
