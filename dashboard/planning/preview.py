@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.planning.cluster import ClusterNodes
-from dashboard.planning.resolve import Command, Resolved, recipe_options
+from dashboard.planning.resolve import ClusterNodes, Command, Resolved, recipe_options
 from dashboard.script_reader.options import Option
 from domain.launch.plan import recipe_names
 from domain.launch.slurm_script import GatewayPaths, Submission, submission

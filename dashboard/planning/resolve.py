@@ -1,32 +1,74 @@
-"""Make a spec complete, in ordered steps: the one place where a person's spec is changed."""
+"""Check a spec and make it complete, in ordered steps: the one place where a person's spec is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from dashboard.paths import is_folder
+from dashboard.paths import exists, is_file, is_folder
 from dashboard.planning import interpreters, script_defaults
-from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.launch_warnings import launch_warnings
-from dashboard.planning.target_check import check_target
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
-from dashboard.snapshots.bringing import PackedCode
-from dashboard.snapshots.git_address import is_git_address
+from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
+from dashboard.snapshots.git_address import check_address, is_git_address
+from dashboard.snapshots.refusal import CodeRefused
+from db.slurm.slurm_jobs import GATEWAY
 from domain.errors import InvalidRequest
 from domain.launch import plan
 from domain.masking import masked_args, masked_env
 from domain.scheduling.fit import Fit, devices_per_node, fit
+from domain.scheduling.models import Allocation, Kind, NodeState, ResourceRequest
+from domain.scheduling.pools import Pools
 from domain.spec import RunSpec
+from domain.views import NodeView
 
 MOST_COMMANDS = 64
 """Commands in a preview; those of further nodes differ only in the rank."""
 
 Changes = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class ClusterNodes:
+    """All registered nodes at one moment."""
+
+    nodes: Sequence[NodeView] = ()
+
+    @cached_property
+    def states(self) -> list[NodeState]:
+        """The nodes as the scheduler sees them."""
+        return [_state(node) for node in self.nodes]
+
+    def eligible(self, spec: RunSpec) -> list[NodeState]:
+        """Return the nodes with the requested names, labels and kind of device."""
+        pools = Pools(self.states)
+        return [pools.nodes[index] for index in pools.of(ResourceRequest.of(spec)).members]
+
+    def device_kind(self, spec: RunSpec) -> Kind:
+        """Return the kind of device that the run would get."""
+        return next((node.kind for node in self.eligible(spec)), "cpu")
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a connected node has a GPU; also true where no node is connected."""
+        online = [node for node in self.nodes if node.state == "alive"]
+        return {device.kind for node in online for device in node.devices} != {"cpu"}
+
+    @property
+    def gateways(self) -> list[dict[str, Any]]:
+        """The facts that the Slurm gateways report: their paths and partitions."""
+        return [node.info.get("slurm") or {} for node in self.nodes if node.pool == GATEWAY]
+
+    @property
+    def shares_disk(self) -> bool:
+        """Whether a worker may run on this machine and see the same paths."""
+        return not self.nodes or any(node.hostname == socket.gethostname() for node in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -155,3 +197,79 @@ def recipe_options(name: str) -> list[Option]:
     """Return the options of a recipe: its own, then those that all recipes share."""
     path = plan.recipe_path(name)
     return read_script(path.parent, path.name).options
+
+
+def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
+    """Raise InvalidRequest where the target, its entry or its module cannot be launched."""
+    if spec.target in plan.recipe_names():
+        if spec.entry or spec.module or spec.snapshot:
+            raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
+    elif is_git_address(spec.target):
+        _check_repository(spec)
+    elif spec.snapshot is None:
+        _check_path(spec, cluster)
+
+
+def _check_repository(spec: RunSpec) -> None:
+    """Check a git address, also of uploaded code: it is stored and shown. Raises CodeRefused."""
+    if spec.snapshot:
+        check_address(spec.target)
+    elif spec.workdir:
+        raise CodeRefused("workdir", "a git address cannot run in place; remove the workdir.")
+    else:
+        check(_code_request(spec))
+
+
+def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
+    if not spec.target.startswith("/"):
+        raise _not_absolute(spec.target)
+    if spec.workdir:
+        if cluster.shares_disk:
+            _check_in_place(spec)
+    elif not exists(spec.target):
+        raise CodeRefused(
+            "target",
+            f"{spec.target!r} does not exist on the dashboard's machine. Launch it with `rankzero "
+            "launch` where it is, or run it in place on the nodes with a workdir.",
+        )
+    else:
+        check(_code_request(spec))
+
+
+def _check_in_place(spec: RunSpec) -> None:
+    if not exists(spec.target):
+        raise CodeRefused("target", f"the script {spec.target!r} does not exist.")
+    if is_folder(spec.target) and not (spec.entry or spec.module):
+        raise CodeRefused("entry", f"{spec.target} is a folder; name the file or module to start in it.")
+    if is_folder(spec.target) and spec.entry and not is_file(Path(spec.target) / spec.entry):
+        raise CodeRefused("entry", f"there is no file {spec.entry!r} in {spec.target}.")
+
+
+def _not_absolute(target: str) -> InvalidRequest:
+    if "/" in target or target.endswith(".py"):
+        return InvalidRequest("target", f"target must be an absolute path, got {target!r}.")
+    recipes = ", ".join(plan.recipe_names())
+    return CodeRefused(
+        "target",
+        f"there is no recipe {target!r} (known: {recipes}); a script is named by its absolute path.",
+    )
+
+
+def _code_request(spec: RunSpec) -> CodeRequest:
+    return CodeRequest(spec.target, spec.entry, spec.module, spec.ref)
+
+
+def _state(node: NodeView) -> NodeState:
+    return NodeState(
+        node_id=node.id,
+        name=node.name,
+        free=tuple(d.id for d in node.devices if d.run_id is None and not d.foreign),
+        allocations=tuple(Allocation(d.run_id, (d.id,)) for d in node.devices if d.run_id is not None),
+        foreign=sum(d.foreign for d in node.devices),
+        kind="cuda" if node.devices and node.devices[0].kind == "cuda" else "cpu",
+        labels=node.labels,
+        contact=node.state,
+        draining=node.draining,
+        pool=node.pool,
+        protocol=node.protocol,
+    )

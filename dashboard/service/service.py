@@ -19,10 +19,8 @@ from dashboard.json_responses import document, json_text
 from dashboard.live.hub import Hub
 from dashboard.live.pubsub import DashboardPeers
 from dashboard.planning import interpreters
-from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.fixes import with_next_step
-from dashboard.planning.resolve import Resolved, resolve
-from dashboard.planning.target_check import check_target
+from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials
@@ -107,25 +105,29 @@ class Service(Membership):
 
     def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
         """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
-        spec = self.launchable(spec, like)
-        with self.snapshots.for_launch(spec) as code:
-            resolved = self.resolve(spec, code)
+        spec = self.launchable(spec, self.cluster(), like)
+        with self.snapshots.for_launch(spec) as code:  # a clone takes minutes: look at the nodes again
+            resolved = self.resolve(spec, self.cluster(), code)
             remark = interpreters.remark(resolved.spec)
             run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.schedule()
         return self.run(run_id)
 
-    def resolve(self, spec: RunSpec, code: PackedCode | None = None) -> Resolved:
-        """Fill in a spec for the nodes that are registered now, and say what follows from it."""
-        return resolve(spec, ClusterNodes(self.nodes()), targets.script_or_problem(spec), code)
+    def cluster(self) -> ClusterNodes:
+        """The nodes as they are registered now, for `launchable` and `resolve`."""
+        return ClusterNodes(self.nodes())
 
-    def launchable(self, spec: RunSpec, like: str | None) -> RunSpec:
+    def resolve(self, spec: RunSpec, cluster: ClusterNodes, code: PackedCode | None = None) -> Resolved:
+        """Fill in a spec for the nodes of a cluster, and say what follows from it."""
+        return resolve(spec, cluster, targets.script_or_problem(spec), code)
+
+    def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
         original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
         spec = unmasked_spec(spec, original)
         check_size(spec)
-        check_target(spec, ClusterNodes(self.nodes()))
+        check_target(spec, cluster)
         return spec
 
     def stop(self, run_id: str) -> RunView:

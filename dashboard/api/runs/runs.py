@@ -61,7 +61,7 @@ def preview(
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
     check_size(spec)
-    return answer(previews.preview(service.resolve(spec), code_is_sent))
+    return answer(previews.preview(service.resolve(spec, service.cluster()), code_is_sent))
 
 
 @router.get("/runs/{run_id}")

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.planning import fixes, preview
-from dashboard.planning.cluster import ClusterNodes
+from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.views.launch import code, plan
@@ -43,8 +43,8 @@ def page() -> None:
     script = _script()
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
     reading = _read(values, script)
-    refusals = reading.refusals | _target_error(reading.spec) | _launch_error(reading.spec)
-    cluster = ClusterNodes(service.current().nodes())
+    cluster = service.current().cluster()
+    refusals = reading.refusals | _target_error(reading.spec, cluster) | _launch_error(reading.spec)
     labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
@@ -54,7 +54,7 @@ def page() -> None:
         defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
         _fields(Fields(labels, _placeholders(cluster) | defaults, refusals), recipes, recipe, script, cluster)
     with meaning, st.container(key="launch_meaning"):
-        _meaning(reading, refusals, labels)
+        _meaning(reading, cluster, refusals, labels)
 
 
 def _script() -> ScriptForm | None:
@@ -210,8 +210,10 @@ def _advanced_section(form: Fields) -> None:
         form.show("on_lost_node", "lr_on_resize", "on_hang", "torchrun_restarts")
 
 
-def _meaning(reading: FormReading, refusals: Mapping[str, str], labels: Mapping[str, str]) -> None:
-    planned = None if reading.draft is None else service.current().resolve(reading.draft)
+def _meaning(
+    reading: FormReading, cluster: ClusterNodes, refusals: Mapping[str, str], labels: Mapping[str, str]
+) -> None:
+    planned = None if reading.draft is None else service.current().resolve(reading.draft, cluster)
     if planned is not None:
         plan.figures(planned)
     with st.container(key="launch_go"):
@@ -255,11 +257,11 @@ def _like() -> str | None:
     return run_id
 
 
-def _target_error(spec: RunSpec | None) -> dict[str, str]:
+def _target_error(spec: RunSpec | None, cluster: ClusterNodes) -> dict[str, str]:
     """Return the error of a target that cannot be launched: missing code, an empty masked value, too long arguments."""
     try:
         if spec is not None:
-            service.current().launchable(spec, _like())
+            service.current().launchable(spec, cluster, _like())
     except InvalidRequest as error:
         return {error.field or "target": str(error)}
     return {}

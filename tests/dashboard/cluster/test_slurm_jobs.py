@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.preview import SlurmPreview, preview, slurm_job
+from dashboard.planning.resolve import ClusterNodes
 from domain.messages import Device, JobReport, NodeFacts
 from domain.spec import DesiredJob, RunSpec
 from tests.dashboard.running import Running, wait_for
@@ -116,7 +116,7 @@ def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Cl
 
 def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running, gateway: Client) -> None:
     spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2)
-    planned = preview(dashboard.service.resolve(spec))
+    planned = preview(dashboard.service.resolve(spec, dashboard.service.cluster()))
     assert isinstance(planned, SlurmPreview)
     assert "--cpus-per-task=2" in planned.job.argv and "--server http://gpu-0" in planned.job.script
     assert not [text for text in planned.warnings if "slot" in text]

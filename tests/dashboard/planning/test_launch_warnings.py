@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.launch_warnings import launch_warnings
-from dashboard.planning.resolve import Resolved, resolve
+from dashboard.planning.resolve import ClusterNodes, Resolved, resolve
 from dashboard.script_reader.targets import script_or_problem
 from domain.spec import RunSpec
 

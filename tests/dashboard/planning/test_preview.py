@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.json_responses import document
-from dashboard.planning.cluster import ClusterNodes
 from dashboard.planning.preview import Preview
 from dashboard.planning.preview import preview as preview_of
-from dashboard.planning.resolve import Resolved, resolve
-from dashboard.planning.target_check import check_target
+from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
 from dashboard.script_reader.targets import script_or_problem
 from domain.errors import InvalidRequest
 from domain.spec import RunSpec
