@@ -16,7 +16,7 @@ PATIENCE_S = 240
 
 
 def run_ranks(world_size: int, program: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
-    """What `program(parallel, folder, *arguments)` returned on each rank; it must be a top-level function."""
+    """What `program(folder, *arguments)` returned on each rank; it must be a top-level function."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed.fsdp"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,16 +41,13 @@ def run_ranks(world_size: int, program: Callable[..., Any], folder: Path, *argum
 def _run_rank(
     rank: int, world_size: int, program: Callable[..., Any], folder: Path, arguments: tuple[Any, ...]
 ) -> None:
-    from parallel import Parallel, leave_process_group
+    from parallel import leave_process_group
 
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
     # Data-loader workers start as they do under torchrun, not through a fork server of their own.
     multiprocessing.set_start_method("fork", force=True)
-    if world_size > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
-        )
-    result = program(Parallel("ddp" if world_size > 1 else "single", rank, world_size), folder, *arguments)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    result = program(folder, *arguments)
     torch.save(result, folder / f"result{rank}.pt")
     leave_process_group()

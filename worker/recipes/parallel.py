@@ -3,8 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,60 +13,32 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-CPU = torch.device("cpu")
 
+def join_process_group(strategy: str) -> torch.device:
+    """Join the other ranks, as torchrun's environment names them (without it: alone); returns this rank's device.
 
-@dataclass(frozen=True)
-class Parallel:
-    """One process's place in the run: its strategy, rank and device."""
-
-    strategy: str
-    rank: int = 0
-    world_size: int = 1
-    device: torch.device = CPU
-
-    def wrap(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
-        """Spread `model`; `blocks` are the parts that FSDP gathers one at a time."""
-        if self.strategy == "ddp":
-            device_ids = [self.device] if self.device.type == "cuda" else None
-            return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
-        if self.strategy == "dp" and self.device.type == "cuda":
-            return nn.DataParallel(model)
-        if self.strategy == "fsdp":
-            try:
-                from torch.distributed.fsdp import fully_shard
-            except ImportError:  # torch 2.4 and 2.5
-                from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
-            mesh = dist.device_mesh.init_device_mesh(self.device.type, (self.world_size,))
-            for part in (*blocks, model):  # each becomes one group of parameters gathered just in time
-                fully_shard(part, mesh=mesh)
-        return model
-
-
-def join_process_group(strategy: str) -> Parallel:
-    """Read torchrun's environment (without it: one rank); for ddp and fsdp join the others. Raises SystemExit."""
+    Raises SystemExit.
+    """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if strategy in ("dp", "single") and world_size > 1:
         raise SystemExit(
             f"--strategy {strategy} runs in one process, but torchrun started {world_size}. "
             "Start one process, or choose --strategy ddp or fsdp."
         )
-    device = CPU
+    device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if strategy == "dp" and device == CPU:
+    elif strategy == "dp":
         print("--strategy dp: no GPU is visible, so this is the plain model on the CPU", flush=True)
-    if strategy in ("dp", "single"):
-        return Parallel(strategy, device=device)
     # CPU tensors (stop votes, random states) travel by gloo even on GPUs: no wait for the GPU's queue.
-    backend = "gloo" if device == CPU else "cpu:gloo,cuda:nccl"
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
         alone = dist.HashStore()  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=alone, rank=0, world_size=1)
-    return Parallel(strategy, dist.get_rank(), dist.get_world_size(), device)
+    return device
 
 
 def leave_process_group() -> None:
@@ -76,81 +47,68 @@ def leave_process_group() -> None:
     The barrier also gives gloo's threads time to let go of their last tensors. Under FSDP they outlive the
     process group, and one that does so while Python shuts down aborts the process (3 of 14 runs did).
     """
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    dist.barrier()
+    dist.destroy_process_group()
 
 
-@contextlib.contextmanager
-def gradient_sync(model: nn.Module, wanted: bool) -> Iterator[None]:
+def wrap(model: nn.Module, blocks: Sequence[nn.Module], strategy: str, device: torch.device) -> nn.Module:
+    """Spread `model` over the ranks; `blocks` are the parts that FSDP gathers one at a time."""
+    if strategy == "ddp":
+        device_ids = [device] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
+    if strategy == "dp" and device.type == "cuda":
+        return nn.DataParallel(model)
+    if strategy == "fsdp":
+        try:
+            from torch.distributed.fsdp import fully_shard
+        except ImportError:  # torch 2.4 and 2.5
+            from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
+        mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
+        for part in (*blocks, model):  # each becomes one group of parameters gathered just in time
+            fully_shard(part, mesh=mesh)
+    return model
+
+
+def gradient_sync(model: nn.Module, wanted: bool) -> contextlib.AbstractContextManager[None]:
     """Forward and backward inside; without `wanted` the gradients stay on their rank and add up there."""
     if isinstance(model, DistributedDataParallel) and not wanted:
-        with model.no_sync():
-            yield
-        return
-    set_fsdp_sync = getattr(model, "set_requires_gradient_sync", None)
-    if set_fsdp_sync is not None:
-        set_fsdp_sync(wanted)
-    yield
+        return model.no_sync()
+    if hasattr(model, "set_requires_gradient_sync"):  # FSDP
+        model.set_requires_gradient_sync(wanted)  # type: ignore[operator]
+    return contextlib.nullcontext()
 
 
-def sum_over_ranks(values: torch.Tensor) -> torch.Tensor:
-    """Add `values` over all ranks, in place; every rank gets the sum."""
-    if dist.is_initialized():
-        dist.all_reduce(values)
-    return values
-
-
-def gather_from_ranks(value: Any) -> list[Any]:
-    """Every rank's `value`, in rank order."""
-    values = [value]
-    if dist.is_initialized():
-        values = values * dist.get_world_size()
-        dist.all_gather_object(values, value)
-    return values
-
-
-def send_from_main(value: Any) -> Any:
-    """Rank 0's `value` on every rank."""
-    values = [value]
-    if dist.is_initialized():
-        dist.broadcast_object_list(values, src=0, device=CPU)
-    return values[0]
-
-
-def training_order(dataset: Dataset[Any], ranks: Parallel, seed: int, epoch: int, first: int) -> list[int]:
-    """This rank's shuffled samples of `epoch`, which follow from (seed, epoch) alone, from the `first` one on.
+def training_order(dataset: Dataset[Any], rank: int, world_size: int, seed: int, epoch: int) -> list[int]:
+    """This rank's samples of `epoch`, shuffled: they follow from (seed, epoch) alone.
 
     Rank r of n takes every n-th sample, so n ranks with batch B see together the samples that one
     process with batch n x B sees. Samples left over after dividing by the ranks wait for another epoch.
     """
     sampler: DistributedSampler[Any] = DistributedSampler(
-        dataset, ranks.world_size, ranks.rank, seed=seed, drop_last=True
+        dataset, world_size, rank, seed=seed, drop_last=True
     )
     sampler.set_epoch(epoch)
-    return list(sampler)[first:]
+    return list(sampler)
 
 
-def validation_share(size: int, ranks: Parallel) -> tuple[list[int], int]:
+def validation_share(size: int, rank: int, world_size: int) -> tuple[list[int], int]:
     """Every n-th sample, and how many of these count: a rank that has one less than others repeats one.
 
     All ranks need the same number of forward passes, because FSDP gathers parameters in each.
     """
-    share = list(range(ranks.rank, size, ranks.world_size))
-    longest = -(-size // ranks.world_size)
+    share = list(range(rank, size, world_size))
+    longest = -(-size // world_size)
     return share + [0] * (longest - len(share)), len(share)
 
 
-def make_loader(
-    dataset: Dataset[Any], samples: list[int], batch_size: int, workers: int, device: torch.device
-) -> DataLoader[Any]:
+def make_loader(dataset: Dataset[Any], samples: list[int], batch_size: int, workers: int) -> DataLoader[Any]:
     """A loader that draws nothing from the global random state, so that resuming changes nothing."""
     return DataLoader(
         dataset,
         batch_size,
         sampler=samples,
         num_workers=workers,
-        pin_memory=device.type == "cuda",
+        pin_memory=torch.cuda.is_available(),
         generator=torch.Generator().manual_seed(0),
         worker_init_fn=leave_signals_to_parent,
     )
@@ -170,12 +128,9 @@ class StopVote:
     """
 
     def __init__(self) -> None:
+        """Take over SIGTERM and Ctrl-C; a second Ctrl-C interrupts at once."""
         self.requested = False
         self.flag = torch.zeros(1)
-        self.pending: dist.Work | None = None
-
-    def listen(self) -> None:
-        """Take over SIGTERM and Ctrl-C in the main thread; a second Ctrl-C interrupts at once."""
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
 
@@ -187,11 +142,9 @@ class StopVote:
     def cast(self) -> None:
         """Tell the other ranks whether this one was asked to stop."""
         self.flag.fill_(float(self.requested))
-        if dist.is_initialized():
-            self.pending = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True)
+        self.pending = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True)
 
     def passed(self) -> bool:
         """Whether any rank was asked to stop: the same answer on every rank."""
-        if self.pending is not None:
-            self.pending.wait()
+        self.pending.wait()
         return bool(self.flag.item())

@@ -1,10 +1,10 @@
 """The loop that both recipes share: one optimizer step after another, logged, validated, saved, resumed."""
 
-import argparse
 import contextlib
 import json
 import math
 import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +20,8 @@ from torch.utils.data import Dataset
 
 import checkpoints
 import parallel
-from parallel import Parallel, StopVote
+from parallel import StopVote
 
-AUTOCAST_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Whole tensors on the CPU of rank 0, named as in the plain model, whatever the strategy.
 PLAIN = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -43,26 +42,25 @@ class Workload:
     architecture: dict[str, int | float | str] = field(default_factory=dict)  # builds `model` again
 
 
-def train(args: argparse.Namespace, build_workload: Callable[[argparse.Namespace], Workload]) -> None:
+def train(args: Namespace, build_workload: Callable[[Namespace], Workload]) -> None:
     """Join the other ranks, build the workload alike on each, train, and leave."""
-    ranks = parallel.join_process_group(args.strategy)
+    device = parallel.join_process_group(args.strategy)
     vote = StopVote()
-    vote.listen()
     checkpoints.seed_everything(args.seed)
-    Trainer(build_workload(args), args, ranks, vote).run()
+    Trainer(build_workload(args), args, device, vote).run()
     parallel.leave_process_group()
 
 
 class Trainer:
     """One rank of one run."""
 
-    def __init__(self, workload: Workload, args: argparse.Namespace, ranks: Parallel, vote: StopVote) -> None:
-        self.workload, self.args, self.device = workload, args, ranks.device
-        self.ranks, self.vote = ranks, vote
+    def __init__(self, workload: Workload, args: Namespace, device: torch.device, vote: StopVote) -> None:
+        self.workload, self.args, self.device, self.vote = workload, args, device, vote
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         replicas = max(1, torch.cuda.device_count()) if args.strategy == "dp" else 1
         self.batch_size = args.batch_size * replicas  # DataParallel splits one batch over its GPUs
-        self.samples_per_batch = self.batch_size * ranks.world_size
-        samples = len(workload.train_set) // ranks.world_size  # type: ignore[arg-type]
+        self.samples_per_batch = self.batch_size * self.world_size
+        samples = len(workload.train_set) // self.world_size  # type: ignore[arg-type]
         self.batches_per_epoch = samples // self.batch_size
         if self.batches_per_epoch < args.accumulate:
             raise SystemExit(
@@ -72,6 +70,7 @@ class Trainer:
         # `step` optimizer steps in all, `position` batches per rank into `epoch`.
         self.step, self.epoch, self.position, self.best_loss = 0, 0, 0, math.inf
         self.stopping, self.saved_at, self.writer = False, -1, None
+        self.batches: Iterator[Any] | None = None  # what is left of the epoch
         # Summed up since the last logged step: a GPU's time is only known when someone waits for it.
         self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0
         self._build()
@@ -80,25 +79,27 @@ class Trainer:
         """Make model, optimizer and scaler, and take their states back from the checkpoint, if there is one."""
         args, state = self.args, None
         if args.resume is not None:  # rank 0 reads for all: on several nodes only its disk need have the file
-            state = checkpoints.read_checkpoint(args.resume) if self.ranks.rank == 0 else None
-            state = parallel.send_from_main(state)
+            states = [checkpoints.read_checkpoint(args.resume) if self.rank == 0 else None]
+            dist.broadcast_object_list(states, device=torch.device("cpu"))
+            state = states[0]
         self.model = self.workload.model.to(self.device)
         if state is not None:
             self.model.load_state_dict(state["model"], strict=True)
             self.step, self.epoch, self.best_loss = state["step"], state["epoch"], state["best_loss"]
             self.position = state["position"] // self.samples_per_batch
+        self._roll_over()  # today's epochs may be shorter
+        self.total_steps = self._count_steps()
         if args.compile:
             self.model.compile()  # in place: the parameters keep their names
-        self.wrapped = self.ranks.wrap(self.model, self.workload.blocks)
-        self.total_steps = self._count_steps()
+        self.wrapped = parallel.wrap(self.model, self.workload.blocks, args.strategy, self.device)
         self.optimizer = make_optimizer(self.model, args)
         # Matrix products in --precision; weights and their gradients stay fp32 under every strategy.
-        dtype = AUTOCAST_TYPES[args.precision]
+        dtype = torch.float16 if args.precision == "fp16" else torch.bfloat16
         self.autocast = torch.autocast(self.device.type, dtype, enabled=args.precision != "fp32")
         # Scales the loss so that small fp16 gradients do not vanish; does nothing in other precisions.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=args.precision == "fp16")
         # Until here all ranks drew alike; from here each has its own dropout and augmentation.
-        checkpoints.seed_everything(args.seed + self.ranks.rank)
+        checkpoints.seed_everything(args.seed + self.rank)
         if state is not None:
             self._restore(state)
 
@@ -111,88 +112,86 @@ class Trainer:
         if self.scaler.is_enabled() and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         # With another number of ranks there is no state for each of them: their fresh seeds stay.
-        if len(state["random_states"]) == self.ranks.world_size:
-            checkpoints.restore_random_state(state["random_states"][self.ranks.rank])
+        if len(state["random_states"]) == self.world_size:
+            checkpoints.restore_random_state(state["random_states"][self.rank])
 
     def _count_steps(self) -> int:
         """Steps done plus steps left, within --max-steps."""
-        self._roll_over()  # today's epochs may be shorter
-        epochs_left = self.args.epochs - self.epoch
-        steps_left = (self.batches_per_epoch - self.position) // self.args.accumulate
-        steps_left += (epochs_left - 1) * (self.batches_per_epoch // self.args.accumulate)
-        total: int = self.step + (steps_left if epochs_left > 0 else 0)
+        total: int = self.step
+        if self.epoch < self.args.epochs:
+            total += (self.batches_per_epoch - self.position) // self.args.accumulate
+            later_epochs = self.args.epochs - self.epoch - 1
+            total += later_epochs * (self.batches_per_epoch // self.args.accumulate)
         return min(total, self.args.max_steps or total)
 
     def run(self) -> None:
         """Train to the last step, or until a rank is asked to stop; then save."""
-        with self._open_writer() if self.ranks.rank == 0 else contextlib.nullcontext() as self.writer:
+        with self._open_writer() if self.rank == 0 else contextlib.nullcontext() as self.writer:
             parameters = humanise(sum(parameter.numel() for parameter in self.model.parameters()))
             self._log(
-                f"{self.workload.name}: {parameters} parameters, {self.args.strategy} on {self.ranks.world_size} x "
+                f"{self.workload.name}: {parameters} parameters, {self.args.strategy} on {self.world_size} x "
                 f"{self.device.type}, {self.args.precision}, {self.samples_per_batch * self.args.accumulate} "
                 f"samples a step, steps {self.step} to {self.total_steps}",
                 {"train/total_steps": self.total_steps},
             )
             while not self.stopping and self.step < self.total_steps:
-                self._train_epoch()
+                self._train_step()
             if self.saved_at != self.step:
                 self._save()
         self._log(f"{'stopped' if self.stopping else 'finished'} at step {self.step}/{self.total_steps}")
 
-    def _train_epoch(self) -> None:
-        epoch, started, train_set = self.epoch, time.perf_counter(), self.workload.train_set
-        first = self.position * self.batch_size
-        order = parallel.training_order(train_set, self.ranks, self.args.seed, epoch, first)
-        loader = parallel.make_loader(train_set, order, self.batch_size, self.args.workers, self.device)
-        batches = iter(loader)  # starts the loader's processes: the next step waits for them too
-        self.busy_s += time.perf_counter() - started
-        self.wait_s += time.perf_counter() - started
-        while self.epoch == epoch and not self.stopping and self.step < self.total_steps:
-            self._train_step(batches)
-
-    def _train_step(self, batches: Iterator[Any]) -> None:
+    def _train_step(self) -> None:
         started = time.perf_counter()
-        loss = self._accumulate_gradients(batches)
+        loss = self._accumulate_gradients()
         self.vote.cast()
         norm, rate = self._update()
         self.step += 1
         self.position += self.args.accumulate
-        epoch_ended = self._roll_over()
+        self._roll_over()
         is_logged = self.step % self.args.log_every == 0
         if is_logged:
-            mean_loss = (parallel.sum_over_ranks(loss) / self.ranks.world_size).item()
+            dist.all_reduce(loss)
+            mean_loss = (loss / self.world_size).item()
         self.timed_steps += 1
         self.busy_s += time.perf_counter() - started
         if is_logged:
             self._log_step(mean_loss, float(norm), rate)
         self.stopping = self.vote.passed()
-        if self._is_due(self.args.val_every, epoch_ended):
+        if self._is_due(self.args.val_every):
             self._validate()
-        if self._is_due(self.args.checkpoint_every, epoch_ended):
+        if self._is_due(self.args.checkpoint_every):
             self._save()
 
-    def _roll_over(self) -> bool:
-        """Go to the next epoch when this one has no room for another step; true when it had none."""
-        ended: bool = self.position + self.args.accumulate > self.batches_per_epoch
-        if ended:
-            self.epoch, self.position = self.epoch + 1, 0
-        return ended
+    def _roll_over(self) -> None:
+        """Go to the next epoch when this one has no room for another step."""
+        if self.position + self.args.accumulate > self.batches_per_epoch:
+            self.epoch, self.position, self.batches = self.epoch + 1, 0, None
 
-    def _is_due(self, every: int, epoch_ended: bool) -> bool:
-        due = self.step % every == 0 if every > 0 else epoch_ended
+    def _is_due(self, every: int) -> bool:
+        """Whether this is a step in `every`, or with 0 the last of an epoch; the run's last step always is."""
+        due = self.step % every == 0 if every else self.position == 0
         return not self.stopping and (due or self.step == self.total_steps)
 
-    def _accumulate_gradients(self, batches: Iterator[Any]) -> torch.Tensor:
+    def _next_batch(self) -> list[torch.Tensor]:
+        """Inputs and targets on this rank's device; at the start of an epoch this starts the loader's processes."""
+        started, args, train_set = time.perf_counter(), self.args, self.workload.train_set
+        if self.batches is None:
+            order = parallel.training_order(train_set, self.rank, self.world_size, args.seed, self.epoch)
+            left = order[self.position * self.batch_size :]
+            self.batches = iter(parallel.make_loader(train_set, left, self.batch_size, args.workers))
+        inputs, targets = next(self.batches)
+        if self.workload.augment is not None:
+            inputs = self.workload.augment(inputs)
+        batch = [part.to(self.device, non_blocking=True) for part in (inputs, targets)]
+        self.wait_s += time.perf_counter() - started
+        return batch
+
+    def _accumulate_gradients(self) -> torch.Tensor:
         """Forward and backward over the batches of one step; returns this rank's mean loss."""
         self.wrapped.train()
         total = torch.zeros((), device=self.device)
         for index in range(self.args.accumulate):
-            started = time.perf_counter()
-            inputs, targets = next(batches)
-            if self.workload.augment is not None:
-                inputs = self.workload.augment(inputs)
-            inputs, targets = (part.to(self.device, non_blocking=True) for part in (inputs, targets))
-            self.wait_s += time.perf_counter() - started
+            inputs, targets = self._next_batch()
             # Only the last backward pass exchanges gradients.
             with parallel.gradient_sync(self.wrapped, wanted=index == self.args.accumulate - 1):
                 with self.autocast:
@@ -226,14 +225,14 @@ class Trainer:
         """
         # DDP's wrapper would send rank 0's buffers (BatchNorm's running figures) in each forward pass.
         model = self.model if isinstance(self.wrapped, DistributedDataParallel) else self.wrapped
-        for buffer in model.buffers() if dist.is_initialized() else ():
+        for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
         model.eval()
         val_set, device = self.workload.val_set, self.device
-        share, unread = parallel.validation_share(len(val_set), self.ranks)  # type: ignore[arg-type]
+        size = len(val_set)  # type: ignore[arg-type]
+        share, unread = parallel.validation_share(size, self.rank, self.world_size)
         sums = torch.zeros(3, dtype=torch.float64, device=device)
-        loader = parallel.make_loader(val_set, share, self.batch_size, self.args.workers, device)
-        for inputs, targets in loader:
+        for inputs, targets in parallel.make_loader(val_set, share, self.batch_size, self.args.workers):
             targets = targets[:unread].to(device)  # a sample that is repeated does not count
             unread -= len(targets)
             self.vote.cast()
@@ -244,7 +243,8 @@ class Trainer:
             sums[2] += targets.numel()
             if self.vote.passed():
                 return None
-        loss, correct, count = parallel.sum_over_ranks(sums).tolist()
+        dist.all_reduce(sums)
+        loss, correct, count = sums.tolist()
         return loss / count, correct / count, int(count)
 
     def _validate(self) -> None:
@@ -267,13 +267,16 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """All that changes during a run, on rank 0; all ranks must call it. Readable with `weights_only=True`."""
         model, optimizer = get_state_dict(self.model, self.optimizer, options=PLAIN)
-        rate = {"peak": self.args.lr, "warmup_steps": self.args.warmup_steps, "total_steps": self.total_steps}
+        random_states = [None] * self.world_size
+        dist.all_gather_object(random_states, checkpoints.capture_random_state())
+        schedule = {"step": self.step, "peak": self.args.lr}
+        schedule |= {"warmup_steps": self.args.warmup_steps, "total_steps": self.total_steps}
         return {
             "model": model,
             "optimizer": optimizer,
-            "schedule": {"step": self.step, **rate},
+            "schedule": schedule,
             "scaler": self.scaler.state_dict(),
-            "random_states": parallel.gather_from_ranks(checkpoints.capture_random_state()),
+            "random_states": random_states,
             "step": self.step,
             "epoch": self.epoch,
             # In samples over all ranks: still right when batch size or number of ranks change.
@@ -285,10 +288,9 @@ class Trainer:
         state = self.state_dict()
         if not is_best:
             self.saved_at = self.step
-        if self.ranks.rank == 0:
-            settings = json.loads(json.dumps(vars(self.args), default=str))
-            workload = self.workload
-            state |= {"task": workload.name, "architecture": workload.architecture, "settings": settings}
+        if self.rank == 0:
+            state |= {"task": self.workload.name, "architecture": self.workload.architecture}
+            state["settings"] = json.loads(json.dumps(vars(self.args), default=str))
             folder = self.args.output_dir / "checkpoints"
             path = checkpoints.save_checkpoint(state, folder, self.args.keep_last, is_best)
             self._log(f"checkpoint saved: {path}")
@@ -334,7 +336,7 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, reduction: str = 
     return functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction=reduction)
 
 
-def make_optimizer(model: nn.Module, args: argparse.Namespace) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, args: Namespace) -> torch.optim.Optimizer:
     """AdamW or SGD; biases and norm gains (fewer than two dimensions) are not decayed."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
@@ -368,7 +370,7 @@ def positive(text: str, least: int = 1) -> int:
     """An argparse type: a whole number from 1. Raises ArgumentTypeError, ValueError."""
     value = int(text)
     if value < least:
-        raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
+        raise ArgumentTypeError(f"must be at least {least}, not {value}")
     return value
 
 
@@ -378,7 +380,7 @@ def not_negative(text: str) -> int:
 
 
 # fmt: off
-def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+def add_shared_arguments(parser: ArgumentParser) -> None:
     """Add the flags that do not depend on the recipe; each adds those whose defaults are its own."""
     parser.add_argument("--max-steps", type=not_negative, default=0,
                         help="stop after this many steps (0: --epochs decides)")
