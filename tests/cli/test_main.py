@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli import main
-from cli.commands.launch import resolve_target
 from cli.server.client import find_server
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import printable
-from tests.dashboard.fake_dashboard import CHECKPOINT, CONTENT, RUN, SHA256, TOKEN, FakeDashboard, serving
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDashboard]:
-    monkeypatch.chdir(tmp_path)
-    with serving(FakeDashboard()) as fake:
-        monkeypatch.setenv("RANKZERO_URL", fake.url)
-        monkeypatch.setenv("RANKZERO_TOKEN", TOKEN)
-        yield fake
-
-
-@pytest.fixture
-def rankzero(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main.run(list(arguments))
-        return code, *capfd.readouterr()
-
-    return run
-
-
-def document(result: tuple[int, str, str]) -> Any:
-    """Exit code 0, nothing on stderr, and one JSON document on stdout."""
-    assert (result[0], result[2]) == (0, "")
-    return json.loads(result[1])
+from tests.cli.documents import document
+from tests.dashboard.fake_dashboard import RUN, TOKEN
 
 
 # -- finding the dashboard ---------------------------------------------------------------------
-
-
 def test_without_a_dashboard_one_sentence_says_what_to_do(rankzero, tmp_path) -> None:
     code, out, err = rankzero("runs", "--data", str(tmp_path / "none"))
     assert (code, out) == (1, "")
@@ -100,8 +69,6 @@ def test_the_version_is_printed(rankzero) -> None:
 
 
 # -- exit codes --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "arguments",
     [["launch"], ["bogus"], ["show"], ["launch", "x.py", "--nodes", "two"], ["logs", "r", "--rank", "-1"],
@@ -138,142 +105,7 @@ def test_a_setting_that_cannot_be_is_named(rankzero, monkeypatch, tmp_path) -> N
     assert rankzero("up", "--data", str(tmp_path))[0] == 2
 
 
-# -- launch ------------------------------------------------------------------------------------
-
-
-def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
-    (tmp_path / "train.py").touch()
-    (tmp_path / "photos").mkdir()
-    command = (
-        "launch train.py --name n --nodes 2 --gpus-per-node 4 --batch-size 8 --lr 1e-4 --lr-scaling linear "
-        "--env A=b=c --link data=photos --workdir . --python python3 --seed 0 "
-        "--priority 5 --label rack=b2 --label gpu=h200 --on gpu-1 --on gpu-2 --json -- --width 3 -x -- y"
-    )
-    code, out, err = rankzero(*command.split())
-    assert (code, set(json.loads(out))) == (0, {"id", "name", "state", "url"})
-    assert err == f"Note: The run works in place in {tmp_path}: its code is not kept.\n"
-    assert fake.bodies == [
-        {
-            "target": str(tmp_path / "train.py"), "name": "n", "nodes": 2, "gpus_per_node": 4, "batch_size": 8,
-            "lr": 1e-4, "lr_scaling": "linear", "env": {"A": "b=c"}, "links": {"data": str(tmp_path / "photos")},
-            "workdir": str(tmp_path), "python": "python3", "seed": 0, "args": ["--width", "3", "-x", "--", "y"],
-            "priority": 5, "labels": {"rack": "b2", "gpu": "h200"}, "on_nodes": ["gpu-1", "gpu-2"],
-        }
-    ]  # fmt: skip
-
-
-def test_a_range_of_nodes_and_what_becomes_of_lost_ones_is_sent(rankzero, fake) -> None:
-    command = (
-        "launch language_model --nodes 2:4 --max-restarts 3 --on-lost-node end --lr-on-resize scale "
-        "--torchrun-restarts 1 --json"
-    )
-    document(rankzero(*command.split()))
-    document(rankzero(*"launch language_model --nodes 4 --min-nodes 2 --json".split()))
-    assert fake.bodies == [
-        {
-            "target": "language_model", "nodes": "2:4", "max_restarts": 3, "on_lost_node": "end",
-            "lr_on_resize": "scale", "torchrun_restarts": 1,
-        },
-        {"target": "language_model", "nodes": 4, "min_nodes": 2},
-    ]  # fmt: skip
-
-
-def test_naming_something_of_slurms_means_slurm(rankzero, fake) -> None:
-    options = "--partition gpu --account lab --time-limit 2-12 --sbatch-option=--mem=64G --sbatch-option=--exclusive"
-    document(rankzero(*f"launch language_model {options} --json".split()))
-    document(rankzero(*"launch language_model --pool slurm --json".split()))
-    slurm = {
-        "partition": "gpu",
-        "account": "lab",
-        "time_limit": "2-12",
-        "options": ["--mem=64G", "--exclusive"],
-    }
-    assert fake.bodies == [
-        {"target": "language_model", "pool": "slurm", "slurm": slurm},
-        {"target": "language_model", "pool": "slurm"},
-    ]
-
-
-def test_a_recipe_is_launched_by_its_name_even_beside_a_file_of_that_name(rankzero, fake, tmp_path) -> None:
-    (tmp_path / "language_model").touch()
-    document(rankzero("launch", "language_model", "--json"))
-    assert fake.bodies == [{"target": "language_model"}]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        (["missing.py"], "target: "),
-        (["no_such_recipe"], "target: "),
-        (["."], "entry: "),
-        (["git@example.org:x/y", "--entry", "a.py", "--workdir", "."], "workdir: "),
-        (["language_model", "--env", "A"], "env: "),
-        (["language_model", "--link", "=x"], "links: "),
-        (["a\0b"], "target: "),
-        (["x" * 5000], "target: "),
-    ],
-)
-def test_what_cannot_be_launched_is_refused_before_it_is_sent(rankzero, fake, arguments, field) -> None:
-    code, out, err = rankzero("launch", *arguments)
-    assert (code, out) == (2, "") and err.startswith(field) and err.count("\n") == 1
-    assert fake.bodies == []
-
-
-def test_a_learning_rate_that_is_no_number_reaches_the_one_who_refuses_it(rankzero, fake) -> None:
-    rankzero("launch", "language_model", "--lr", "nan")
-    assert fake.bodies == [{"target": "language_model", "lr": "nan"}]
-
-
-def test_on_other_machines_only_they_know_what_exists() -> None:
-    assert resolve_target("/shared/train.py", False, is_local=False) == "/shared/train.py"
-    with pytest.raises(CommandFailed):
-        resolve_target("/shared/train.py", False, is_local=True)
-
-
-def test_a_virtual_environments_python_stays_the_link_it_is(rankzero, fake, tmp_path) -> None:
-    (tmp_path / "python").symlink_to(sys.executable)
-    rankzero("launch", "language_model", "--python", "./python")
-    assert fake.bodies[0]["python"] == str(tmp_path / "python")
-
-
-def test_a_dry_run_shows_commands_and_starts_nothing(rankzero, fake) -> None:
-    preview = document(rankzero("launch", "language_model", "--dry-run", "--json"))
-    assert preview["world_size"] == 8
-    code, out, err = rankzero("launch", "language_model", "--dry-run")
-    assert code == 0 and "OMP_NUM_THREADS=1" in out and "torchrun 'a b.py'" in out and "0.0008" in out
-    assert "needs 4 nodes" in err
-    assert [path for _, path in fake.asked] == ["/api/preview"] * 2
-
-
-@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1), ("stopped", 1)])
-def test_launch_and_wait_succeeds_only_when_the_run_does(rankzero, fake, state, code) -> None:
-    fake.runs[0] |= {"state": state, "message": "Rank 1 ended with exit code 3." if code else None}
-    result = rankzero("launch", "language_model", "--wait", "--json")
-    assert result[0] == code
-    assert json.loads(result[1])["state"] == state
-    assert ("Rank 1 ended with exit code 3." in result[2]) == bool(code)
-
-
-def test_a_failure_is_told_with_its_next_step_and_the_form_that_mends_it(rankzero, fake) -> None:
-    form = "http://127.0.0.1:1/launch?from=abcdefghij&remedy=1"
-    why, step = "rank 1 on n0: CUDA out of memory, train.py line 41", "Halve the batch per GPU: 32 → 16."
-    fake.runs[0] |= {"state": "failed", "message": why, "next_step": step}
-    fake.runs[0] |= {"remedy": {"label": "Launch with batch 16 × accumulate 2", "url": form}}
-    _, _, err = rankzero("launch", "language_model", "--wait")
-    assert err.strip().endswith(f"failed: {why}. {step}")
-    shown = dict(
-        line.split("  ", 1) for line in rankzero("show", "abcdefghij")[1].splitlines() if "  " in line
-    )
-    assert (shown["message"].strip(), shown["next step"].strip(), shown["ready to launch"].strip()) == (
-        why,
-        step,
-        form,
-    )
-
-
 # -- reading -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "command", ["runs", "nodes", "metrics abcdefghij", "checkpoints abcdefghij", "show abcdefghij"]
 )
@@ -331,80 +163,7 @@ def test_wishes_answer_with_the_run(rankzero, fake, wish) -> None:
     assert rankzero(wish, "abcdefghij")[0] == 0
 
 
-# -- download ----------------------------------------------------------------------------------
-
-
-def test_download_takes_the_latest_complete_checkpoint(rankzero, fake, tmp_path) -> None:
-    newer = CHECKPOINT | {"id": 8, "complete": False, "latest": False, "created_at": 1_900_000_000.0}
-    fake.checkpoints.insert(0, newer)
-    assert document(rankzero("download", "abcdefghij", "--json")) == {
-        "path": str(tmp_path / "step100.pt"),
-        "sha256": SHA256,
-    }
-    assert (tmp_path / "step100.pt").read_bytes() == CONTENT
-    assert [path.name for path in tmp_path.iterdir()] == ["step100.pt"]
-
-
-def test_a_broken_download_goes_on_where_it_stopped(rankzero, fake, tmp_path) -> None:
-    fake.cut_after = 1_000_000
-    assert rankzero("download", "abcdefghij", "step100.pt", "-o", str(tmp_path / "my.pt"))[0] == 0
-    assert (tmp_path / "my.pt").read_bytes() == CONTENT
-    assert fake.ranges == [None, "bytes=1000000-"]
-
-
-def test_a_download_begun_by_an_earlier_command_is_continued(rankzero, fake, tmp_path) -> None:
-    (tmp_path / f".step100.pt.{SHA256[:12]}.part").write_bytes(CONTENT[:4096])
-    assert rankzero("download", "abcdefghij")[0] == 0
-    assert fake.ranges == ["bytes=4096-"]
-    assert hashlib.sha256((tmp_path / "step100.pt").read_bytes()).hexdigest() == SHA256
-
-
-def test_wrong_bytes_are_deleted_and_said(rankzero, fake, tmp_path) -> None:
-    fake.content = CONTENT[:-1] + b"!"
-    code, out, err = rankzero("download", "abcdefghij")
-    assert (code, out) == (1, "") and "SHA-256" in err and "deleted" in err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_more_bytes_than_promised_are_not_taken(rankzero, fake, tmp_path) -> None:
-    fake.content = CONTENT + b"!"
-    code, _, err = rankzero("download", "abcdefghij")
-    assert code == 1 and "more than" in err
-    assert not (tmp_path / "step100.pt").exists()
-
-
-def test_another_file_of_that_name_is_kept_unless_named(rankzero, fake, tmp_path) -> None:
-    (tmp_path / "step100.pt").write_text("mine")
-    code, _, err = rankzero("download", "abcdefghij")
-    assert code == 1 and "-o PATH" in err and (tmp_path / "step100.pt").read_text() == "mine"
-    assert rankzero("download", "abcdefghij", "-o", "step100.pt")[0] == 0
-    assert rankzero("download", "abcdefghij")[1].count("was here already") == 1
-    assert len(fake.ranges) == 1
-
-
-@pytest.mark.parametrize(
-    "name", ["../../evil.pt", "..", "/etc/passwd", "a\\..\\b", "\x1b]0;x\x07.pt", "." * 9, "x" * 999]
-)
-def test_a_checkpoints_name_cannot_lead_elsewhere(rankzero, fake, tmp_path, name) -> None:
-    fake.checkpoints[0]["name"] = name
-    assert rankzero("download", "abcdefghij")[0] == 0
-    (written,) = list(tmp_path.iterdir())
-    assert written.read_bytes() == CONTENT and written.name.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"complete": False}, "not arrived completely"), ({"name": "other.pt"}, "no checkpoint 'step100.pt'")],
-)
-def test_what_cannot_be_downloaded_is_told(rankzero, fake, change, words) -> None:
-    fake.checkpoints[0] |= change
-    code, _, err = rankzero("download", "abcdefghij", "step100.pt")
-    assert code == 1 and words in err
-
-
 # -- the rest ----------------------------------------------------------------------------------
-
-
 def test_tokens_are_read_on_the_servers_machine(rankzero, tmp_path) -> None:
     (tmp_path / "token").write_text("login\n")
     (tmp_path / "join-token").write_text("join\n")

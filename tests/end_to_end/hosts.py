@@ -8,7 +8,6 @@ its default route leads through a network card (`eth0`) behind which nobody is; 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import socket
@@ -24,9 +23,17 @@ from typing import Any, cast
 import httpx
 import psutil
 
+from tests.end_to_end.namespaces import (
+    end,
+    enter_network,
+    first_process,
+    lives,
+    namespace,
+    run_command,
+    unshared,
+)
 from tests.end_to_end.product import Product, safely, wait_for
 
-CLONE_NEWNET = 0x40000000
 PORT = 8765
 LAN = "10.77.0"
 BOOT = """
@@ -71,12 +78,12 @@ class Host:
         """Switch it on, with its cable plugged in."""
         home_of_names = self.home / "hosts"
         home_of_names.write_text(f"127.0.0.1 localhost {self.name}\n")
-        self._unshare = _unshared(
+        self._unshare = unshared(
             ["--uts", "--mount", "--mount-proc"],
             [BOOT, "boot", self.name, str(home_of_names), *map(str, self._others)],
         )
-        self.pid = _first_process(self._unshare)
-        self._network = ThreadPoolExecutor(1, initializer=_enter_network, initargs=(self.pid,))
+        self.pid = first_process(self._unshare)
+        self._network = ThreadPoolExecutor(1, initializer=enter_network, initargs=(self.pid,))
         switch.plug_in(self)
         for command in (
             f"addr add {self.address}/24 dev lan0",
@@ -102,7 +109,7 @@ class Host:
 
     def ip(self, command: str) -> None:
         """Change its network, in the words of ip(8)."""
-        _run("nsenter", "--target", str(self.pid), "--net", "ip", *command.split())
+        run_command("nsenter", "--target", str(self.pid), "--net", "ip", *command.split())
 
     def cut(self) -> None:
         """Pull its cable: what is under way is lost without a word."""
@@ -115,7 +122,7 @@ class Host:
     def send_slowly(self, bytes_per_s: int) -> None:
         """Let what it sends to the others trickle; what it receives, and talks to itself, stays quick."""
         shape = f"dev lan0 root tbf rate {8 * bytes_per_s}bit burst 64kb latency 100ms"
-        _run("nsenter", "--target", str(self.pid), "--net", "tc", "qdisc", "replace", *shape.split())
+        run_command("nsenter", "--target", str(self.pid), "--net", "tc", "qdisc", "replace", *shape.split())
 
     def inside(self, work: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call a function in a thread that sees this host's network; sockets it makes stay there."""
@@ -140,7 +147,7 @@ class Host:
     def block_port(self, port: int) -> None:
         """As a firewall does: who comes there from another host gets no answer."""
         rule = f"INPUT -i lan0 -p tcp --dport {port} -j DROP"
-        _run("nsenter", "--target", str(self.pid), "--net", "iptables", "-I", *rule.split())
+        run_command("nsenter", "--target", str(self.pid), "--net", "iptables", "-I", *rule.split())
 
     def block_all_but(self, port: int) -> None:
         """As a firewall does that lets others in at one port only."""
@@ -163,7 +170,7 @@ class Host:
         self._on_it("umount", "--lazy", str(path))
 
     def _on_it(self, *argv: str) -> None:
-        _run("nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", *argv)
+        run_command("nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", *argv)
 
     def default_route(self, interface: str) -> None:
         """Lead what has no other way through another network card."""
@@ -171,11 +178,11 @@ class Host:
 
     def processes(self) -> list[psutil.Process]:
         """All that runs on it, but for its first process and what the tests hold to it from outside."""
-        home = _namespace(self.pid)
+        home = namespace(self.pid)
         return [
             process
             for process in psutil.process_iter()
-            if process.pid != self.pid and home and _namespace(process.pid) == home and _lives(process)
+            if process.pid != self.pid and home and namespace(process.pid) == home and lives(process)
         ]
 
     def find(self, *words: str) -> list[psutil.Process]:
@@ -217,7 +224,7 @@ class Host:
         self.free_ports()
         if self._network is not None:
             self._network.shutdown()
-        _end(self._unshare)
+        end(self._unshare)
         for program in self._started:
             program.wait(10)
 
@@ -226,8 +233,8 @@ class Switch:
     """What the hosts' cables are plugged into."""
 
     def __init__(self) -> None:
-        self._unshare = _unshared(["--mount-proc"], ["echo up; exec sleep infinity", "switch"])
-        self.pid = _first_process(self._unshare)
+        self._unshare = unshared(["--mount-proc"], ["echo up; exec sleep infinity", "switch"])
+        self.pid = first_process(self._unshare)
         self._ip("link add lan type bridge")
         self._ip("link set lan up")
 
@@ -239,10 +246,10 @@ class Switch:
 
     def switch_off(self) -> None:
         """And its cables with it."""
-        _end(self._unshare)
+        end(self._unshare)
 
     def _ip(self, command: str) -> None:
-        _run("nsenter", "--target", str(self.pid), "--net", "ip", *command.split())
+        run_command("nsenter", "--target", str(self.pid), "--net", "ip", *command.split())
 
 
 class Hosts(Product):
@@ -374,54 +381,7 @@ class Hosts(Product):
     def _owns(self, process: psutil.Process) -> bool:
         """Also what carries no path of ours: its first process, and what holds the tests to it."""
         home = str(self.folder)
-        return _lives(process) and (
+        return lives(process) and (
             any(home in word for word in safely(process.cmdline, []))
             or home in safely(process.environ, {}).get("RANKZERO_RUN_DIR", "")
         )
-
-
-def _unshared(kinds: list[str], script: list[str]) -> subprocess.Popen[bytes]:
-    """A shell in namespaces of its own, that dies with us, and all that it has started with it."""
-    die_with_us = ["setpriv", "--pdeathsig", "KILL"]
-    unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", *kinds]
-    return subprocess.Popen(
-        [*die_with_us, *unshare, "sh", "-c", *script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
-
-
-def _first_process(unshare: subprocess.Popen[bytes]) -> int:
-    assert unshare.stdout is not None
-    assert unshare.stdout.readline() == b"up\n", "a host did not start: see above"
-    return psutil.Process(unshare.pid).children()[0].pid
-
-
-def _end(unshare: subprocess.Popen[bytes]) -> None:
-    for process in safely(psutil.Process(unshare.pid).children, []):
-        safely(process.kill, None)
-    unshare.kill()
-    unshare.wait(10)
-    if unshare.stdout:
-        unshare.stdout.close()
-
-
-def _enter_network(pid: int) -> None:
-    """Only for the calling thread."""
-    with Path(f"/proc/{pid}/ns/net").open("rb") as network:
-        if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
-
-
-def _namespace(pid: int) -> str:
-    try:
-        return str(Path(f"/proc/{pid}/ns/pid").readlink())
-    except OSError:
-        return ""
-
-
-def _lives(process: psutil.Process) -> bool:
-    return bool(safely(process.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE)
-
-
-def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from websockets.sync.client import connect
 
-from tests.dashboard.components.test_components_browser import CHROMIUM
+from tests.dashboard.components.charts_page import CHROMIUM
 from tests.end_to_end.browsers import chromium
 from tests.end_to_end.product import Product, safely, wait_for
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.dashboard.components.test_components_browser import CHROMIUM, Show, browser, server, show, wait_for
+from tests.dashboard.components.charts_page import CHROMIUM, Show, browser, server, show, wait_for
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 
 __all__ = ["browser", "server", "show"]

@@ -3,108 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
-import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from cli.server.client import Address, ServerClient
-from cli.server.transfer import Transfer
 from cli.up import doctor
 from dashboard.settings import Settings
-from db.queries import desired_state
-from domain.spec import ResumeFrom
-from tests.dashboard.running import FakeNode, Running, running, wait_for
+from tests.dashboard.running import running, wait_for
+from tests.dashboard.storage.bucket_stage import CONTENT, Stage
 from tests.s3_server import Bucket, error
-from worker.checkpoints.upload import CheckpointUploader
-from worker.checkpoints.watching import CheckpointWatch
 from worker.session.client import Client
 from worker.session.failures import ServerAway
-
-torch = pytest.importorskip("torch")
-MIB = 1024 * 1024
-PART_BYTES = 5 * MIB
-"""No bucket takes smaller ones, but for the last."""
-CONTENT = random.Random(7).randbytes(2 * PART_BYTES + 100_000)
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Spool:
-    """One attempt's checkpoints on a node, and their way to the server."""
-
-    def __init__(self, folder: Path, node: FakeNode) -> None:
-        self.folder, self.node, self.part = folder, node, node.part()
-        (folder / "work").mkdir(parents=True)
-        self.restart()
-
-    def restart(self) -> None:
-        """As a worker does that was killed."""
-        self._watch = CheckpointWatch([self.folder / "work"], self.folder / "outbox", quiet_s=0)
-        self.uploader = CheckpointUploader(self._watch, self.node.client, self.part, "run/1")
-
-    def save(self, content: bytes, name: str = "last.bin") -> None:
-        """The training writes a checkpoint, and the worker copies it."""
-        path = self.folder / "work" / name
-        path.write_bytes(pickle.dumps(content))
-        self.take()
-
-    def take(self) -> None:
-        """Copy what has changed."""
-        self._watch.step(time.monotonic(), final=True)
-        assert self._watch.pending()
-
-    def send(self, may_go_on: Callable[[], bool] = lambda: True) -> None:
-        self.uploader.send(None, may_go_on)
-
-    def send_until_done(self) -> None:
-        """As the worker's loop does, whatever is away meanwhile."""
-
-        def sent() -> bool:
-            try:
-                self.send()
-            except ServerAway:
-                return False
-            return not self._watch.pending()
-
-        wait_for(sent, "the bucket to have everything")
-
-
-@dataclass
-class Stage:
-    """A dashboard whose checkpoints go to a bucket, and a node with a run."""
-
-    dashboard: Running
-    bucket: Bucket
-    spool: Spool
-    run_id: str
-
-    def listed(self) -> list[dict[str, Any]]:
-        return list(self.dashboard.http.get(f"/api/runs/{self.run_id}/checkpoints").json())
-
-    def download(self, **params: str) -> httpx.Response:
-        return self.dashboard.http.get(f"/api/checkpoints/{self.listed()[0]['id']}/file", params=params)
-
-    def history(self) -> str:
-        return str(self.dashboard.http.get(f"/api/runs/{self.run_id}/history").json())
-
-
-@pytest.fixture
-def stage(tmp_path: Path, bucket: Bucket) -> Iterator[Stage]:
-    with running(tmp_path / "data", checkpoints_url=bucket.url) as dashboard:
-        dashboard.service.storages.bucket.least_part_bytes = PART_BYTES
-        node = dashboard.node()
-        run_id = dashboard.launch()
-        yield Stage(dashboard, bucket, Spool(tmp_path / "attempt", node), run_id)
 
 
 def test_a_checkpoint_goes_from_the_node_to_the_bucket_in_parts(stage: Stage) -> None:
@@ -329,85 +245,7 @@ def test_uploads_of_attempts_that_ended_long_ago_are_given_up(stage: Stage) -> N
     assert stage.listed()[0]["complete"]
 
 
-# -- downloads -----------------------------------------------------------------------------------
-
-
-def test_who_asks_for_it_is_sent_to_the_bucket(stage: Stage) -> None:
-    stage.spool.save(CONTENT, "step-10 of 3.bin")
-    stage.spool.send()
-    answer = stage.download(via="bucket")
-    assert answer.status_code == 307
-    assert answer.headers["x-checksum-sha256"] == stage.listed()[0]["sha256"]
-    assert answer.headers["cache-control"] == "private, no-store"
-    location = answer.headers["location"]
-    assert location.startswith(stage.bucket.server.url) and "X-Amz-Expires=900" in location
-    assert "a-secret" not in location
-    got = httpx.get(location, headers={"Range": "bytes=5-9"})
-    assert (got.status_code, got.content) == (206, stage.download().content[5:10])
-    assert got.headers["content-disposition"] == "attachment; filename*=utf-8''step-10%20of%203.bin"
-    head = stage.dashboard.http.head(f"/api/checkpoints/{stage.listed()[0]['id']}/file?via=bucket")
-    assert (head.status_code, head.headers["content-length"]) == (200, str(stage.listed()[0]["size_bytes"]))
-
-
-@pytest.mark.long
-def test_the_setting_redirects_unless_somebody_asks_otherwise(tmp_path: Path, bucket: Bucket) -> None:
-    with running(tmp_path / "data", checkpoints_url=bucket.url, checkpoints_redirect=True) as dashboard:
-        node = dashboard.node()
-        dashboard.launch()
-        url = f"/api/checkpoints/{node.store_checkpoint(node.part(), b'weights')}/file"
-        assert dashboard.http.get(url).status_code == 307
-        assert dashboard.http.get(url, params={"via": "server"}).content == b"weights"
-
-
-@pytest.mark.long
-def test_downloads_say_what_is_wrong_with_the_bucket(stage: Stage) -> None:
-    stage.spool.save(b"weights")
-    stage.spool.send()
-    stage.bucket.server.refuse = lambda method, path: error("403 Forbidden", "AccessDenied")
-    answer = stage.download()
-    assert answer.status_code == 503
-    assert "denies the dashboard access" in answer.json()["detail"]["message"]
-
-
-@pytest.mark.parametrize("is_reachable", [pytest.param(True, marks=pytest.mark.long), False])
-def test_a_node_that_resumes_fetches_from_the_bucket_or_through_the_server(
-    stage: Stage, tmp_path: Path, is_reachable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage.spool.save(CONTENT)
-    stage.spool.send()
-    (listed,) = stage.listed()
-    node = stage.spool.node
-    monkeypatch.setattr(desired_state, "assignments", lambda store, node_id: [resuming])
-    path = f"/api/worker/checkpoints/{listed['id']}/file"
-    source = ResumeFrom(
-        checkpoint_id=listed["id"],
-        name=listed["name"],
-        sha256=listed["sha256"],
-        size_bytes=listed["size_bytes"],
-        download_path=path,
-    )
-    resuming = _Resuming(source)
-    if not is_reachable:
-        monkeypatch.setattr(httpx, "stream", _no_way)
-    target = tmp_path / "resume.bin"
-    whole = stage.download().content
-    (tmp_path / "resume.bin.part").write_bytes(whole[:1000])
-    node.client.download(source, target)
-    assert target.read_bytes() == whole
-
-
-class _Resuming:
-    def __init__(self, source: ResumeFrom) -> None:
-        self.resume_from = source
-
-
-def _no_way(*_: Any, **__: Any) -> Any:
-    raise httpx.ConnectError("no route")
-
-
 # -- settings --------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_old_checkpoints_stay_where_they_were(tmp_path: Path, bucket: Bucket) -> None:
     ids: list[int] = []
@@ -455,36 +293,6 @@ def _try(send: Callable[[], None]) -> None:
         send()
 
 
-# -- commands --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_reachable", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_the_command_fetches_from_the_bucket_and_goes_on_where_it_broke_off(
-    stage: Stage, tmp_path: Path, is_reachable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage.spool.save(CONTENT)
-    stage.spool.send()
-    (listed,) = stage.listed()
-    whole = stage.download().content
-    monkeypatch.setattr(stage.dashboard.service, "settings", _Redirecting(stage.dashboard.service.settings))
-    if not is_reachable:
-        monkeypatch.setattr(httpx, "stream", _no_way)
-    server = ServerClient(Address(stage.dashboard.url, stage.dashboard.token))
-    (tmp_path / f".last.bin.{listed['sha256'][:12]}.part").write_bytes(whole[:MIB])
-    Transfer(server, listed, tmp_path / "last.bin").run()
-    assert (tmp_path / "last.bin").read_bytes() == whole
-
-
-class _Redirecting:
-    checkpoints_redirect = True
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._settings, name)
-
-
 def test_the_doctor_tries_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._checkpoints() == (True, "in the directory of files.")
     monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", bucket.url)
@@ -501,25 +309,6 @@ def test_the_doctor_tries_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyP
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     assert "has no credentials" in doctor._checkpoints()[1]
-
-
-def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> None:
-    buffer = io.BytesIO()
-    torch.save({"module.w": torch.ones(3)}, buffer)
-    node, part = stage.spool.node, stage.spool.part
-    checkpoint_id = node.store_checkpoint(part, buffer.getvalue(), "work/last.pt")
-    url = f"/api/checkpoints/{checkpoint_id}/file"
-    answer = stage.dashboard.http.get(url, params={"prefix": "strip"})
-    assert list(torch.load(io.BytesIO(answer.content), weights_only=True)) == ["w"]
-    left = [path.name for path in stage.dashboard.service.files.rewritten.iterdir()]
-    assert len(left) == 2 and not [name for name in left if "copy" in name]
-    stage.bucket.server.stop()
-    try:
-        assert stage.dashboard.http.get(url, params={"prefix": "strip"}).content == answer.content
-        refused = stage.dashboard.http.get(url, params={"format": "safetensors"})
-        assert refused.status_code == 503 and "cannot be reached" in refused.json()["detail"]["message"]
-    finally:
-        stage.bucket.server.start()
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

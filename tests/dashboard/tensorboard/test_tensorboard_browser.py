@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.dashboard.components.test_components_browser import CHROMIUM
+from tests.dashboard.components.charts_page import CHROMIUM
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import FakeNode, Running
-from tests.dashboard.tensorboard.test_process import bring
+from tests.dashboard.tensorboard.test_page import bring
 from tests.end_to_end.browsers import chromium
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")

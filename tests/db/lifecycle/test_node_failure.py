@@ -13,7 +13,7 @@ from db.reports import findings, nodes, progress
 from db.requests import run_requests
 from domain.messages import Finding, PointBatch, State
 from tests.db.cluster import Cluster, facts, send_heartbeat
-from tests.db.lifecycle.test_life import store_checkpoint
+from tests.db.lifecycle.offers import store_checkpoint
 
 TORCH = {"path": "/usr/bin/python", "python": "3.11.8", "torch": "2.13.0"}
 

@@ -9,7 +9,7 @@ from db.requests import run_requests
 from domain.messages import Reason, State
 from domain.recovery.restart_policy import HANGS_IN_A_ROW, FailedAttempt, Leave, Restart, decide_restart
 from domain.spec import RunSpec
-from tests.db.lifecycle.test_life import store_checkpoint
+from tests.db.lifecycle.offers import store_checkpoint
 
 ERROR = {"exception": "ValueError: bad labels", "file": "train.py", "line": 41}
 

@@ -14,7 +14,7 @@ import pytest
 
 from domain.masking import MASK
 from domain.spec import Assignment, RunSpec
-from tests.worker.agent.test_daemon import WAITING, events
+from tests.worker.agent.node_under_test import WAITING, events
 from tests.worker.http_server import HttpServer
 from worker.launch.preparation import masked_launch, training_environment
 from worker.node import processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason, TaskReport
-from tests.worker.agent.test_daemon import NodeUnderTest
+from tests.worker.agent.node_under_test import NodeUnderTest
 from worker.attempt.reports import bare, send_report
 from worker.session.failures import RequestRefused
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from domain.messages import Reason
-from tests.worker.diagnosis.test_diagnose import (
+from tests.worker.diagnosis.failures import (
     ENDED_BY_TORCHRUN,
     PEER_GONE,
     failure,

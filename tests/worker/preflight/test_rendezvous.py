@@ -12,7 +12,7 @@ import pytest
 
 from domain.messages import NodeCheck, Reason
 from domain.spec import Assignment, CheckPeer
-from tests.worker.agent.test_daemon import RUN, NodeUnderTest
+from tests.worker.agent.node_under_test import RUN, NodeUnderTest
 from tests.worker.launch.test_interpreter import install_torch, site_packages, venv
 from worker.launch.preparation import free_port
 from worker.node import processes

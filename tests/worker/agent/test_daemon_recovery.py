@@ -1,0 +1,214 @@
+"""What a worker finds again, reports and ends when it, its supervisors or its files are gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import time
+
+from domain.messages import Reason
+from tests.worker.agent.node_under_test import RUN, WAITING, events
+from worker.node import processes
+
+
+def test_a_worker_that_was_killed_finds_its_training_again(node):
+    node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
+    node.until_ready()
+    pid = node.supervisor()["launcher_pid"]
+    for _ in range(3):
+        node.start_worker()
+        node.turn()
+    assert node.supervisor()["launcher_pid"] == pid
+    node.let_end()
+    assert node.until_settled().state == "succeeded"
+    assert node.server.text("logs/rank0.out") == "once\n"
+
+
+def test_an_end_nobody_saw_is_reported_by_the_next_worker(node):
+    node.wish(node.assignment(node.script("print('bye')\n" + WAITING)))
+    node.until_ready()
+    node.let_end()
+    deadline = time.monotonic() + 30
+    while node.supervisor()["state"] != "ended" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    node.start_worker()
+    assert node.until_settled().state == "succeeded"
+    assert node.server.text("logs/rank0.out") == "bye\n"
+
+
+def test_a_restarted_worker_sends_the_points_of_files_it_has_mirrored_already(node):
+    node.wish(node.assignment(node.script(events())))
+    node.until_settled()
+    (node.dir() / "worker/reported.json").unlink()
+    node.server.points_offsets.clear()
+    node.server.series.clear()
+    node.start_worker()
+    (attempt,) = node.daemon.attempts
+    attempt.act(time.monotonic())
+    node.daemon.take_checkpoints(time.monotonic())  # the other thread was faster: all else is done
+    node.daemon.step(time.monotonic())
+    assert node.daemon.attempts == []
+    assert len(node.server.series["train/loss"]) == 5
+
+
+def test_what_was_acknowledged_is_not_reported_again(node):
+    node.wish(node.assignment(node.script("pass")))
+    node.until_settled()
+    told = len(node.server.reports)
+    node.start_worker()
+    node.turn()
+    assert node.daemon.attempts == [] and len(node.server.reports) == told
+
+
+def test_training_goes_on_while_the_server_is_away(node):
+    script = node.script(events() + "print('trained on')\n" + WAITING)
+    node.wish(node.assignment(script))
+    node.until(lambda: node.supervisor() is not None)
+    node.server.is_away = True
+    node.until(lambda: (node.dir() / "work/ready").exists())
+    node.let_end()
+    node.until(lambda: node.supervisor()["state"] == "ended")
+    assert node.server.end() is None
+    node.server.is_away = False
+    assert node.until_settled().state == "succeeded"
+    assert len(node.server.series["train/loss"]) == 5
+    assert node.server.text("logs/rank0.out") == "trained on\n"
+
+
+def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
+    node.wish(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    os.kill(node.supervisor()["pid"], signal.SIGKILL)
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.KILLED)
+    assert "supervisor of the attempt was killed" in end.message
+    assert processes.of_attempt(RUN, 1) == []
+
+
+def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(node):
+    script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITING
+    node.wish(node.assignment(node.script(script)))
+    node.until_ready()
+    os.kill(node.supervisor()["pid"], signal.SIGKILL)
+    node.start_worker()
+    assert node.until_settled().reason == Reason.KILLED
+    assert processes.of_attempt(RUN, 1) == []
+
+
+def test_a_machine_that_restarted_has_lost_its_attempts(node):
+    node.wish(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    state = node.supervisor()
+    os.kill(state["pid"], signal.SIGKILL)
+    (node.dir() / "supervisor.json").write_text(json.dumps(state | {"boot_id": "an earlier one"}))
+    node.start_worker()
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
+
+
+def test_a_training_whose_state_file_was_deleted_is_followed_by_the_next_worker(node):
+    node.wish(node.assignment(node.script(WAITING)))
+    node.until_ready()
+    before = node.supervisor()
+    (node.dir() / "supervisor.json").unlink()
+    node.start_worker()
+    node.until(lambda: node.supervisor() == before)
+    for _ in range(10):
+        node.turn()
+    assert len(node.supervisors) == 1
+    node.let_end()
+    assert node.until_settled().state == "succeeded"
+
+
+def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(node):
+    wish = node.assignment(node.script(WAITING))
+    node.wish(wish)
+    node.until_ready()
+    (node.dir() / "supervisor.tmp").mkdir()  # opening it for writing fails as on a full disk
+    for name in ("supervisor.json", *(spare.name for spare in node.dir().glob("supervisor.spare*"))):
+        (node.dir() / name).unlink()
+    node.start_worker()
+    for _ in range(10):
+        node.turn()
+    assert len(node.supervisors) == 1 and node.supervisors[0].poll() is None
+    assert node.server.end() is None and node.daemon.attempts[0].is_over is False
+    node.wish(wish.model_copy(update={"action": "stop"}))
+    node.until(lambda: not processes.of_attempt(RUN, 1))
+    for _ in range(5):
+        node.turn()
+    assert node.server.end() is None  # its last word is not written yet
+    (node.dir() / "supervisor.tmp").rmdir()
+    assert node.until_settled().state == "stopped"
+
+
+def test_what_lives_without_supervisor_and_state_file_is_ended_before_the_end_is_told(node):
+    stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('begun', flush=True)\n"
+    node.wish(node.assignment(node.script(stubborn + WAITING)))
+    node.until_ready()
+    os.kill(node.supervisor()["pid"], signal.SIGKILL)
+    node.supervisors[0].wait()
+    (node.dir() / "supervisor.json").unlink()
+    assert processes.of_attempt(RUN, 1)
+    node.start_worker()
+    node.turn()
+    assert node.server.end() is None and processes.of_attempt(RUN, 1)
+    end = node.until_settled()
+    assert processes.of_attempt(RUN, 1) == [] and len(node.supervisors) == 1
+    assert (end.state, end.reason) == ("failed", Reason.KILLED) and "supervisor.json" in end.message
+    assert node.server.text("logs/rank0.out") == "begun\n"
+
+
+def test_what_has_run_already_is_not_started_again_without_its_state_file(node):
+    node.wish(node.assignment(node.script("print('once')\n" + WAITING)))
+    node.until_ready()
+    node.let_end()
+    assert node.supervisors[0].wait(60) == 0  # no turn since: nobody has told of its end
+    (node.dir() / "supervisor.json").unlink()
+    node.start_worker()
+    assert node.until_settled().state == "failed"
+    assert len(node.supervisors) == 1
+    assert node.server.text("logs/rank0.out") == "once\n"
+
+
+def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
+    node.wish(node.assignment(node.script(WAITING), spec={"stop_grace_s": 1}))
+    node.until_ready()
+    shutil.rmtree(node.dir())
+    end = node.until_settled()
+    assert (end.state, end.reason) == ("failed", Reason.KILLED) and "directory was deleted" in end.message
+    assert node.supervisors[0].wait(60) == 0 and processes.of_attempt(RUN, 1) == []
+
+
+def test_points_arrive_once_whatever_is_killed(node):
+    """The worker is replaced at random moments while a script writes and the server comes and goes."""
+    chance = random.Random(7)
+    node.wish(node.assignment(node.script(events(steps=range(400), pause_s=0.005))))
+    node.server.loses_replies = True
+    for _ in range(12):
+        for _ in range(chance.randrange(1, 8)):
+            node.turn()
+            time.sleep(0.03)
+        node.server.is_away = chance.random() < 0.3
+        node.start_worker()
+    node.server.is_away = False
+    assert node.until_settled().state == "succeeded"
+    assert [point[0] for point in node.server.series["train/loss"]] == list(range(400))
+
+
+def test_what_another_worker_began_as_this_node_is_ended_and_not_started_a_second_time(node):
+    """A data directory that was lost, or an identity that was copied without it."""
+    wish = node.assignment(node.script(WAITING))
+    node.wish(wish)
+    node.until_ready()
+    node.node = dataclasses.replace(node.node, data_dir=node.folder / "another")
+    node.start_worker()
+    node.wish(wish.model_copy(update={"is_known": True}))
+    end = node.until(node.server.end)
+    assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
+    assert "Node n0 returned without the run" in end.message
+    assert processes.of_attempt(RUN, 1) == []
+    assert len(node.supervisors) == 1
