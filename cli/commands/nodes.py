@@ -12,7 +12,7 @@ import typer
 from cli.server.options import Data, Json, server_at
 from cli.terminal.printing import print_json, print_outcome, print_table, say
 from domain.text import formats
-from domain.text.state_labels import state_label
+from domain.text.formats import state_label
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.", show_default=False)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +12,12 @@ import typer
 
 from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
-from cli.terminal.durations import seconds
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, say, warn
 from dashboard.security.token_files import join_token_path
 from domain.text import formats
+
+UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def token(
@@ -116,3 +118,11 @@ def end(token_id: str, data: Path | None, as_json: bool) -> None:
         print_json(ended)
     else:
         say(f"Token {ended['id']} is revoked. Nodes that joined with it stay.")
+
+
+def seconds(text: str, option: str) -> float:
+    """Parse a duration (90, 30m, 24h, 7d) into seconds. Raises CommandFailed."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip(), re.ASCII)
+    if match is None:
+        raise CommandFailed(f"{option} must be a time such as 30m, 24h or 7d, got {text!r}.", 2)
+    return float(match[1]) * UNITS_S[match[2]]

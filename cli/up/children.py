@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.text.exit_codes import describe_exit
+from domain.text.formats import describe_exit
 from worker.node.processes import die_with_parent
 
 FIRST_DELAY_S = 0.5

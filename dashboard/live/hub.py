@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
+
+from dashboard.json_responses import json_text
+from db.metrics.curves import public_name, to_json_points
+from db.models import Series
+from domain.messages import Point
 
 LONGEST_QUEUE = 512
 """Messages that may wait for a slow viewer; beyond that, it is sent a new snapshot."""
@@ -199,3 +204,17 @@ class Hub:
             loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop was closed in between
             return
+
+
+def series_message(attempt: int, changes: Iterable[tuple[Series, Sequence[Point]]]) -> dict[str, object]:
+    """New points of one attempt's series, to be appended to those shown; as an object and as JSON text."""
+    series = {
+        public_name(row): {
+            "source": row.source,
+            "attempt": attempt,
+            "points": to_json_points(points),
+            "reset": False,
+        }
+        for row, points in changes
+    }
+    return {"type": "series", "series": series, "text": json_text({"type": "series", "series": series})}

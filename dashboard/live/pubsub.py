@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dashboard.live.messages import series_message
+from dashboard.live.hub import series_message
 from db.channel import LARGEST_MESSAGE_BYTES, Channel
 from db.engine import Store
 from db.metrics import new_points

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from db.engine import Store
 from db.metrics.curves import main_loss
 from db.queries import run_queries
-from db.queries.urgency import number_in
+from db.queries.run_queries import number_in
 from domain.messages import LIVE_STATES, State
 from domain.text.formats import not_finite
 from domain.views import RunView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import Match, SequenceMatcher
 
 MOST_LINES = 20_000
@@ -23,6 +23,7 @@ class _Matcher(SequenceMatcher[str]):
     """difflib's search with a deadline checked between its steps."""
 
     until: float = 0.0
+    opcodes: list[Opcode]
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
@@ -89,40 +90,16 @@ def _pairs(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _groups(a: list[str], b: list[str], start: int, end: int, until: float) -> list[list[Opcode]]:
-    """Return the changes in groups with context lines."""
+    """Return the changes in groups with context lines. Raises TooLong."""
     matcher = _Matcher(None, a[start : len(a) - end], b[start : len(b) - end])
     matcher.until = until
-    moved = [
+    changes = [
         (tag, i1 + start, i2 + start, j1 + start, j2 + start) for tag, i1, i2, j1, j2 in matcher.get_opcodes()
     ]
-    return list(_grouped(moved, len(a), len(b)))
-
-
-def _grouped(changes: Sequence[Opcode], a_length: int, b_length: int) -> Iterator[list[Opcode]]:
-    """Yield groups of changes whose contexts would touch, with the context added."""
-    group: list[Opcode] = []
-    for change in changes:
-        if change[0] == "equal":
-            continue
-        if group and change[1] - group[-1][2] > 2 * CONTEXT_LINES:
-            yield _with_context(group, a_length, b_length)
-            group = []
-        group.append(change)
-    if group:
-        yield _with_context(group, a_length, b_length)
-
-
-def _with_context(group: Sequence[Opcode], a_length: int, b_length: int) -> list[Opcode]:
-    """Add the equal lines before, between and after a group's changes."""
-    first, last = group[0], group[-1]
-    before = min(CONTEXT_LINES, first[1], first[3])
-    after = min(CONTEXT_LINES, a_length - last[2], b_length - last[4])
-    opcodes: list[Opcode] = [("equal", first[1] - before, first[1], first[3] - before, first[3])]
-    for change in group:
-        opcodes.append(("equal", opcodes[-1][2], change[1], opcodes[-1][4], change[3]))
-        opcodes.append(change)
-    opcodes.append(("equal", last[2], last[2] + after, last[4], last[4] + after))
-    return opcodes
+    before = ("equal", 0, start, 0, start)
+    after = ("equal", len(a) - end, len(a), len(b) - end, len(b))
+    matcher.opcodes = [before, *changes, after]
+    return list(matcher.get_grouped_opcodes(CONTEXT_LINES)) if changes else []
 
 
 def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:

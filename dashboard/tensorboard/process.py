@@ -23,7 +23,7 @@ from dashboard.tensorboard.links import arrange, event_links
 from dashboard.tensorboard.program import EVENTS, SOCKET
 from db.engine import Store
 from db.queries import run_queries
-from domain.text.exit_codes import describe_exit
+from domain.text.formats import describe_exit
 from domain.views import RunView
 
 log = logging.getLogger("rankzero")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -16,11 +16,10 @@ from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series
 from db.queries.attempt_changes import takeovers
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
-from db.queries.urgency import urgency
 from db.records.liveness import last_heartbeat, pending_nodes
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
-from domain.attention import with_attention
+from domain.attention import FAILED_LATELY_S, with_attention
 from domain.masking import masked_args, masked_env
 from domain.messages import LIVE_STATES, TERMINAL_STATES, State
 from domain.scheduling import resizing
@@ -276,3 +275,17 @@ def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
     validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]
+
+
+def urgency(now: float) -> ColumnElement[int]:
+    """A sort expression for latest attempts: live ones first, then those that failed lately."""
+    has_failed_lately = and_(Attempt.state == State.FAILED, Attempt.ended_at > now - FAILED_LATELY_S)
+    return case((Attempt.state.in_(LIVE_STATES), 0), (has_failed_lately, 1), else_=2)
+
+
+def number_in(store: Store, state: State) -> int:
+    """The number of runs in a state."""
+    newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
+    query = select(func.count()).select_from(Attempt).where(Attempt.fence.in_(newest), Attempt.state == state)
+    with store.read() as session:
+        return session.scalar(query) or 0

@@ -8,12 +8,13 @@ from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Attempt, Checkpoint, Discarded
+from db.models import Attempt, Checkpoint, Discarded, Node, Task
 from db.records.discarded_objects import discard
 from db.records.exceptions import NotOwner
 from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
-from domain.messages import CheckpointOffer
+from domain.messages import CheckpointFetch, CheckpointOffer
+from domain.text.formats import size
 
 Locate = Callable[[str], str | None]
 """The location for a new checkpoint of a run; None is the directory of files."""
@@ -128,3 +129,21 @@ def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
     same_file = select(Checkpoint).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
     older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))
     return list(session.scalars(older.where(or_(Checkpoint.complete, Checkpoint.location.is_not(None)))))
+
+
+def record_fetch_progress(
+    session: Session, attempt: Attempt, part: Task, fetch: CheckpointFetch, now: float
+) -> None:
+    """Store how far a node has fetched the checkpoint that its attempt starts from; once complete, in the history."""
+    node = session.get_one(Node, part.node_id).name
+    doing = f"{node} fetches the checkpoint {fetch.name}"
+    if not fetch.is_verified:
+        attempt.waiting_for = (
+            f"{doing}: {size(fetch.done_bytes, is_coarse=True)} of {size(fetch.size_bytes, is_coarse=True)}"
+        )
+        return
+    if (attempt.waiting_for or "").startswith(doing):
+        attempt.waiting_for = None
+    size_text = size(fetch.size_bytes, is_coarse=True)
+    text = f"{node} has fetched the checkpoint {fetch.name} ({size_text}); its SHA-256 agrees"
+    add_history(session, attempt.run_id, attempt.number, now, text)

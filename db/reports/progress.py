@@ -18,7 +18,7 @@ from db.preflight import start_gate
 from db.records.exceptions import Superseded
 from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
-from db.reports import checkpoint_fetches
+from db.reports import checkpoints
 from domain import not_finite
 from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
 
@@ -71,7 +71,7 @@ def part_reported(
                 session.flush()
                 start_gate.go_on(session, attempt, now, measure=measure)
             if report.fetching is not None:
-                checkpoint_fetches.record_progress(session, attempt, part, report.fetching, now)
+                checkpoints.record_fetch_progress(session, attempt, part, report.fetching, now)
         combine(session, attempt, now)
         return State(attempt.state)
 

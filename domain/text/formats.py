@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
@@ -16,6 +17,7 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
 _LONG_WAY = re.compile(r"^.*(?:/attempts/\d+/node\d+/work/|/(?:site|dist)-packages/)")
 _SPACES = re.compile(r"\s+")
+_LABELS = {"alive": "online", "foreign": "used by others"}
 
 
 def as_text(value: object) -> str:
@@ -150,3 +152,18 @@ def _padded_text(part: str) -> str:
 def _significant(value: float, digits: int) -> str:
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e" in text and 1 <= abs(value) < 1e15 else text
+
+
+def state_label(state: str) -> str:
+    """Return the label of a node's or device's state on pages and in tables."""
+    return _LABELS.get(state, state)
+
+
+def describe_exit(code: int) -> str:
+    """exit code 1, or SIGKILL for a negative code (Python's convention for signals)."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

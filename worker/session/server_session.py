@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 from domain import protocol
@@ -15,10 +16,10 @@ from worker.session.backoff import Backoff
 from worker.session.client import Client
 from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
 from worker.session.identity import NodeIdentity
-from worker.session.notices import Notices
 from worker.session.options import NO_TOKEN
 from worker.session.store_memory import StoreMemory
 
+log = logging.getLogger("worker")
 Kind = Literal["node", "gateway"]
 """The word for the program in messages."""
 
@@ -161,3 +162,31 @@ class ServerSession:
                 if not self._identity.join_token:
                     raise Unauthorized(f"it no longer knows this node's own token, and {NO_TOKEN}") from None
         return self._client.register(facts, node_id, self._identity.join_token, self._was_registered)
+
+
+class Notices:
+    """The current problems of this node by subject, sent with every load sample and shown on the Nodes page.
+
+    Thread-safe; a sentence is logged once and sent until it is removed.
+    """
+
+    def __init__(self) -> None:
+        self._sentences: dict[str, tuple[str, ...]] = {}
+        self._lock = threading.Lock()
+
+    def replace(self, subject: str, sentences: Sequence[str]) -> None:
+        """Replace a subject's sentences; an empty list removes them."""
+        with self._lock:
+            new_sentences = [
+                sentence for sentence in sentences if sentence not in self._sentences.get(subject, ())
+            ]
+            self._sentences[subject] = tuple(sentences)
+        for sentence in new_sentences:
+            log.warning("%s", sentence)
+
+    def add_to(self, load: NodeLoad) -> NodeLoad:
+        """Add all sentences to the notice of a load sample."""
+        with self._lock:
+            notices = [sentence for sentences in self._sentences.values() for sentence in sentences]
+        load.notice = " ".join(filter(None, [load.notice, *notices])) or None
+        return load

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google_crc32c import value as crc32c
@@ -18,23 +19,24 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from domain.messages import Point
 from worker.node.run_files import is_event_file, walk_files
-from worker.streams.records import (
-    AROUND_BYTES,
-    CHECKSUM,
-    HEADER,
-    MAX_RECORD_BYTES,
-    Gap,
-    Why,
-    has_header,
-    join,
-    masked_crc,
-    next_header,
-)
 from worker.streams.tensor_scalars import tensor_scalar
 
 MAX_FILES = 2000
 MAX_ZEROS_BYTES = 4 * 1024 * 1024
 MAX_REMEMBERED_LENGTH = 4096
+HEADER = struct.Struct("<QI")
+"""A record: length (8 bytes), masked CRC-32C of these 8, the data, masked CRC-32C of the data."""
+CHECKSUM = struct.Struct("<I")
+AROUND_BYTES = HEADER.size + CHECKSUM.size
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""A longer record (a video, a graph) holds no scalar worth its memory: it is skipped."""
+_MASK_DELTA = 0xA282EAD8
+_NOT_ZERO = re.compile(rb"[^\0]")
+_UPPER_LENGTH = bytes(4)
+"""The upper half of a length: zero, because no record of interest has more than 4 GiB."""
+
+
+Why = Literal["damaged", "unfinished"]
 
 
 def find_event_files(root: Path, prune: Path | None = None) -> list[Path]:
@@ -288,3 +290,50 @@ def _is_length(length: int, length_crc: int) -> bool:
     if length < MAX_REMEMBERED_LENGTH:
         _LENGTHS[length] = length_crc
     return True
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of an event file that gave no points but may have held some."""
+
+    start: int
+    end: int
+    why: Why = "damaged"
+
+
+def join(gaps: Sequence[Gap]) -> list[Gap]:
+    """Merge adjacent gaps, keeping their order."""
+    joined: list[Gap] = []
+    for gap in gaps:
+        if joined and joined[-1].end == gap.start:
+            gap = Gap(joined.pop().start, gap.end, gap.why)
+        joined.append(gap)
+    return joined
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the CRC-32C rotated and offset as TFRecord files store it."""
+    crc: int = crc32c(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def has_header(buffer: bytes, position: int) -> bool:
+    """Whether the bytes at `position` are a length followed by its valid checksum."""
+    length_crc: int = HEADER.unpack_from(buffer, position)[1]
+    return masked_crc(buffer[position : position + 8]) == length_crc
+
+
+def next_header(buffer: bytes, begin: int) -> int | None:
+    """Return the position of the next record at or after `begin`: a valid length of at most `MAX_RECORD_BYTES`."""
+    upper = buffer.find(_UPPER_LENGTH, begin + 4)
+    while upper != -1 and upper + 8 <= len(buffer):
+        position = upper - 4
+        if not any(buffer[position : position + HEADER.size]):  # a hole: skip all of its zeros at once
+            nonzero = _NOT_ZERO.search(buffer, upper)
+            if nonzero is None:
+                return None
+            upper = max(upper, nonzero.start() - 8)
+        elif HEADER.unpack_from(buffer, position)[0] <= MAX_RECORD_BYTES and has_header(buffer, position):
+            return position
+        upper = buffer.find(_UPPER_LENGTH, upper + 1)
+    return None

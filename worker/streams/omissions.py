@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from domain.messages import Finding, PointBatch
 from worker.node.state_files import write_whole
-from worker.streams.records import Gap
+from worker.streams.events import Gap
 
 log = logging.getLogger(__name__)
 NOTES_FILE = "worker/omissions.json"

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, Threads, node_of
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document, json_text
-from dashboard.live.messages import series_message
+from dashboard.live.hub import series_message
 from dashboard.service.service import Service
 from db.models import Series
 from db.reports import collectives, findings, nodes, progress, ranks

@@ -15,8 +15,7 @@ from dashboard.views.nodes import facts
 from dashboard.views.run import dialogs
 from db.queries.device_allocations import Occupant, occupants
 from domain.protocol import is_older
-from domain.text.formats import as_text, number, plural, size
-from domain.text.state_labels import state_label
+from domain.text.formats import as_text, number, plural, size, state_label
 from domain.views import DeviceView, NodeView
 
 REFRESH_S = 3

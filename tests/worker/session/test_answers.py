@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from domain.messages import NodeLoad
 from domain.spec import RunSpec
 from worker.session.answers import read_desired_state
-from worker.session.notices import Notices
+from worker.session.server_session import Notices
 
 ASSIGNMENT = {
     "run_id": "abcdefghij", "attempt": 1, "fence": 7, "node_rank": 0, "action": "run", "devices": ["cpu:0"],

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, types_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from worker.streams.events import EventTail, find_event_files, main_writer_dir, series_name
-from worker.streams.records import Gap, masked_crc
+from worker.streams.events import EventTail, Gap, find_event_files, main_writer_dir, masked_crc, series_name
 
 NAME = "events.out.tfevents.1700000000.node.1.0"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from dashboard.live.messages import series_message
+from dashboard.live.hub import series_message
 from db.models import Series
 from db.queries import run_queries
 from db.reports import progress
