@@ -23,96 +23,46 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RANKZERO_", extra="ignore", frozen=True)
 
-    host: Annotated[str, Field(description="Address to listen on. 127.0.0.1 is this machine only.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes any free one.")] = 8765
-    data: Annotated[
-        Path,
-        Field(
-            default_factory=_default_data,
-            description="Directory of the store, the token and all files; by default the platform's folder "
-            "for user data.",
-        ),
-    ]
-    allowed_hosts: Annotated[
-        list[str],
-        NoDecode,
-        Field(
-            description="Host names, separated by commas, under which browsers and workers may reach the "
-            "dashboard, beside localhost and plain IP addresses."
-        ),
-    ] = []
-    database_url: Annotated[
-        str | None,
-        Field(
-            description="URL of the store, postgresql+psycopg://USER@HOST/DATABASE; by default the SQLite file "
-            "in `data`."
-        ),
-    ] = None
-    files: Annotated[
-        Path | None,
-        Field(
-            description="Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one "
-            "PostgreSQL store must share it."
-        ),
-    ] = None
-    join_token_file: Annotated[
-        Path | None,
-        Field(
-            description="File of the token that workers join with; by default `join-token` in `data`. It is created "
-            "if missing."
-        ),
-    ] = None
-    checkpoints_url: Annotated[
-        str | None,
-        Field(
-            description="Bucket for new checkpoints, s3://BUCKET/PREFIX, with credentials from the usual AWS_* "
-            "variables; by default checkpoints are stored in `files`."
-        ),
-    ] = None
-    checkpoints_redirect: Annotated[
-        bool,
-        Field(
-            description="Redirect browsers and `rankzero download` to the bucket for checkpoints. By default the "
-            "dashboard forwards them, because clients may not be able to reach the bucket."
-        ),
-    ] = False
-    lost_after_s: Annotated[
-        float,
-        Field(gt=0, description="Seconds of silence after which a node counts as lost."),
-    ] = 30.0
-    grow_after_s: Annotated[
-        float,
-        Field(
-            ge=0,
-            description="Minimum seconds that an attempt of an elastic run trains, and at least ten times its "
-            "start-up, before it restarts from a checkpoint with more nodes; 0 allows any checkpoint.",
-        ),
-    ] = 60.0
-    heartbeat_s: Annotated[
-        float, Field(gt=0, le=60, description="Seconds between two samples of a node's load.")
-    ] = 3.0
-    poll_wait_s: Annotated[
-        float, Field(gt=0, le=60, description="Longest wait of a worker's poll for work, in seconds.")
-    ] = 20.0
-    preflight_bandwidth: Annotated[
-        bool,
-        Field(
-            description="Measure the bandwidth between the nodes of a run before it starts, if their versions or "
-            "addresses have changed since they last passed."
-        ),
-    ] = True
-    reserve_bytes: Annotated[
-        int,
-        Field(ge=0, description="Bytes to keep free on the disk of `data` when checkpoints arrive."),
-    ] = 256 * MIB
-    max_checkpoint_bytes: Annotated[
-        int, Field(gt=0, description="The largest checkpoint that is accepted, in bytes.")
-    ] = 1024 * 1024 * MIB
-    snapshot_limit_mb: Annotated[
-        float, Field(gt=0, description="The largest snapshot of a run's code, in MiB.")
-    ] = 100.0
+    host: str = "127.0.0.1"
+    """Address to listen on. 127.0.0.1 is this machine only."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8765
+    """Port to listen on; 0 takes any free one."""
+    data: Annotated[Path, Field(default_factory=_default_data)]
+    """Directory of the store, the token and all files; by default the platform's folder for user data."""
+    allowed_hosts: Annotated[list[str], NoDecode] = []
+    """Host names, separated by commas, under which browsers and workers may reach the dashboard, beside
+    localhost and plain IP addresses."""
+    database_url: str | None = None
+    """URL of the store, postgresql+psycopg://USER@HOST/DATABASE; by default the SQLite file in `data`."""
+    files: Path | None = None
+    """Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one PostgreSQL store
+    must share it."""
+    join_token_file: Path | None = None
+    """File of the token that workers join with; by default `join-token` in `data`. It is created if missing."""
+    checkpoints_url: str | None = None
+    """Bucket for new checkpoints, s3://BUCKET/PREFIX, with credentials from the usual AWS_* variables; by
+    default checkpoints are stored in `files`."""
+    checkpoints_redirect: bool = False
+    """Redirect browsers and `rankzero download` to the bucket for checkpoints. By default the dashboard forwards
+    them, because clients may not be able to reach the bucket."""
+    lost_after_s: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds of silence after which a node counts as lost."""
+    grow_after_s: Annotated[float, Field(ge=0)] = 60.0
+    """Minimum seconds that an attempt of an elastic run trains, and at least ten times its start-up, before it
+    restarts from a checkpoint with more nodes; 0 allows any checkpoint."""
+    heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 3.0
+    """Seconds between two samples of a node's load."""
+    poll_wait_s: Annotated[float, Field(gt=0, le=60)] = 20.0
+    """Longest wait of a worker's poll for work, in seconds."""
+    preflight_bandwidth: bool = True
+    """Measure the bandwidth between the nodes of a run before it starts, if their versions or addresses have
+    changed since they last passed."""
+    reserve_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """Bytes to keep free on the disk of `data` when checkpoints arrive."""
+    max_checkpoint_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024 * MIB
+    """The largest checkpoint that is accepted, in bytes."""
+    snapshot_limit_mb: Annotated[float, Field(gt=0)] = 100.0
+    """The largest snapshot of a run's code, in MiB."""
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

@@ -75,7 +75,7 @@ class Snapshots:
     def for_launch(self, spec: RunSpec) -> Iterator[PackedCode | None]:
         """Store a spec's code, held until the run is in the store; None where its target is not stored, or already is.
 
-        Raises CodeRefused."""
+        After a failed launch it stays held for `HELD_S`: an upload can be launched again. Raises CodeRefused."""
         code = self._bring(spec)
         yield code
         with self._lock:

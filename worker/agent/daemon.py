@@ -108,13 +108,13 @@ class Daemon:
     def take_checkpoints(self, now: float) -> None:
         """Copy checkpoints; runs in a thread of its own, because copying may take seconds."""
         for attempt in self.attempts:
-            self._guard("take", attempt, partial(_take_checkpoints, attempt, now))
+            self._guard("copy checkpoints", attempt, partial(_take_checkpoints, attempt, now))
 
     def send_checkpoints(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
         failures of single requests."""
-        for attempt in self._due_attempts("hand over", time.monotonic()):
-            self._guard("hand over", attempt, partial(_send_checkpoints, attempt, adoption, may_continue))
+        for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
+            self._guard("upload checkpoints", attempt, partial(_send_checkpoints, attempt, adoption, may_continue))
 
     def _apply_desired_state(self) -> None:
         with self._lock:

@@ -91,11 +91,12 @@ def training_order(dataset: Dataset[Any], rank: int, world_size: int, seed: int,
     return list(sampler)
 
 
-def validation_share(size: int, rank: int, world_size: int) -> tuple[list[int], int]:
+def validation_share(dataset: Dataset[Any], rank: int, world_size: int) -> tuple[list[int], int]:
     """Every n-th sample, and how many of these count: a rank that has one less than others repeats one.
 
     All ranks need the same number of forward passes, because FSDP gathers parameters in each.
     """
+    size = len(dataset)  # type: ignore[arg-type]
     share = list(range(rank, size, world_size))
     longest = -(-size // world_size)
     return share + [0] * (longest - len(share)), len(share)

@@ -71,8 +71,7 @@ class Trainer:
         self.step, self.epoch, self.position, self.best_loss = 0, 0, 0, math.inf
         self.stopping, self.saved_at, self.writer = False, -1, None
         self.batches: Iterator[Any] | None = None  # what is left of the epoch
-        # Summed up since the last logged step: a GPU's time is only known when someone waits for it.
-        self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0
+        self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0  # since the last logged step
         self._build()
 
     def _build(self) -> None:
@@ -148,14 +147,10 @@ class Trainer:
         self.step += 1
         self.position += self.args.accumulate
         self._roll_over()
-        is_logged = self.step % self.args.log_every == 0
-        if is_logged:
-            dist.all_reduce(loss)
-            mean_loss = (loss / self.world_size).item()
         self.timed_steps += 1
         self.busy_s += time.perf_counter() - started
-        if is_logged:
-            self._log_step(mean_loss, float(norm), rate)
+        if self.step % self.args.log_every == 0:
+            self._log_step(loss, norm, rate)
         self.stopping = self.vote.passed()
         if self._is_due(self.args.val_every):
             self._validate()
@@ -229,8 +224,7 @@ class Trainer:
             dist.broadcast(buffer, src=0)
         model.eval()
         val_set, device = self.workload.val_set, self.device
-        size = len(val_set)  # type: ignore[arg-type]
-        share, unread = parallel.validation_share(size, self.rank, self.world_size)
+        share, unread = parallel.validation_share(val_set, self.rank, self.world_size)
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         for inputs, targets in parallel.make_loader(val_set, share, self.batch_size, self.args.workers):
             targets = targets[:unread].to(device)  # a sample that is repeated does not count
@@ -269,12 +263,11 @@ class Trainer:
         model, optimizer = get_state_dict(self.model, self.optimizer, options=PLAIN)
         random_states = [None] * self.world_size
         dist.all_gather_object(random_states, checkpoints.capture_random_state())
-        schedule = {"step": self.step, "peak": self.args.lr}
-        schedule |= {"warmup_steps": self.args.warmup_steps, "total_steps": self.total_steps}
+        rate = {"peak": self.args.lr, "warmup_steps": self.args.warmup_steps, "total_steps": self.total_steps}
         return {
             "model": model,
             "optimizer": optimizer,
-            "schedule": schedule,
+            "schedule": {"step": self.step, **rate},
             "scaler": self.scaler.state_dict(),
             "random_states": random_states,
             "step": self.step,
@@ -312,12 +305,16 @@ class Trainer:
             if line:
                 print(line, flush=True)
 
-    def _log_step(self, loss: float, norm: float, rate: float) -> None:
+    def _log_step(self, rank_loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
+        started = time.perf_counter()
+        dist.all_reduce(rank_loss)
+        loss = (rank_loss / self.world_size).item()
+        self.busy_s += time.perf_counter() - started  # here the process waits for its GPU
         step_s, wait_s = self.busy_s / self.timed_steps, self.wait_s / self.timed_steps
         self.timed_steps, self.busy_s, self.wait_s = 0, 0.0, 0.0
         samples_per_s = self.samples_per_batch * self.args.accumulate / step_s
         epoch = self.epoch + self.position / self.batches_per_epoch
-        values = {"loss": loss, "lr": rate, "grad_norm": norm, "samples_per_s": samples_per_s}
+        values = {"loss": loss, "lr": rate, "grad_norm": float(norm), "samples_per_s": samples_per_s}
         values |= {"step_time_s": step_s, "data_wait_s": wait_s, "epoch": epoch}
         speed, unit = samples_per_s, "samples"
         if self.workload.tokens_per_sample:
