@@ -232,6 +232,10 @@ class RunSpec(BaseModel):
             raise ValueError(f"strategy {self.strategy} is one process: the launcher must be python")
         return self
 
+    def hands_over(self, field: str) -> bool:
+        """Whether the arguments have a placeholder for the field, such as `{lr}`."""
+        return any(f"{{{field}}}" in argument for argument in self.args)
+
     @property
     def effective_launcher(self) -> Launcher:
         """The launcher of the spec; by default torchrun, or python where the strategy is a single process."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dashboard.planning.script_defaults import hands_over
 from dashboard.script_reader import command
 from dashboard.script_reader.launchers import Guess
 from dashboard.script_reader.proposals import LABELS, PRECISIONS, is_whole_batch, option_for
@@ -56,7 +55,7 @@ def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
 def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
     named = command.named(script.options, spec.args)
     for field, value in _decided(spec).items():
-        if hands_over(spec, field) or field in script.variables:
+        if spec.hands_over(field) or field in script.variables:
             continue
         option = option_for(field, script.options)
         if option is None:
@@ -98,7 +97,7 @@ def _is_not_passed(field: str, value: object, script: Script) -> str:
 def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     """Warn where the script's own value differs from the plan's default, and where a resume would start over."""
     option = option_for("resume", script.options)
-    is_wired = hands_over(spec, "resume") or "resume" in script.variables
+    is_wired = spec.hands_over("resume") or "resume" in script.variables
     if option is not None and not is_wired and option.name not in named and spec.resume is None:
         yield f"The arguments do not name {{resume}}: when resumed, the run starts over. Add {option.flag}={{resume}}."
     option = option_for("accumulate", script.options)
@@ -123,7 +122,7 @@ def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
         return
     proposed = {p.argument for p in script.proposals if p.only_when == spec.precision}
     options = {p.option for p in script.proposals if p.only_when == spec.precision}
-    is_wired = hands_over(spec, "precision") or "precision" in script.variables or options & named
+    is_wired = spec.hands_over("precision") or "precision" in script.variables or options & named
     if not is_wired and proposed:
         yield f"The arguments do not ask for {spec.precision}: add {min(proposed)}."
     elif not is_wired:

@@ -10,9 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dashboard.paths import exists, is_file, is_folder
-from dashboard.planning import interpreters, script_defaults
+from dashboard.planning import interpreters
 from dashboard.planning.launch_warnings import launch_warnings
+from dashboard.script_reader import command
 from dashboard.script_reader.options import Option
+from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
@@ -88,7 +90,7 @@ def _number_of_devices(spec: RunSpec, situation: Situation) -> Changes:
 def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
     """The recipe's own batch size and learning rate; of a script, only a rate that a scaling rule needs."""
     if spec.target not in plan.recipe_names():
-        return script_defaults.rate_to_scale(spec, situation.script)
+        return _rate_to_scale(spec, situation.script)
     defaults = {option.name: option.default for option in recipe_options(spec.target)}
     return {name: defaults.get(name) for name in ("batch_size", "lr") if getattr(spec, name) is None}
 
@@ -190,13 +192,46 @@ class Resolved:
     def figures(self, spec: RunSpec | None = None) -> RunSpec:
         """Return the spec, or one of its sizes, with the batch size and rate that the script sets, for display."""
         spec = spec or self.spec
-        return spec.model_copy(update=dict(script_defaults.own_figures(spec, self.script)))
+        return spec.model_copy(update=_own_figures(spec, self.script))
 
 
 def recipe_options(name: str) -> list[Option]:
     """Return the options of a recipe: its own, then those that all recipes share."""
     path = plan.recipe_path(name)
     return read_script(path.parent, path.name).options
+
+
+def _rate_to_scale(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
+    """Return the script's own learning rate, if a scaling rule needs it and the arguments pass it."""
+    is_needed = spec.lr is None and spec.lr_scaling != "none" and spec.hands_over("lr")
+    option = option_for("lr", script.options) if is_needed and isinstance(script, Script) else None
+    is_number = option is not None and isinstance(option.default, int | float) and option.default > 0
+    return {"lr": float(option.default)} if option and is_number else {}
+
+
+def _own_figures(spec: RunSpec, script: Script | UnreadableScript) -> dict[str, float]:
+    """Return the script's own batch size and rate where it trains with them, for the figures of a preview only."""
+    if isinstance(script, UnreadableScript):
+        return {}
+    batch_size, lr = _own_number(spec, "batch_size", script), _own_number(spec, "lr", script)
+    figures: dict[str, float] = {}
+    if type(batch_size) is int and not is_whole_batch(script.proposals):
+        figures["batch_size"] = batch_size
+    if lr is not None and spec.lr_scaling == "none":
+        figures["lr"] = float(lr)
+    return figures
+
+
+def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None:
+    """Return the script's default or constant, unless the spec or its arguments set the value."""
+    option = option_for(field, script.options)
+    if getattr(spec, field) is not None:
+        return None
+    if option is None:
+        return script.constants.get(field)
+    is_given = option.name in command.named(script.options, spec.args) and not spec.hands_over(field)
+    is_number = type(option.default) in (int, float) and option.default > 0
+    return option.default if is_number and not is_given else None
 
 
 def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:

@@ -1,18 +1,97 @@
-"""Read a packed snapshot without unpacking it."""
+"""Pack a selection into an archive that is byte-identical wherever it is packed, and read one without unpacking it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dashboard.snapshots.packing import MOST_FILES
 from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.selection import Item, Selection
+from domain.text.formats import size
 
+MIB = 1024 * 1024
+MOST_FILES = 10_000
+WAYS_OUT = "List data in .gitignore and link it with --link NAME=PATH, or run in place with --workdir PATH."
 MOST_ENTRIES = 2 * MOST_FILES
 """Limit on files and empty folders together."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed archive with its hash and sizes."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    files: int
+
+
+def check_size(selection: Selection, limit_bytes: int) -> None:
+    """Check the size of a selection. Raises CodeRefused where it is too large for a snapshot."""
+    if selection.size_bytes <= limit_bytes and selection.files <= MOST_FILES:
+        return
+    totals = f"{selection.files} files, {size(selection.size_bytes)}"
+    raise CodeRefused(
+        "target",
+        f"{selection.folder} is too large to be kept with the run: {totals}, of which {_largest(selection)}; "
+        f"the limit is {MOST_FILES} files and {size(limit_bytes)}. {WAYS_OUT}",
+    )
+
+
+def too_many_files(folder: Path, most: int) -> CodeRefused:
+    """Return the error for a folder with too many files to list."""
+    return CodeRefused(
+        "target",
+        f"{folder} is too large to be kept with the run: it holds more than {most} files; "
+        f"the limit is {MOST_FILES}. {WAYS_OUT}",
+    )
+
+
+def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
+    """Write the archive to `target`. Raises CodeRefused where it is too large or cannot be read."""
+    check_size(selection, limit_bytes)
+    with tarfile.open(
+        target, "x", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for item in selection.items:
+            _add(archive, item)
+    with target.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Packed(target, sha256, target.stat().st_size, selection.files)
+
+
+def _add(archive: tarfile.TarFile, item: Item) -> None:
+    entry = tarfile.TarInfo(item.name)  # time 0, owner 0: nothing that differs between machines
+    if item.kind == "folder":
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(entry)
+    elif item.kind == "link":
+        entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, item.link
+        archive.addfile(entry)
+    else:
+        entry.size, entry.mode = item.size_bytes, 0o755 if item.is_executable else 0o644
+        try:
+            with item.path.open("rb") as file:
+                archive.addfile(entry, file)
+        except OSError as error:
+            reason = error.strerror or "it changed while it was being read; launch again"
+            raise CodeRefused("target", f"{item.path} cannot be kept: {reason}.") from error
+
+
+def _largest(selection: Selection) -> str:
+    """Return the three largest top-level files or folders, with sizes."""
+    sizes: Counter[str] = Counter()
+    for item in selection.items:
+        top, slash, _ = item.name.partition("/")
+        sizes[top + slash] += item.size_bytes
+    largest = [f"{name} {size(size_bytes)}" for name, size_bytes in sizes.most_common(3)]
+    return ", ".join(largest)
 
 
 class Archive:
@@ -23,7 +102,7 @@ class Archive:
 
     def files(self) -> dict[str, int]:
         """Return every file's size in bytes by name; a link's is the length of its target. Raises CodeRefused."""
-        with self._members() as members:
+        with self.opened() as members:
             sizes = ((m.name, len(m.linkname) if m.issym() else m.size) for m in members if not m.isdir())
             return dict(sizes)
 
@@ -42,7 +121,7 @@ class Archive:
     def check(self, limit_bytes: int) -> int:
         """Return the number of files. Raises CodeRefused unless a worker will unpack the archive."""
         entries = files = total = 0
-        with self._members() as members:
+        with self.opened() as members:
             for member in members:
                 _check_member(member)
                 entries += 1
@@ -53,10 +132,11 @@ class Archive:
         return files
 
     @contextmanager
-    def _members(self) -> Iterator[Iterator[tarfile.TarInfo]]:
+    def opened(self) -> Iterator[tarfile.TarFile]:
+        """Open the archive. Raises CodeRefused where it cannot be read."""
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as archive:
-                yield iter(archive)
+                yield archive
         except (tarfile.TarError, OSError, ValueError) as error:
             raise CodeRefused("snapshot", f"the archive cannot be read ({error}).") from error
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from dashboard.paths import exists
+from dashboard.snapshots.archive import Packed, check_size, pack, too_many_files
 from dashboard.snapshots.git_address import check_address, check_ref, is_git_address, repository_name
 from dashboard.snapshots.git_source import GitLimits, clone
 from dashboard.snapshots.origin import LeftBehind, Origin
-from dashboard.snapshots.packing import Packed, check_size, pack, too_many_files
 from dashboard.snapshots.programs import ask
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import (

@@ -8,13 +8,12 @@ import tarfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.unified import hunks, one_sided, quoted
 from domain.text.formats import size
 
@@ -71,8 +70,8 @@ class CodeDifference:
 
 def compare(old: Path, new: Path, time_limit_s: float = TIME_LIMIT_S) -> CodeDifference:
     """Compare two archives. Raises CodeRefused where one of them cannot be read."""
-    with _opened(old) as a, _opened(new) as b:
-        return _Comparison(a, b, time.monotonic() + time_limit_s).result()
+    with Archive(old).opened() as a, Archive(new).opened() as b:
+        return _Comparison(_Files(a), _Files(b), time.monotonic() + time_limit_s).result()
 
 
 class _Files:
@@ -239,12 +238,3 @@ def _by_size(files: _Files, names: Iterable[str]) -> Mapping[int, list[str]]:
     for name in sorted(names):
         by_size[files.size(name)].append(name)
     return by_size
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[_Files]:
-    try:
-        with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as archive:
-            yield _Files(archive)
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise CodeRefused("snapshot", f"the archive cannot be read ({error}).") from error

@@ -15,11 +15,10 @@ from pathlib import Path
 from dashboard.clock import Clock
 from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
-from dashboard.snapshots.archive import Archive
+from dashboard.snapshots.archive import Archive, Packed, pack
 from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
 from dashboard.snapshots.git_source import GitLimits
 from dashboard.snapshots.origin import Origin
-from dashboard.snapshots.packing import Packed, pack
 from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
 from db.reports import snapshots as snapshot_records

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from dashboard.snapshots import walking
-from dashboard.snapshots.naming import foreign_folders, is_never_kept, is_worth_mentioning
 from dashboard.snapshots.origin import LeftBehind
 from dashboard.snapshots.programs import ask, has_git
 from dashboard.snapshots.refusal import CodeRefused
+from dashboard.snapshots.walking import foreign_folders, is_never_kept, is_worth_mentioning
 
 MOST_LOOKED_AT = 50_000
 """Limit on listed files; a folder with more is not code, and listing it would take too long."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from dashboard.snapshots.packing import MOST_FILES, too_many_files
+from dashboard.snapshots.archive import MOST_FILES, too_many_files
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from dashboard.snapshots.starting_point import check_python

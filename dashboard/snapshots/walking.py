@@ -1,15 +1,20 @@
-"""List a folder without git, by the rules of the .gitignore files in and above it."""
+"""List a folder without git, by the rules of the .gitignore files in and above it, and name what is never code."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from dashboard.snapshots.naming import is_foreign_folder, is_never_kept
+NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints"})
+EVENT_FILES = "events.out.tfevents"
+"""Prefix of event files; those of earlier runs would be read as the new run's."""
+FOREIGN_MARKERS = ("pyvenv.cfg", "conda-meta", "rankzero.db", "join-token")
+"""Files that mark a virtual environment, a conda environment or a data directory of Rankzero."""
+_CACHES = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
 @dataclass(frozen=True)
@@ -138,3 +143,31 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
+
+
+def is_never_kept(name: str) -> bool:
+    """Whether no snapshot contains a file or folder of this name, wherever it is."""
+    return name in NEVER or name.startswith(EVENT_FILES)
+
+
+def is_foreign_folder(names: Collection[str]) -> bool:
+    """Whether a folder with these entries is an environment or data directory rather than code."""
+    return any(mark in names for mark in FOREIGN_MARKERS)
+
+
+def foreign_folders(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the foreign folders among these paths, each with a trailing slash."""
+    folders = set()
+    for name in names:
+        parts = name.split("/")
+        for depth, part in enumerate(parts[1:], start=1):
+            if part in FOREIGN_MARKERS:
+                folders.add("/".join(parts[:depth]) + "/")
+    return tuple(sorted(folders))
+
+
+def is_worth_mentioning(name: str) -> bool:
+    """Whether an omission matters to the user; that of caches and hidden files does not."""
+    last = name.rstrip("/").rpartition("/")[2]
+    is_cache = last in _CACHES or last.endswith((".egg-info", ".pyc", ".pyo", ".log"))
+    return not (last.startswith(".") or is_cache or is_never_kept(last))

@@ -114,7 +114,9 @@ class Daemon:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
         failures of single requests."""
         for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
-            self._guard("upload checkpoints", attempt, partial(_send_checkpoints, attempt, adoption, may_continue))
+            self._guard(
+                "upload checkpoints", attempt, partial(_send_checkpoints, attempt, adoption, may_continue)
+            )
 
     def _apply_desired_state(self) -> None:
         with self._lock:

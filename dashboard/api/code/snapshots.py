@@ -15,8 +15,8 @@ from dashboard.api.reading import JsonRoute
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
+from dashboard.snapshots.archive import MOST_FILES
 from dashboard.snapshots.origin import Origin
-from dashboard.snapshots.packing import MOST_FILES
 from dashboard.storage.downloads import DigestResponse
 from db.reports.snapshots import SnapshotView
 

@@ -15,7 +15,7 @@ from cli import main
 from cli.commands import diff as diff_command
 from dashboard.compare.spec_changes import interpreter_changes, label_of, spec_changes
 from dashboard.compare.spec_words import in_words
-from dashboard.snapshots.packing import pack
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from domain.spec import RunSpec
 from tests.dashboard.checkouts import write

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from dashboard.snapshots.packing import pack
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from domain.masking import MASK
 from domain.messages import Reason

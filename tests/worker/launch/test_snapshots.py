@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.packing import pack
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from worker.launch.snapshots import install, unpack_code
 from worker.launch.unpack import BadArchive

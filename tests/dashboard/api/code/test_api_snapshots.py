@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from dashboard.snapshots.packing import pack
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, names_in, write
 from tests.dashboard.git_server import git_over_https

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.snapshots import bringing, programs, selection
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.bringing import CodeRequest, check, pack_code, survey
-from dashboard.snapshots.packing import pack
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
@@ -150,7 +150,7 @@ def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tm
 
 def test_too_many_files_are_refused(tmp_path, monkeypatch):
     code = write(tmp_path / "code", **{f"f{number}": "" for number in range(30)}, train_py="")
-    monkeypatch.setattr("dashboard.snapshots.packing.MOST_FILES", 20)
+    monkeypatch.setattr("dashboard.snapshots.archive.MOST_FILES", 20)
     with pytest.raises(CodeRefused, match="31 files"):
         survey(CodeRequest(str(code), "train.py"), MIB)
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.snapshots import differences
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.differences import CodeDifference, FileChange, compare
-from dashboard.snapshots.packing import pack
 from dashboard.snapshots.refusal import CodeRefused
 from dashboard.snapshots.selection import select
 from dashboard.snapshots.unified import hunks

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.snapshots.archive import pack
 from dashboard.snapshots.origin import LeftBehind, Origin
-from dashboard.snapshots.packing import pack
 from dashboard.snapshots.selection import select
 from dashboard.views.run import code as run_code
 from dashboard.views.run import compare
