@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from dashboard.script_reader.options import Kind, Option
+from dashboard.script_reader.options import Kind, Option, command_option, declared
 from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import keywords, text, type_name, value
+from dashboard.script_reader.values import called, command_name, keywords, text, type_name, value
 
 TYPES = {
     "INT": "int", "FLOAT": "float", "STRING": "str", "BOOL": "bool", "IntRange": "int", "FloatRange": "float",
@@ -23,9 +23,7 @@ def read(program: ScriptProgram) -> list[Option]:
         commands = list(_commands(source))
         names = tuple(name for _, name in commands if name)
         if names:
-            options.append(
-                Option(("command",), "command", "str", None, names, "The command to run", True, "positional")
-            )
+            options.append(command_option(names))
         for function, name in commands:
             options += _decorated(function, source, name)
     return options
@@ -35,26 +33,15 @@ def _commands(source: SourceFile) -> Iterator[tuple[ast.FunctionDef, str | None]
     """Yield functions with options, each with its command's name if it belongs to a group."""
     functions = [node for node in source.nodes if isinstance(node, ast.FunctionDef)]
     groups = {
-        f.name for f in functions if any(source.dotted(_called(d)) == "click.group" for d in f.decorator_list)
+        f.name for f in functions if any(source.dotted(called(d)) == "click.group" for d in f.decorator_list)
     }
     for function in functions:
-        owners = [_command_of(decorator, groups) for decorator in function.decorator_list]
+        owners = [command_name(decorator, groups) for decorator in function.decorator_list]
         below = next((owner for owner in owners if owner is not None), None)
         if below is not None:
             yield function, below or function.name.removesuffix("_command").replace("_", "-")
-        elif any(source.dotted(_called(d)).startswith("click.") for d in function.decorator_list):
+        elif any(source.dotted(called(d)).startswith("click.") for d in function.decorator_list):
             yield function, None
-
-
-def _command_of(decorator: ast.expr, groups: set[str]) -> str | None:
-    """Return the name in `@cli.command("name")`, empty for the function's own; None for another decorator."""
-    called = _called(decorator)
-    if not (isinstance(called, ast.Attribute) and called.attr == "command"):
-        return None
-    if not (isinstance(called.value, ast.Name) and called.value.id in groups):
-        return None
-    arguments = decorator.args if isinstance(decorator, ast.Call) else []
-    return str(value(arguments[0], {}) or "") if arguments else ""
 
 
 def _decorated(function: ast.FunctionDef, source: SourceFile, command: str | None) -> Iterator[Option]:
@@ -69,12 +56,11 @@ def _decorated(function: ast.FunctionDef, source: SourceFile, command: str | Non
 
 def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> Option | None:
     names = [name for a in call.args if isinstance(name := value(a, constants), str)]
-    flags = [flag.strip() for name in names for flag in name.split("/") if flag.strip().startswith("-")]
+    ons, offs = declared(names)
+    flags = ons or offs
     if not flags:
         return None
     arguments = keywords(call)
-    ons = [on for name in names if (on := name.split("/")[0].strip()).startswith("-")]
-    offs = [off for name in names if "/" in name and (off := name.split("/")[1].strip()).startswith("-")]
     is_switch = (
         bool(offs)
         or value(arguments.get("is_flag"), constants) is True
@@ -83,10 +69,10 @@ def _option(call: ast.Call, constants: dict[str, Any], command: str | None) -> O
     default = value(arguments.get("default"), constants)
     if is_switch and default is None:
         default = False
-    long = max(ons or flags, key=len)
+    long = max(flags, key=len)
     bare = next((name for name in names if name.isidentifier()), None)
     return Option(
-        flags=tuple(ons or flags),
+        flags=tuple(flags),
         name=bare or long.lstrip("-").replace("-", "_").lower(),
         type="bool" if is_switch else _type(arguments.get("type"), default),
         default=default,
@@ -128,8 +114,8 @@ def _kind(arguments: dict[str, ast.expr], constants: dict[str, Any]) -> Kind:
 
 
 def _type(node: ast.expr | None, default: Any) -> str | None:
-    called = _called(node) if node is not None else None
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    function = called(node) if node is not None else None
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return TYPES.get(name) or type_name(node if isinstance(node, ast.Name) else None, default)
 
 
@@ -138,7 +124,3 @@ def _choices(node: ast.expr | None, constants: dict[str, Any]) -> tuple[Any, ...
         return None
     choices = value(node.args[0], constants)
     return tuple(choices) if isinstance(choices, list) and None not in choices else None
-
-
-def _called(node: ast.expr) -> ast.expr:
-    return node.func if isinstance(node, ast.Call) else node

@@ -98,7 +98,5 @@ def _of_constructor(name: str, program: ScriptProgram, prefix: str) -> list[Opti
 
 def _table_option(row: tuple[str, str, Any, str], on: str, off: str) -> Option:
     name, type_, default, help_text = row
-    option = Option((f"--{name}",), name, type_, default, None, help_text, required=False)
-    if type_ != "bool":
-        return option
-    return Option(**{**option.__dict__, "kind": "switch", "on": on.format(name), "off": off.format(name)})
+    option = Option((f"--{name}",), name, type_, default, help=help_text)
+    return option.as_switch(on.format(name), off.format(name)) if type_ == "bool" else option

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Kind = Literal["value", "switch", "values", "repeated", "positional", "positionals", "override"]
@@ -16,10 +17,10 @@ class Option:
     flags: tuple[str, ...]
     name: str
     type: str | None
-    default: Any
-    choices: tuple[Any, ...] | None
-    help: str | None
-    required: bool
+    default: Any = None
+    choices: tuple[Any, ...] | None = None
+    help: str | None = None
+    required: bool = False
     kind: Kind = "value"
     on: str | None = None
     """The argument that turns a switch on, if there is one."""
@@ -32,6 +33,22 @@ class Option:
     def flag(self) -> str:
         """The long flag, else the first one."""
         return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+
+    def as_switch(self, on: str | None, off: str | None) -> Option:
+        """Return the option as a switch that these arguments turn on and off."""
+        return replace(self, kind="switch", on=on, off=off)
+
+
+def command_option(names: tuple[str, ...]) -> Option:
+    """Return the option that chooses among commands."""
+    return Option(("command",), "command", "str", None, names, "The command to run", True, "positional")
+
+
+def declared(declarations: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags that turn an option on and off, of declarations such as `--shout/--no-shout`."""
+    pairs = [declaration.partition("/") for declaration in declarations]
+    ons, offs = [on.strip() for on, _, _ in pairs], [off.strip() for _, _, off in pairs]
+    return [on for on in ons if on.startswith("-")], [off for off in offs if off.startswith("-")]
 
 
 def written(option: Option, value: Any) -> list[str]:

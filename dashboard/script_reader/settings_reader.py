@@ -67,11 +67,8 @@ def _executes_configurator(node: ast.stmt) -> bool:
 
 def _global(name: str, default: bool | int | float | str, help_text: str | None) -> Option:
     flag = f"--{name}"
-    if isinstance(default, bool):
-        return Option(
-            (flag,), name, "bool", default, None, help_text, False, "switch", f"{flag}=True", f"{flag}=False"
-        )
-    return Option((flag,), name, type(default).__name__, default, None, help_text, required=False)
+    option = Option((flag,), name, type(default).__name__, default, help=help_text)
+    return option.as_switch(f"{flag}=True", f"{flag}=False") if isinstance(default, bool) else option
 
 
 def _comment(source: SourceFile, node: ast.stmt) -> str | None:
@@ -114,11 +111,8 @@ def _flat(settings: dict[str, Any], prefix: str) -> Iterator[Option]:
             required = item == "???"
             default = None if required or isinstance(item, list) else item
             kind = type(default).__name__ if default is not None else "str"
-            if kind == "bool":
-                on, off = f"{name}=true", f"{name}=false"
-                yield Option((name,), name, "bool", default, None, None, False, "switch", on, off)
-            else:
-                yield Option((name,), name, kind, default, None, None, required, "override")
+            option = Option((name,), name, kind, default, required=required, kind="override")
+            yield option.as_switch(f"{name}=true", f"{name}=false") if kind == "bool" else option
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -145,8 +139,5 @@ def _absl(call: ast.Call, source: SourceFile) -> Option | None:
         text(keywords(call).get("help") or call.args[-1], source.constants) if len(call.args) > 2 else None
     )
     values = tuple(choices) if isinstance(choices, list) else None
-    if kind == "bool":
-        return Option(
-            (f"--{flag}",), flag, kind, default, None, help_text, False, "switch", f"--{flag}", f"--no{flag}"
-        )
-    return Option((f"--{flag}",), flag, kind, default, values, help_text, required=False)
+    option = Option((f"--{flag}",), flag, kind, default, values, help_text)
+    return option.as_switch(f"--{flag}", f"--no{flag}") if kind == "bool" else option

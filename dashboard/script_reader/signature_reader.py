@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.script_reader.annotations import Annotation, annotation, enum_default
-from dashboard.script_reader.options import Kind, Option
+from dashboard.script_reader.options import Kind, Option, command_option, declared
 from dashboard.script_reader.source import ScriptProgram, SourceFile
-from dashboard.script_reader.values import keywords, text, value
+from dashboard.script_reader.values import command_name, keywords, text, value
 
 FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -40,9 +40,7 @@ def read(program: ScriptProgram) -> list[Option]:
     for source in program.sources:
         commands = list(_typer_commands(source))
         if len(commands) > 1 and (names := tuple(name for _, name in commands)):
-            options.append(
-                Option(("command",), "command", "str", None, names, "The command to run", True, "positional")
-            )
+            options.append(command_option(names))
         for function, name in commands:
             command = name if len(commands) > 1 else None
             options += filter(None, (_typer(p, source, program, command) for p in parameters(function)))
@@ -80,8 +78,7 @@ def _as_switch(option: Option, flag: str, style: str) -> Option:
         "lightning": (f"{flag}=true", f"{flag}=false"),
         "tap": (flag, flag),
     }
-    on, off = forms[style]
-    return Option(**{**option.__dict__, "kind": "switch", "on": on, "off": off})
+    return option.as_switch(*forms[style])
 
 
 def _list_kind(type_: Annotation, style: str) -> Kind:
@@ -105,20 +102,10 @@ def _typer_commands(source: SourceFile) -> Iterator[tuple[FunctionDef, str]]:
     for node in source.nodes:
         if isinstance(node, FunctionDef):
             name_in_decorator = next(
-                (name for d in node.decorator_list if (name := _command(d, apps)) is not None), None
+                (name for d in node.decorator_list if (name := command_name(d, apps)) is not None), None
             )
             if name_in_decorator is not None or node.name in run:
                 yield node, name_in_decorator or node.name.replace("_", "-")
-
-
-def _command(decorator: ast.expr, apps: set[str]) -> str | None:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    if not (isinstance(called, ast.Attribute) and called.attr == "command"):
-        return None
-    if not (isinstance(called.value, ast.Name) and called.value.id in apps):
-        return None
-    arguments = decorator.args if isinstance(decorator, ast.Call) else []
-    return str(value(arguments[0], {}) or "") if arguments else ""
 
 
 def _typer(
@@ -169,8 +156,7 @@ def _typer_option(
     dashed = f"--{name.replace('_', '-')}"
     is_switch = type_.type == "bool" and not type_.is_list
     decls = decls or ([f"{dashed}/{dashed.replace('--', '--no-', 1)}"] if is_switch else [dashed])
-    ons = [on for decl in decls if (on := decl.split("/")[0].strip()).startswith("-")]
-    offs = [off for decl in decls if "/" in decl and (off := decl.split("/")[1].strip())]
+    ons, offs = declared(decls)
     long = max(ons, key=len, default=None)
     return Option(
         flags=tuple(ons or [dashed]),

@@ -82,6 +82,22 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
     return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
+def called(node: ast.expr) -> ast.expr:
+    """Return the function of a call, or the expression itself: a decorator with or without parentheses."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def command_name(decorator: ast.expr, owners: set[str]) -> str | None:
+    """Return the name in `@cli.command("name")`, empty for the function's own; None for another decorator."""
+    function = called(decorator)
+    if not (isinstance(function, ast.Attribute) and function.attr == "command"):
+        return None
+    if not (isinstance(function.value, ast.Name) and function.value.id in owners):
+        return None
+    arguments = decorator.args if isinstance(decorator, ast.Call) else []
+    return str(value(arguments[0], {}) or "") if arguments else ""
+
+
 def _wrapped(node: ast.Call, constants: Mapping[str, Any]) -> tuple[bool, Any]:
     """Return the literal inside `Path("runs")`, `str("x")` and the like; `list(range(3))` is unknown."""
     name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
