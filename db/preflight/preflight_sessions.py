@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.models import Attempt, Check, CheckPart, Node, PairPass, Run, Task
 from db.preflight.pair_passes import fingerprint, not_passed
-from db.records.exceptions import NoSuchNode
+from db.records.lookups import node_named
 from domain.errors import InvalidRequest
 from domain.liveness import SILENT_AFTER_S, is_silent
 from domain.messages import LIVE_STATES, CheckAnswer, NodeCheck
@@ -153,14 +153,8 @@ def bandwidth(nodes: int, measured: Iterable[Sequence[float | None]]) -> list[li
 
 
 def _nodes_by_name(session: Session, names: Sequence[str]) -> list[Node]:
-    nodes: dict[str, Node] = {}
-    for name in names:
-        query = select(Node).where(or_(Node.name == name, Node.id == name), Node.removed_at.is_(None))
-        node = session.scalars(query.order_by(Node.id != name)).first()
-        if node is None:
-            raise NoSuchNode(f"There is no node {name!r}.")
-        nodes[node.id] = node
-    return list(nodes.values())
+    nodes = [node_named(session, name) for name in names]
+    return list({node.id: node for node in nodes}.values())
 
 
 def _alive(session: Session, now: float) -> list[Node]:

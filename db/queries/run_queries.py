@@ -169,24 +169,21 @@ def _views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) ->
 
 def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
     """Node rank 0's series of each attempt, by fence: logged ones and those parsed from the output."""
-    query = (
-        select(Series)
-        .where(Series.fence.in_(fences), Series.source.in_(("events", "printed")), Series.node_rank == 0)
-        .order_by(Series.fence, Series.id)
-    )
-    rows_by_fence: dict[int, list[Series]] = {}
-    for row in session.scalars(query):
-        rows_by_fence.setdefault(row.fence, []).append(row)
-    return rows_by_fence
+    return _by_fence(session, fences, Series.source.in_(("events", "printed")))
 
 
 def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
     """The probe's series of each whole attempt, by fence, for scripts that do not log their own."""
-    query = select(Series).where(
-        Series.fence.in_(fences), Series.source == "probe", Series.tag.in_(PROBED_TAGS), Series.node_rank == 0
-    )
+    return _by_fence(session, fences, and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS)))
+
+
+def _by_fence(
+    session: Session, fences: Sequence[int], selection: ColumnElement[bool]
+) -> dict[int, list[Series]]:
+    """Node rank 0's selected series, by fence, the oldest first."""
+    query = select(Series).where(Series.fence.in_(fences), selection, Series.node_rank == 0)
     rows_by_fence: dict[int, list[Series]] = {}
-    for row in session.scalars(query):
+    for row in session.scalars(query.order_by(Series.fence, Series.id)):
         rows_by_fence.setdefault(row.fence, []).append(row)
     return rows_by_fence
 

@@ -29,35 +29,39 @@ class Unfinished:
     is_linked: bool = False
     """Whether it is a hard link to a file outside the run's directory."""
 
+    @property
+    def kind(self) -> str:
+        """The kind of its finding."""
+        return LINKED if self.is_linked else NOT_TAKEN if self.is_whole else KIND
+
+
+_ADVICE = {
+    KIND: (
+        "The attempt ended while this was being saved, or the script never finished it. It cannot be loaded, so it was "
+        "not taken; it still lies on the node. A resume begins at the last whole one.",
+        "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it off, finish "
+        "saving on SIGTERM, and give it time for that with --stop-grace.",
+    ),
+    NOT_TAKEN: (
+        "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from.",
+        "Free some space on the node's disk for the next attempt; this file can be fetched by hand.",
+    ),
+    LINKED: (
+        "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
+        "listed. Links to files of the run's own directory are taken.",
+        "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there.",
+    ),
+}
+"""What each kind of finding means, and what to do."""
+
 
 def incomplete_findings(unfinished: Sequence[Unfinished]) -> list[Finding]:
     """At an attempt's end, one finding each for cut, for uncopied and for hard-linked checkpoints."""
-    linked = [checkpoint for checkpoint in unfinished if checkpoint.is_linked]
-    cut = [checkpoint for checkpoint in unfinished if not checkpoint.is_whole and not checkpoint.is_linked]
-    whole = [checkpoint for checkpoint in unfinished if checkpoint.is_whole and not checkpoint.is_linked]
-    findings = []
-    if cut:
-        meaning = (
-            "The attempt ended while this was being saved, or the script never finished it. It cannot be "
-            "loaded, so it was not taken; it still lies on the node. A resume begins at the last whole one."
-        )
-        mend = (
-            "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it "
-            "off, finish saving on SIGTERM, and give it time for that with --stop-grace."
-        )
-        findings.append(Finding(kind=KIND, evidence=_evidence(cut), meaning=meaning, mend=mend))
-    if whole:
-        meaning = "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from."
-        mend = "Free some space on the node's disk for the next attempt; this file can be fetched by hand."
-        findings.append(Finding(kind=NOT_TAKEN, evidence=_evidence(whole), meaning=meaning, mend=mend))
-    if linked:
-        meaning = (
-            "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
-            "listed. Links to files of the run's own directory are taken."
-        )
-        mend = "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there."
-        findings.append(Finding(kind=LINKED, evidence=_evidence(linked), meaning=meaning, mend=mend))
-    return findings
+    return [
+        Finding(kind=kind, evidence=_evidence(checkpoints), meaning=meaning, mend=mend)
+        for kind, (meaning, mend) in _ADVICE.items()
+        if (checkpoints := [checkpoint for checkpoint in unfinished if checkpoint.kind == kind])
+    ]
 
 
 def _evidence(unfinished: Sequence[Unfinished]) -> str:

@@ -31,14 +31,14 @@ EMPTY_CODE: dict[str, Any] = {
 def spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec's fields of the chosen code; without `target` where none is named."""
     source = values.get("source") or RECIPE
-    target = _text(values, TARGET_FIELDS[source])
+    target = stripped(values, TARGET_FIELDS[source])
     fields = {"target": target}
     if source != RECIPE:
-        fields |= {"entry": _text(values, "entry"), "module": _text(values, "module")}
+        fields |= {"entry": stripped(values, "entry"), "module": stripped(values, "module")}
     if source == GIT:
-        fields["ref"] = _text(values, "ref")
+        fields["ref"] = stripped(values, "ref")
     if has_snapshot(values) and (source == UPLOAD or values.get("code_as") != AS_IT_IS):
-        fields["snapshot"] = _text(values, "snapshot")
+        fields["snapshot"] = stripped(values, "snapshot")
         if source == SCRIPT and not (fields["entry"] or fields["module"]):
             fields["entry"] = PurePosixPath(target).name
     return {name: text for name, text in fields.items() if text}
@@ -47,14 +47,14 @@ def spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def has_snapshot(values: Mapping[str, Any]) -> bool:
     """Whether there is a snapshot of the named code and the run would use it."""
     source = values.get("snapshot_of")
-    return bool(values.get("snapshot")) and source == named(values) and not _text(values, "workdir")
+    return bool(values.get("snapshot")) and source == named(values) and not stripped(values, "workdir")
 
 
 def named(values: Mapping[str, Any]) -> str:
     """Return the source, target and ref as one text."""
     source = values.get("source") or RECIPE
-    ref = _text(values, "ref") if source == GIT else ""
-    return " ".join((source, _text(values, TARGET_FIELDS[source]), ref)).strip()
+    ref = stripped(values, "ref") if source == GIT else ""
+    return " ".join((source, stripped(values, TARGET_FIELDS[source]), ref)).strip()
 
 
 def code_values(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
@@ -78,5 +78,6 @@ def code_values(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     return values | {"snapshot_of": named(values)}
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
+def stripped(values: Mapping[str, Any], name: str) -> str:
+    """The text of a field, without blanks at its ends; empty where it has none."""
     return str(values.get(name) or "").strip()

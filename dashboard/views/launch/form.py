@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, spec_fields
+from dashboard.views.launch.code_fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
 from dashboard.views.launch.code_fields import RECIPE as RECIPE
 from dashboard.views.launch.code_fields import SCRIPT as SCRIPT
 from domain.field_labels import LABELS
@@ -104,7 +104,7 @@ def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
 
 
 def _read_fields(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: text for name in _PLAIN if (text := _stripped(values, name))}
+    fields: dict[str, Any] = {name: text for name in _PLAIN if (text := stripped(values, name))}
     fields |= spec_fields(values)
     if "target" not in fields:
         refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
@@ -124,7 +124,7 @@ def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dic
     if values.get("pool") != "slurm":
         return
     fields["pool"] = "slurm"
-    fields["slurm"] = {name: text for name in _SLURM if (text := _stripped(values, name))}
+    fields["slurm"] = {name: text for name in _SLURM if (text := stripped(values, name))}
     _parse(fields, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
     fields["slurm"]["options"] = fields.pop("sbatch_options", [])
 
@@ -192,10 +192,6 @@ def _draft(fields: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | 
         if further.keys() & {*_SLURM, "sbatch_options"}:
             valid.pop("slurm", None)
     return None
-
-
-def _stripped(values: Mapping[str, Any], name: str) -> str:
-    return str(values.get(name) or "").strip()
 
 
 def _shown(value: object) -> str:

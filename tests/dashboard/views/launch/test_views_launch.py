@@ -41,6 +41,13 @@ def test_the_empty_form_is_a_run_that_can_be_launched(pages):
     assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
 
 
+def test_the_form_reads_the_nodes_once_a_rerun(pages, monkeypatch):
+    page, read, nodes = pages.open("launch"), [], pages.service.nodes
+    monkeypatch.setattr(pages.service, "nodes", lambda: read.append(1) or nodes())
+    fill(page, nodes="2")
+    assert "Needs 2 nodes" in texts(page) and len(read) == 1
+
+
 def test_more_environment_than_a_program_can_be_given_stands_beside_its_field(pages):
     page = pages.open("launch")
     page.text_area(key="launch_env").set_value(f"BLOB={'x' * 131_067}").run()
