@@ -32,7 +32,8 @@ def join_process_group(strategy: str) -> torch.device:
     elif strategy == "dp":
         print("--strategy dp: no GPU is visible, so this is the plain model on the CPU", flush=True)
     # CPU tensors (stop votes, random states) travel by gloo even on GPUs: no wait for the GPU's queue.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    needs_nccl = device.type == "cuda" and strategy in ("ddp", "fsdp")
+    backend = "cpu:gloo,cuda:nccl" if needs_nccl else "gloo"
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
