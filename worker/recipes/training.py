@@ -146,9 +146,9 @@ class Trainer:
         norm, rate = self._update()
         self.step += 1
         self.position += self.args.accumulate
-        self._roll_over()
         self.timed_steps += 1
         self.busy_s += time.perf_counter() - started
+        self._roll_over()
         if self.step % self.args.log_every == 0:
             self._log_step(loss, norm, rate)
         self.stopping = self.vote.passed()
