@@ -50,4 +50,5 @@ def _run_rank(
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
     result = program(folder, *arguments)
     torch.save(result, folder / f"result{rank}.pt")
-    leave_process_group()
+    if dist.is_initialized():
+        leave_process_group()
