@@ -15,7 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from worker.streams.events import EventTail
-from worker.streams.points import BATCH_BYTES
+from worker.streams.point_uploader import BATCH_BYTES
 
 ROUNDS = 9
 
