@@ -12,7 +12,7 @@ from db.reports.collectives import node_records, verdict_of_run
 from domain.collectives.records import NodeCollectives, RankCollectives
 from domain.collectives.waits import Wait, waits_of_node
 from domain.collectives.words import call_name
-from domain.text.formats import UNKNOWN, as_text, duration_words, milliseconds, size
+from domain.text.formats import UNKNOWN, as_text, duration_words, size
 
 COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
 MOST_RANKS = 64
@@ -62,7 +62,7 @@ def _row(node: str, record: RankCollectives, waits: Sequence[Wait], span_s: floa
         f"ended, {state}" if record.ended else state,
         len(waits),
         size(sum(wait.call.size_bytes for wait in waits)),
-        milliseconds(sum(wait.waited_s for wait in waits)),
+        f"{sum(wait.waited_s for wait in waits):.3g} s",
         strip(waits, record.at - span_s, span_s),
     ]
 

@@ -1,0 +1,31 @@
+"""A worker's client sends collectives and hears the verdict; people read both under the documented names."""
+
+from __future__ import annotations
+
+from domain.collectives.records import Collective, NodeCollectives, RankCollectives
+
+
+def record(rank: int, operation: str) -> RankCollectives:
+    call = Collective(group="0", sequence=7, operation=operation, sizes=[[3, 2]], dtypes=["Float"])
+    return RankCollectives(rank=rank, world_size=3, calls=[call])
+
+
+def test_a_worker_hears_the_verdict_that_people_read(dashboard, node) -> None:
+    run_id = dashboard.launch(gpus_per_node=2)
+    part = node.part()
+    node.report(part, "running")
+    empty = {"ranks": {}, "verdict": None}
+    assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
+    ranks = [record(0, "all_reduce"), record(1, "all_reduce"), record(2, "barrier")]
+    verdict = node.client.collectives(part, NodeCollectives(is_stalled=True, ranks=ranks))
+    assert verdict is not None and (verdict.kind, verdict.ranks) == ("operation", [2])
+    answer = dashboard.http.get(f"/api/runs/{run_id}/collectives").json()
+    assert answer["verdict"] == verdict.model_dump()
+    assert answer["ranks"]["2"] == {
+        "sequence": 7,
+        "operation": "barrier",
+        "sizes": [[3, 2]],
+        "retired": False,
+    }
+    assert node.client.collectives(part, NodeCollectives()) is None
+    assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
