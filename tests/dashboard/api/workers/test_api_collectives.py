@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from cli.main import run
 from domain.collectives.records import Collective, NodeCollectives, RankCollectives
 
 
@@ -29,3 +32,22 @@ def test_a_worker_hears_the_verdict_that_people_read(dashboard, node) -> None:
     }
     assert node.client.collectives(part, NodeCollectives()) is None
     assert dashboard.http.get(f"/api/runs/{run_id}/collectives").json() == empty
+
+
+def test_the_command_line_shows_the_last_collectives_of_an_ended_run(
+    dashboard, node, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.service.credentials.user)
+    run_id, part = dashboard.launch(gpus_per_node=2), node.part()
+    node.report(part, "running")
+    ranks = [record(0, "all_reduce"), record(1, "barrier"), RankCollectives(rank=2, is_read=False)]
+    node.client.collectives(part, NodeCollectives(is_stalled=True, ranks=ranks))
+    node.report(part, "failed", reason="script error", message="It failed.")
+    assert run(["collectives", run_id, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.keys() == {"ranks", "verdict"} and answer["verdict"].keys() == {"kind", "ranks", "sentence"}
+    assert answer["ranks"]["2"] == {"sequence": None, "operation": None, "sizes": [], "retired": None}
+    assert run(["collectives", run_id]) == 0
+    shown = capsys.readouterr().out
+    assert "Rank 0 waits in all_reduce #7" in shown and "did not answer" in shown
