@@ -26,7 +26,7 @@ from cli.commands import (
     tokens,
     worker,
 )
-from cli.commands.performance import collectives
+from cli.commands.performance import collectives, hardware, timeline
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 
@@ -48,6 +48,8 @@ for _command in (
     diff.diff,
     ranks.ranks,
     collectives.collectives,
+    timeline.timeline,
+    hardware.hardware,
     output.metrics,
     output.logs,
     checkpoints.checkpoints,

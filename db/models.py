@@ -181,6 +181,8 @@ class Task(Base):
     """The latest stack traces of its ranks."""
     collectives: Mapped[dict[str, Any] | None]
     """The latest collectives of its ranks."""
+    timeline: Mapped[list[Any] | None]
+    """The phases of its start that have ended, as its node reported them."""
     reported_at: Mapped[float | None]
     lost_at: Mapped[float | None]
     """When it was ended because its node was lost; None again once the node reports that no process is left."""

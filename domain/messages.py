@@ -167,6 +167,17 @@ class CheckpointFetch(BaseModel):
     """The download is complete and its SHA-256 agrees with the server's."""
 
 
+class PhaseEnd(BaseModel):
+    """The end of one phase of a node's start, by the node's clock; of several ranks the last one's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    phase: Annotated[str, Field(max_length=100)]
+    at: Annotated[float, Field(allow_inf_nan=False)]
+    began_at: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """None: with the end of the phase before it."""
+
+
 class TaskReport(BaseModel):
     """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
@@ -192,6 +203,8 @@ class TaskReport(BaseModel):
     """The node's preflight facts, sent before it may start its task of a run on several nodes."""
     fetching: CheckpointFetch | None = None
     """Sent repeatedly during the download, and once when it is complete."""
+    timeline: Annotated[list[PhaseEnd], Field(max_length=50)] | None = None
+    """All phases of its start that have ended so far."""
 
 
 class Finding(BaseModel):
@@ -246,7 +259,7 @@ class PointBatch(BaseModel):
     generation: Size
     start: Size
     end: Size
-    source: Literal["events", "printed", "probe"] = "events"
+    source: Literal["events", "printed", "probe", "hardware"] = "events"
     series: dict[str, list[Point]]
 
     @field_validator("end")

@@ -27,7 +27,8 @@ def metrics(
     name: Annotated[list[str] | None, typer.Option(help="Only this series; repeatable.")] = None,
     since: Annotated[int | None, typer.Option(help="Only points from this step on.")] = None,
     source: Annotated[
-        Literal["events", "printed", "probe", "all"], typer.Option(help="Where the points were read.")
+        Literal["events", "printed", "probe", "hardware", "all"],
+        typer.Option(help="Where the points were read."),
     ] = "events",
     attempt: Annotated[int | None, typer.Option(help="Only this attempt's points.")] = None,
     data: Data = None,

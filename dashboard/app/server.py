@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from dashboard import errors
-from dashboard.api import docs, statuses, system
+from dashboard.api import docs, prometheus, statuses, system
 from dashboard.api.code import script, snapshots
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.nodes import cluster, joining, nodes, preflight
@@ -86,6 +86,7 @@ ROUTERS = (
     cluster,
     preflight,
     system,
+    prometheus,
     live,
     tensorboard,
     docs,

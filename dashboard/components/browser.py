@@ -35,6 +35,7 @@ _link = browser_component("page_link", "links/page_links")
 _log = browser_component("log_view", "logs/log_view")
 _preflight = browser_component("preflight", "preflight_matrix/preflight")
 _table = browser_component("runs_table", "runs/runs_table")
+_timeline = browser_component("timeline", "timeline/timeline")
 _upload = browser_component("upload_code", "code_upload/upload_code")
 
 
@@ -61,6 +62,11 @@ def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None
 def preflight(check: Mapping[str, Any], key: str) -> None:
     """Draw the matrix of `dashboard.cluster.preflight_matrix`; a newer one under the same key changes what differs."""
     _preflight(data={"check": dict(check)}, key=key)
+
+
+def timeline(start: Mapping[str, Any], key: str) -> None:
+    """Draw the phases of a run's start, one bar per node; newer ones under the same key change what differs."""
+    _timeline(data=dict(start), key=key)
 
 
 def runs_table(

@@ -78,5 +78,5 @@ def _has_stepped(session: Session, attempt: Attempt) -> bool:
     if session.scalar(of_attempt.where(Series.source == "probe")):
         return True
     start = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
-    logged = session.scalar(of_attempt.where(Series.source != "probe"))
+    logged = session.scalar(of_attempt.where(Series.source.in_(("events", "printed"))))
     return logged is not None and logged > ((start.step if start else None) or 0)

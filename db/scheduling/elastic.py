@@ -164,6 +164,7 @@ def _pause_s(session: Session, attempt: Attempt, grows_after_s: float) -> float:
 
 def _startup_s(session: Session, attempt: Attempt) -> float:
     """Seconds from its placement to its first point, or to its running ranks where nothing is logged yet."""
-    first_point = session.scalar(select(func.min(Series.first_wall)).where(Series.fence == attempt.fence))
+    is_of_script = (Series.fence == attempt.fence, Series.source != "hardware")
+    first_point = session.scalar(select(func.min(Series.first_wall)).where(*is_of_script))
     placed_at = attempt.placed_at or attempt.created_at
     return max(attempt.started_at or placed_at, first_point or placed_at) - placed_at

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from domain.not_finite import in_words
 
 UNKNOWN = "–"
+JOULES_PER_KWH = 3.6e6
 MOST_NAMED = 3
 """Nodes a sentence names one by one; it counts the others."""
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
@@ -75,6 +76,15 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {clock}" if days else clock
 
 
+def time_span(seconds: float | None) -> str:
+    """850 ms, 12.4 s, 3 min, 2.5 h."""
+    if seconds is None:
+        return UNKNOWN
+    spans = ((1, 1e-3, "ms"), (60, 1, "s"), (3600, 60, "min"), (math.inf, 3600, "h"))
+    _, length, unit = next(span for span in spans if abs(seconds) < span[0])
+    return f"{number(seconds / length)} {unit}"
+
+
 def milliseconds(seconds: float | None) -> str:
     """12.3 ms, 0.42 ms."""
     return UNKNOWN if seconds is None else f"{number(1000 * seconds)} ms"
@@ -108,6 +118,12 @@ def duration_words(seconds: float) -> str:
         if whole < limit:
             return f"{whole // length} {unit}"
     return f"{whole // 86_400} d"
+
+
+def usage_sentence(device_hours: float, energy_j: float | None) -> str:
+    """3.2 device-hours, 1.4 kWh measured by its devices."""
+    energy = f", {number(energy_j / JOULES_PER_KWH)} kWh measured by its devices" if energy_j else ""
+    return f"{number(device_hours)} device-hours{energy}."
 
 
 def clock_offset(seconds: float) -> str:

@@ -23,6 +23,7 @@ HASHES = {
     "0004_through_failures.py": "a3b32b062ecd6e1963ccc84d213d077c4a27ec44def716dd8cfc064900d01669",
     "0005_store_identity.py": "c4a7e924235540a4b00b2dca75872fa7b2f7e63c2ee2ec32af0ea31f5dcb15fc",
     "0006_collectives.py": "14721eca04ea1be463d85f987009a6f5c3bb66aaae445ccfeda268ac8fa63b23",
+    "0007_timelines.py": "de12b853aa2c25adde7c6dc3a71483718e5d04c97cb6889bc39b2eb82385cb62",
 }
 STATEMENTS = Path(__file__).parent / "older_stores"
 """What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""

@@ -25,6 +25,8 @@ class FakeServer:
         self.longest_report_bytes: int | None = None
         self.body_limit = BodyLimit()
         self.reports: list[tuple[int, object]] = []
+        self.timelines: list[tuple[int, object]] = []
+        """Reports that come beside those of states: the phases of a start."""
         self.files: dict[tuple[int, str, int], bytes] = {}
         self.points_offsets: dict[tuple[int, str, int], int] = {}
         self.series: dict[str, list] = {}
@@ -71,7 +73,8 @@ class FakeServer:
         is_end = report.state in TERMINAL_STATES
         if part.fence in self.superseded or (part.fence in self.given_up and not is_end):
             raise AttemptSuperseded(f"attempt {part.fence} was replaced")
-        self.reports.append((part.fence, report))
+        reports = self.reports if report.timeline is None else self.timelines
+        reports.append((part.fence, report))
         self._answer()
         return report.state
 

@@ -20,6 +20,7 @@ from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
 from worker.checkpoints.multipart import MayContinue
 from worker.launch.preparation import LocalNode
+from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.state_files import END_FILE, is_settled, write_whole
 from worker.session.answers import Adoption, DesiredState
 from worker.session.backoff import Backoff
@@ -27,7 +28,6 @@ from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 
 log = logging.getLogger(__name__)
-ASSIGNMENT_FILE = "assignment.json"
 SHUTDOWN_GRACE_S = 15.0
 LONGEST_ROUND_S = 1.0
 """After a failure, the longest time for sending before the processes are handled again."""

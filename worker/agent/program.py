@@ -22,6 +22,7 @@ from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddr
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
+from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.node import hardware
@@ -105,7 +106,7 @@ class Worker(SessionOwner):
             signal.signal(WARNING_SIGNAL, self._receive_warning)
         self._daemon.recover_attempts()
         reports = (self._session.poll, self._session.report_load, self._refresh_address)
-        for loop in (*reports, self._take_checkpoints, self._send_checkpoints):
+        for loop in (*reports, self._take_checkpoints, self._send_checkpoints, self._sample_hardware):
             start_thread(loop.__name__, loop)
         stepping = start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
@@ -256,6 +257,17 @@ class Worker(SessionOwner):
         while not self._session.is_closed:
             self._daemon.take_checkpoints(time.monotonic())
             time.sleep(CHECKPOINT_PAUSE_S)
+
+    def _sample_hardware(self) -> None:
+        sampler = HardwareSampler(self._data)
+        while not self._session.is_closed:
+            began = time.monotonic()
+            sampler.sample(
+                SampledAttempt(attempt.folder, tuple(attempt.assignment.devices))
+                for attempt in self._daemon.attempts
+            )
+            time.sleep(max(0.0, EVERY_S - (time.monotonic() - began)))
+        sampler.close()
 
     def _send_checkpoints(self) -> None:
         backoff = Backoff()

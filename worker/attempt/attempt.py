@@ -18,6 +18,7 @@ from worker.attempt.orphans import Orphans
 from worker.attempt.reports import report_of_life, send_report
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Spawn, SupervisorProcess
+from worker.attempt.timeline import Timeline
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
 from worker.launch.fetching import Downloads
@@ -68,6 +69,7 @@ class LocalAttempt:
         self._state_key: tuple[int, int] | None = None
         self._child: SupervisorProcess | None = None
         self._starts, self._started_at = 0, 0.0
+        self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
         self._orphans = Orphans(assignment.run_id, assignment.attempt)
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
@@ -281,6 +283,7 @@ class LocalAttempt:
             if not (self._state or self.is_over or self.is_superseded):
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
+            self._report_timeline(now)
             more = self._has_data() and self._upload(now, watched)
             self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
@@ -336,6 +339,16 @@ class LocalAttempt:
             if LIFE.index(state) > last_index:
                 self._report(state)
                 self._record_reported(state)
+
+    def _report_timeline(self, now: float) -> None:
+        """Report the phases of the start as they end; a server that refuses them goes without."""
+        probe = self._uploader().reporter.probe if self._has_data() else None
+        ends = self._timeline.news(now, probe, final=self.is_over)
+        if ends and not self.is_superseded:
+            report = {"state": self._reported_life() or "starting", "timeline": ends}
+            with suppress(RequestRefused):
+                self._client.report(self.task, TaskReport.model_validate(report))
+            self._timeline.acknowledged(ends)
 
     def _report(self, state: str) -> None:
         send_report(self._client, self.task, report_of_life(self.folder, state, self._state.get("pid")))

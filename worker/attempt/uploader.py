@@ -13,6 +13,7 @@ from domain.spec import RunSpec
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
+from worker.hardware.source import HardwareFile
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.probe_reader import ProbeFiles
 from worker.monitor.reporter import FindingsReporter
@@ -50,7 +51,7 @@ class AttemptUploader:
             most=client.body_limit.most,
         )  # fmt: skip
         self._omissions = Omissions(folder)
-        self._points, self._printed, self._probe = self._point_streams(folder)
+        self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
         watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
         self.checkpoints = CheckpointUploader(watch, client, task, label)
@@ -63,6 +64,7 @@ class AttemptUploader:
             _Schedule(PRINTED_WATCHED_EVERY_S),
             _Schedule(PROBE_WATCHED_EVERY_S),
         )
+        self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
@@ -76,6 +78,7 @@ class AttemptUploader:
             lambda: mirror.take(now, watched, step_mirror),
             lambda: self._printed_schedule.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
             lambda: self._probe_schedule.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
+            lambda: self._hardware_schedule.take(now, watched, lambda: self._hardware.step() == STEP_BATCHES),
             lambda: self.reporter.step(now),
         )
 
@@ -90,6 +93,7 @@ class AttemptUploader:
             lambda: self._points.step(final=True) == STEP_BATCHES,
             lambda: self._printed.step(final=True) == STEP_BATCHES,
             lambda: self._probe.step(final=True) == STEP_BATCHES,
+            lambda: self._hardware.step(final=True) == STEP_BATCHES,
         )
         if not more and not self._has_final_findings:
             all_taken = self.checkpoints.all_taken
@@ -102,18 +106,20 @@ class AttemptUploader:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
         return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
 
-    def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream]:
-        """Points of event files, of printed lines and of the probe."""
+    def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
+        """Points of event files, of printed lines, of the probe and of the hardware."""
         uploader, state = PointUploader(self._store_points, self._omissions), folder / "worker"
         events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
         printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
+        hardware = HardwareFile(folder, self._points_offset_of)
         return (
             PointStream(events.sources, uploader),
             PointStream(printed.sources, uploader),
             PointStream(probe.sources, uploader),
+            PointStream(hardware.sources, uploader),
         )
 
     def _refusal_findings(self) -> list[Finding]:

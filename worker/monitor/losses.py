@@ -77,7 +77,7 @@ class LossWatch(BaseModel):
         """Add new points of any series; ignore those that are no loss."""
         for tag, points in series.items():
             name = f"{_PRINTED}{tag}" if source == "printed" else tag
-            if source != "probe" and _LOSS.search(tag):
+            if source not in ("probe", "hardware") and _LOSS.search(tag):
                 self.losses.setdefault(name, Loss()).take(points)
 
     def findings(self) -> list[Finding]:

@@ -106,6 +106,13 @@ class ProbeReader:
         """Return rank -> recorded events, for `silent_mistakes`."""
         return {rank: process.record() for rank, process in self._of_ranks().items()}
 
+    def starts(self) -> dict[int, dict[str, Line]]:
+        """Return rank -> phase of its start -> the last event that ended it."""
+        return {
+            rank: {str(event.get("phase")): event for event in process.events.get("start", ())}
+            for rank, process in self._of_ranks().items()
+        }
+
     def median_step_s(self) -> float | None:
         """Return the median duration of the last steps of all ranks; None before the first."""
         times = [step_s for process in self._of_ranks().values() for step_s in process.step_times_s]
@@ -270,7 +277,14 @@ def _recorder(events: dict[str, deque[Line]]) -> RankRecorder:
 
 
 _PARTS = {"recorder": "recording", "replicas": "parameters"}
-_OF_MODULES = {"optim": "steps", "data": "data", "parallel": "parameters", "writer": "writers"}
+_OF_MODULES = {
+    "optim": "steps",
+    "data": "data",
+    "parallel": "parameters",
+    "writer": "writers",
+    "c10d": "start",
+    "callback": "start",
+}
 
 
 def _part_name(hook: str) -> str:

@@ -36,7 +36,7 @@ class FindingsReporter:
     ) -> None:
         self._client, self._task, self._label = client, task, label
         self._omissions = omissions
-        self._probe = ProbeReader(folder / FOLDER)
+        self.probe = self._probe = ProbeReader(folder / FOLDER)
         self._watch = Watch(folder, spec, self._probe, align=self._align)
         self._reported: list[Finding] | None = None
         self._stack_request = StackRequest(self._probe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+ASSIGNMENT_FILE = "assignment.json"
+"""The assignment for which the directory was made; its time is when the worker took it up."""
 STATE_FILE = "supervisor.json"
 STOP_FILE = "stop"
 """Holds the seconds of grace; its existence asks the supervisor to stop the attempt."""

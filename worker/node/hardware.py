@@ -52,6 +52,26 @@ class GpuReader:
         """Utilisation, memory, temperature and power of each GPU; None for values a GPU does not report."""
         return self._query(lambda: [self._sample(handle) for handle in self._handles()], [])
 
+    @property
+    def nvml(self) -> ModuleType | Any:
+        """NVML; it may only be called within a query."""
+        return self._nvml
+
+    def query(self, query: Callable[[], T], default: T) -> T:
+        """The answer to a query, or the default while the driver does not answer."""
+        return self._query(query, default)
+
+    def read(self, read: Callable[[ModuleType | Any, str, Any], T]) -> dict[str, T]:
+        """GPU id -> the result of `read(nvml, id, handle)`; empty while the driver does not answer."""
+        return self._query(
+            lambda: {gpu_id: read(self._nvml, gpu_id, handle) for gpu_id, handle in self.handles_by_id()},
+            {},
+        )
+
+    def handles_by_id(self) -> list[tuple[str, Any]]:
+        """(id, handle) of each GPU; only within a query."""
+        return [(text(self._nvml.nvmlDeviceGetUUID(handle)), handle) for handle in self._handles()]
+
     def versions(self) -> dict[str, str]:
         """The versions of the driver and of the newest CUDA that it supports."""
         return self._query(self._versions, {})
@@ -113,15 +133,15 @@ class GpuReader:
         return slices
 
     def _is_visible(self, handle: Any, visible_ids: list[str]) -> bool:
-        uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
+        uuid = text(self._nvml.nvmlDeviceGetUUID(handle))
         return any(not device_id.isdigit() and uuid.startswith(device_id) for device_id in visible_ids)
 
     def _list(self) -> list[Device]:
         return [
             Device(
-                id=_text(self._nvml.nvmlDeviceGetUUID(handle)),
+                id=text(self._nvml.nvmlDeviceGetUUID(handle)),
                 kind="cuda",
-                name=_text(self._nvml.nvmlDeviceGetName(handle)),
+                name=text(self._nvml.nvmlDeviceGetName(handle)),
                 memory_bytes=_or_none(partial(self._memory_bytes, handle)),
             )
             for handle in self._handles()
@@ -134,7 +154,7 @@ class GpuReader:
         nvml = self._nvml
         temperature = _or_none(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         return {
-            "id": _text(nvml.nvmlDeviceGetUUID(handle)),
+            "id": text(nvml.nvmlDeviceGetUUID(handle)),
             "utilisation_percent": _or_none(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
             "memory_used_bytes": _or_none(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
             "temperature_c": temperature if temperature is not None and -20 <= temperature <= 150 else None,
@@ -154,7 +174,7 @@ class GpuReader:
 
     def _versions(self) -> dict[str, str]:
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion())
-        driver = _text(self._nvml.nvmlSystemGetDriverVersion())
+        driver = text(self._nvml.nvmlSystemGetDriverVersion())
         return {"driver": driver, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
 
@@ -302,5 +322,6 @@ def _or_none(query: Callable[[], T]) -> T | None:
         return None
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """A name as NVML returns it, as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -12,13 +12,13 @@ from starlette.responses import Response, StreamingResponse
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
-from dashboard.json_responses import json_text
+from dashboard.json_responses import answer, json_text
 from db.metrics.curves import to_json_number, to_json_points
-from db.queries import run_queries
+from db.queries import run_queries, usage
 from domain.views import SeriesView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
-Source = Literal["events", "printed", "probe", "all"]
+Source = Literal["events", "printed", "probe", "hardware", "all"]
 Names = Annotated[list[str] | None, Query(description="Only these series.")]
 POINTS_A_PIECE = 5000
 """Long answers are written piece by piece, so that neither memory nor other requests suffer."""
@@ -40,6 +40,27 @@ def metrics(
     service.run(run_id)
     series = run_queries.series(service.store, run_id, name, source, attempt, since, max_points)
     return StreamingResponse(_json(series), media_type="application/json")
+
+
+@router.get("/runs/{run_id}/hardware")
+def hardware(
+    service: TheService,
+    run_id: str,
+    node: Annotated[
+        str | None, Query(description="Only this node: its name, or its rank in the run.")
+    ] = None,
+    max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
+) -> Response:
+    """Samples of the nodes' hardware: {"hardware/gpu0/power_w": [[step, value, wall time], …]}, as `metrics`."""
+    names = usage.hardware_names(service.store, run_id, node)
+    series = run_queries.series(service.store, run_id, names, "hardware", max_points=max_points)
+    return StreamingResponse(_json(series), media_type="application/json")
+
+
+@router.get("/runs/{run_id}/usage")
+def run_usage(service: TheService, run_id: str) -> Response:
+    """Device-hours of all attempts, and the energy that their devices measured: {"device_hours", "energy_j"}."""
+    return answer(usage.usage(service.store, run_id, service.clock()))
 
 
 @router.get("/runs/{run_id}/metrics.csv")

@@ -13,7 +13,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
-from db.queries import run_queries
+from db.queries import run_queries, timelines
 from db.reports import collectives as db_collectives
 from db.reports import findings as db_findings
 from db.reports import ranks as db_ranks
@@ -121,6 +121,12 @@ def collectives(service: TheService, run_id: str) -> Response:
 def preflight(service: TheService, run_id: str) -> Response:
     """The results of the preflight before the run's start, cell by cell; null for a run on one node."""
     return answer(service.preflights.of_run(run_id))
+
+
+@router.get("/runs/{run_id}/timeline")
+def timeline(service: TheService, run_id: str) -> Response:
+    """The phases of the start on each node: [{"node", "phase", "started_at", "seconds"}], the last one in progress."""
+    return answer(timelines.timeline(service.store, run_id, service.clock()))
 
 
 @router.get("/runs/{run_id}/ranks")

@@ -1,6 +1,7 @@
 /** One chart card: title and current value, legend, plot and buttons. */
 
 import { fetchDetail, inside } from './chart_detail.js';
+import { eventMarkers } from './chart_hardware.js';
 import { csvUrl, savePicture } from './chart_export.js';
 import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
 import { createPlot } from './chart_plot.js';
@@ -72,7 +73,7 @@ export class ChartCard {
       this._plot.setSize({ width: this._width, height: this._height });
     }
     this._drawn = lines;
-    this._markers = this._findMarkers(lines);
+    this._markers = this._findMarkers(lines, origins);
     this._plot.setData(joined(this.shared.uPlot, lines), !zoom);
     if (zoom) this._plot.setScale('x', { min: zoom.from, max: zoom.to });
     this._showValues();
@@ -217,12 +218,13 @@ export class ChartCard {
     ];
   }
 
-  _findMarkers(lines) {
+  _findMarkers(lines, origins) {
     const attempts = new Map(lines.flatMap((line) => line.boundaries).map(([at, attempt]) => [attempt, at]));
     const sentences = new Map((this.shared.connection.run?.takeovers ?? []).map(({ attempt, text }) => [attempt, text]));
     const markers = [...attempts].map(([attempt, at]) => ({
       at, text: sentences.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
     }));
+    markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins));
     for (const line of lines) {
       const { x, y, count: points } = line.flat;
       if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;

@@ -1,5 +1,6 @@
 /** Which series share a chart, what the chart is called, and in which order charts stand. */
 
+import { hardwarePart, isEvent } from './chart_hardware.js';
 import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
 
 /**
@@ -29,16 +30,16 @@ const TITLES = {
 };
 const GROUP_TITLES = {
   train: 'Training', val: 'Validation', test: 'Test', printed: 'Parsed from logs',
-  probe: 'Per-rank performance',
+  probe: 'Per-rank performance', hardware: 'Hardware',
 };
 /** Series that the script logs come before observed ones; other prefixes are between them, by name. */
-const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe'];
+const GROUPS = ['train', 'val', 'test', null, 'printed', 'probe', 'hardware'];
 
 /** Title of a group of charts. */
 export const groupTitle = (group) => GROUP_TITLES[group] ?? `${group}/`;
 
 /** Whether a group is shown only until the script logs series of its own. */
-export const isStandIn = (group) => group === 'printed' || group === 'probe';
+export const isStandIn = (group) => group === 'printed' || group === 'probe' || group === 'hardware';
 
 /**
  * @param {{name: string, source: string}[]} series
@@ -48,7 +49,8 @@ export function chartsFor(series) {
   /** @type {Map<string, ChartSpec>} */
   const charts = new Map();
   for (const entry of [...series].sort((a, b) => byName(a.name, b.name))) {
-    const part = taken(entry);
+    if (entry.source === 'hardware' && isEvent(entry.name)) continue;
+    const part = entry.source === 'hardware' ? hardwarePart(entry.name) : taken(entry);
     if (BOOKKEEPING.has(part.base)) continue;
     let chart = charts.get(part.id);
     if (!chart) charts.set(part.id, (chart = part.chart));
@@ -138,6 +140,7 @@ function timeTitle(base) {
 /** A chart in which two lines would carry the same label names each by its series. */
 function arrangeLines(chart) {
   chart.lines.sort((a, b) => a.role - b.role || byName(a.name, b.name));
+  if (chart.group === 'hardware') chart.lines.forEach((line, position) => { line.role = position; });
   const labels = new Set(chart.lines.map((line) => line.label));
   if (chart.lines.length === 1 || labels.size < chart.lines.length) {
     chart.lines.forEach((line, position) => {

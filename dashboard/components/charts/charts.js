@@ -2,6 +2,7 @@
 
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
+import { isEvent } from './chart_hardware.js';
 import { chartsFor, matches } from './chart_groups.js';
 import { Folds } from './chart_folds.js';
 import { timeOrigins } from './chart_lines.js';
@@ -117,7 +118,7 @@ class Charts {
   /** @param {Set<string>} names */
   _seriesChanged(names) {
     if (this._attempts !== this._countAttempts()) this._arrange();
-    for (const name of names) this._mark(this._cardsOf.get(name) ?? []);
+    for (const name of names) this._mark(isEvent(name) ? this._cards.values() : this._cardsOf.get(name) ?? []);
   }
 
   /** Redraw the markers of attempts, which may have become known only now. */
@@ -175,7 +176,8 @@ class Charts {
   /** Points are loaded only for charts that are not folded away. */
   _want() {
     const open = (this._placed ?? []).filter((spec) => this._folds.isOpen(spec.group));
-    this._connection.want(this, open.flatMap((spec) => spec.lines.map((line) => line.name)));
+    const events = [...this._connection.sources.keys()].filter(isEvent);
+    this._connection.want(this, [...events, ...open.flatMap((spec) => spec.lines.map((line) => line.name))]);
   }
 
   _remove(id) {

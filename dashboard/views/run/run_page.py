@@ -12,7 +12,7 @@ from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import links, style
 from dashboard.views.layout.tables import checkpoint_url
-from dashboard.views.run import checkpoints, code, dialogs, findings, ranks, tabs
+from dashboard.views.run import checkpoints, code, dialogs, findings, ranks, start, tabs
 from db.queries import run_queries
 from domain.messages import Reason, State
 from domain.text.formats import as_text, size
@@ -98,6 +98,7 @@ def _answer(run_id: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
         _actions(run, saved)
     findings.now(run)
+    start.starting(run)
     if run.state == State.FAILED:
         _failure(run)
 

@@ -13,10 +13,12 @@ from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
+from dashboard.views.run import start
 from db.queries import run_queries
+from db.queries.usage import usage
 from domain.field_labels import LABELS
 from domain.spec import RunSpec
-from domain.text.formats import as_text, clock_time, duration, plural
+from domain.text.formats import as_text, clock_time, duration, plural, usage_sentence
 from domain.text.shell import shell_line
 from domain.views import AttemptView, TaskView
 
@@ -28,7 +30,9 @@ SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 @style.readable_without_store
 def history(run_id: str) -> None:
     """Show the run's events, newest first."""
+    start.folded(run_id)
     _preflight(run_id)
+    _usage(run_id)
     zone = browser_zone()
     lines = run_queries.history(service.current().store, run_id)
     newest = lines[-MOST_LINES:]
@@ -47,6 +51,14 @@ def _preflight(run_id: str) -> None:
     label = {"red": "red", "green": "all well", "asking": "in progress"}[verdict(check)]
     with st.expander(f"Preflight: {label}", expanded=bool(check.failed)):
         preflight(picture(check), key="run_preflight")
+
+
+def _usage(run_id: str) -> None:
+    """Show the device-hours of all attempts, and the energy that their devices measured."""
+    current = service.current()
+    used = usage(current.store, run_id, current.clock())
+    if used.device_hours:
+        st.caption(as_text(usage_sentence(used.device_hours, used.energy_j)))
 
 
 @st.fragment(run_every=5)

@@ -60,7 +60,9 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
     assert not any(isinstance(r, Mount) for r in found)
     return (
         {
-            filled(p if p.startswith(("/api", "/assets", "/login", "/tensorboard")) else prefix + p)
+            filled(
+                p if p.startswith(("/api", "/assets", "/login", "/metrics", "/tensorboard")) else prefix + p
+            )
             for p in http
         },
         {filled(p if p.startswith("/api") else prefix + p) for p in live},

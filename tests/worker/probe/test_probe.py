@@ -287,6 +287,9 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
         assert line["samples_per_s"] == pytest.approx(16 * line["steps_per_s"], rel=1e-3)
     assert all(line["peak_memory_bytes"] > 50e6 and line["stacks"] for line in watched.lines())
     assert not watched.events("error")
+    phases = ["torch imported", "rendezvous", "model built", "first batch", "first step"]
+    for ends in watched.read().starts().values():
+        assert sorted(ends, key=lambda phase: ends[phase]["at"]) == phases
     assert watched.found() == ["set_epoch never called"]
 
 
@@ -390,6 +393,8 @@ def test_one_process_accumulates_compiles_and_takes_the_signal_for_itself(watche
     watched.run([sys.executable, script])
     (rank,) = watched.read().latest().values()
     assert (rank.rank, rank.step, rank.stacks, rank.ended) == (0, 8, False, True)
+    (ends,) = watched.read().starts().values()
+    assert ends["compile"]["seconds"] > 0 and ends["compile"]["began"] < ends["first step"]["at"]
     lines = [line for line in watched.lines() if "samples_per_s" in line]  # more than one on a slow machine
     assert lines
     for line in lines:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:  # importing typing costs 5 ms in every process
 
 WATCHED_MODULES = frozenset(
     {
+        "torch",
+        "torch._dynamo.callback",
+        "torch.distributed.distributed_c10d",
         "torch.optim.optimizer",
         "torch.utils.data.dataloader",
         "torch.nn.parallel.distributed",
-        "torch.distributed.distributed_c10d",
         "tensorboard.summary.writer.event_file_writer",
         "tensorboardX.event_file_writer",
     }

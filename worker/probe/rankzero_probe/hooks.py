@@ -18,6 +18,7 @@ from . import (
     recorder,
     replicas,
     samples,
+    start,
 )
 
 OTHERS_BEFORE_SWITCH = 50
@@ -30,6 +31,7 @@ def hook_into_optimizers(module: Any) -> None:
         recorder.start()
     module.register_optimizer_step_post_hook(after_step)
     module.register_optimizer_step_pre_hook(before_step)
+    start.note_optimizers(module)
 
 
 def hook_into_loaders(module: Any) -> None:
@@ -50,6 +52,7 @@ def hook_into_replicas(module: Any) -> None:
         initialise(self, *args, **kwargs)
         try:
             replicas.remember(self, module)
+            start.reached("model built", again=True)
             recorder.start()
         except Exception as error:
             process_state.current.failed("replicas", error)
@@ -58,12 +61,15 @@ def hook_into_replicas(module: Any) -> None:
 
 
 def hook_into_process_groups(module: Any) -> None:
-    """Serve the record of collectives from now on, before the script starts any thread or process."""
+    """Note when a group is there, and serve the record of collectives before the script starts a thread or process."""
+    start.note_process_groups(module)
     if is_rank_by_environment():
         collectives.serve()
 
 
 HOOK_INTO: dict[str, Callable[[Any], None]] = {
+    "torch": start.hook_into_torch,
+    "torch._dynamo.callback": start.hook_into_compiler,
     "torch.optim.optimizer": hook_into_optimizers,
     "torch.utils.data.dataloader": hook_into_loaders,
     "torch.nn.parallel.distributed": hook_into_replicas,
@@ -103,6 +109,8 @@ def _count_step(state: process_state.ProcessState, at: float) -> None:
             state.waits_s.append(state.wait_s)
             if state.samples_waiting is not None:
                 state.samples.append(state.samples_waiting)
+    else:
+        start.first_step()
     state.step += 1
     state.stepped_at = at
     if state.loader is not None:
@@ -139,6 +147,8 @@ def _timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         finally:
             state.in_data = False
         try:
+            if not state.step:
+                start.reached("first batch")
             samples.add_batch(state, self, data, perf_counter() - began)
         except Exception as error:
             state.failed("data", error)

@@ -63,6 +63,9 @@ class ProcessState:
         self.intervals_s: deque[float] = deque(maxlen=MAX_STEPS)
         self.waits_s: deque[float] = deque(maxlen=MAX_STEPS)
         self.samples: deque[int] = deque(maxlen=MAX_STEPS)
+        # Start
+        self.start_phases: set[str] = set()
+        self.compile_began = self.compiling_since = self.compiled_s = 0.0
         # Data
         self.in_data = False
         self.wait_s = self.start_wait_s = 0.0

@@ -1,0 +1,175 @@
+"""GPUs by NVML: load, memory, heat, power, clocks, errors, and the traffic of their links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from worker.hardware.readings import Counters, Readings
+from worker.node.hardware import GpuReader, text
+
+MIB = 1024 * 1024
+KIB = 1024
+ALL_LINKS = 0xFFFFFFFF
+THROTTLING = {
+    "nvmlClocksEventReasonSwThermalSlowdown": "slowed down by its temperature",
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "slowed down by its temperature (hardware)",
+    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "slowed down by the power supply",
+}
+"""Reasons for low clocks that nobody wants; a power cap is the usual one under load."""
+GPM_METRICS = {
+    "NVML_GPM_METRIC_SM_UTIL": ("sm_activity_percent", 1),
+    "NVML_GPM_METRIC_ANY_TENSOR_UTIL": ("tensor_activity_percent", 1),
+    "NVML_GPM_METRIC_DRAM_BW_UTIL": ("memory_bandwidth_percent", 1),
+    "NVML_GPM_METRIC_PCIE_RX_PER_SEC": ("pcie_received_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_PCIE_TX_PER_SEC": ("pcie_sent_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC": ("nvlink_received_bytes_per_s", MIB),
+    "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC": ("nvlink_sent_bytes_per_s", MIB),
+}
+"""What the driver measures between two of its own samples, on Hopper and newer: (name, unit)."""
+
+
+class Gpus:
+    """Reads the GPUs of this node. What a GPU or driver does not report is left out."""
+
+    def __init__(self, reader: GpuReader) -> None:
+        self._reader = reader
+        self._rates, self._errors = Counters(), Counters()
+        self._throttled: dict[str, int] = {}
+        self._gpm_samples: dict[str, Any] = {}
+        self._events: Any = None
+        self._ids_by_bus: dict[tuple[int, ...], str] = {}
+
+    def read(self, at: float) -> dict[str, Readings]:
+        """Return GPU id -> its readings, and process memory as `process/PID/memory_bytes`."""
+        readings = self._reader.read(lambda nvml, gpu_id, handle: self._read(nvml, gpu_id, handle, at))
+        none: list[tuple[str, int]] = []
+        for gpu_id, xid in self._reader.query(self._xids, none) if readings else none:
+            if gpu_id in readings:
+                readings[gpu_id].events[f"Xid {xid}"] = xid
+        return readings
+
+    def id_at(self, bus: str) -> str:
+        """The id of the GPU at an address on the PCI bus as the kernel writes it; empty if there is none."""
+        return self._ids_by_bus.get(_bus(bus), "")
+
+    def _read(self, nvml: ModuleType | Any, gpu_id: str, handle: Any, at: float) -> Readings:
+        readings = Readings()
+        with suppress(Exception):
+            self._ids_by_bus[_bus(text(nvml.nvmlDeviceGetPciInfo(handle).busId))] = gpu_id
+        for name, value in _levels(nvml, handle):
+            with suppress(Exception):
+                readings.add(name, value())
+        with suppress(Exception):
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                readings.add(f"process/{process.pid}/memory_bytes", process.usedGpuMemory)
+        with suppress(Exception):
+            readings.values.update(self._gpm(nvml, gpu_id, handle))
+        if "pcie_sent_bytes_per_s" not in readings.values:
+            with suppress(Exception):
+                readings.values.update(self._links(nvml, gpu_id, handle, at))
+        self._add_events(nvml, gpu_id, readings)
+        return readings
+
+    def _gpm(self, nvml: ModuleType | Any, gpu_id: str, handle: Any) -> dict[str, float]:
+        """Return the driver's own measurements since the previous sample; empty at the first."""
+        if gpu_id not in self._gpm_samples and not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            return {}
+        sample = nvml.nvmlGpmSampleGet(handle, nvml.nvmlGpmSampleAlloc())
+        previous, self._gpm_samples[gpu_id] = self._gpm_samples.get(gpu_id), sample
+        if previous is None:
+            return {}
+        try:
+            wanted = nvml.c_nvmlGpmMetricsGet_t()
+            wanted.version, wanted.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
+            wanted.sample1, wanted.sample2 = previous, sample
+            for position, metric in enumerate(GPM_METRICS):
+                wanted.metrics[position].metricId = getattr(nvml, metric)
+            nvml.nvmlGpmMetricsGet(wanted)
+        finally:
+            nvml.nvmlGpmSampleFree(previous)
+        return {
+            name: wanted.metrics[position].value * unit
+            for position, (name, unit) in enumerate(GPM_METRICS.values())
+            if wanted.metrics[position].nvmlReturn == 0
+        }
+
+    def _links(self, nvml: ModuleType | Any, gpu_id: str, handle: Any, at: float) -> dict[str, float]:
+        """Return the traffic of PCIe, as the driver measures it in 20 ms, and of NVLink by its counters."""
+        traffic: dict[str, float] = {}
+        with suppress(Exception):
+            for name, direction in (
+                ("received", nvml.NVML_PCIE_UTIL_RX_BYTES),
+                ("sent", nvml.NVML_PCIE_UTIL_TX_BYTES),
+            ):
+                kib = nvml.nvmlDeviceGetPcieThroughput(handle, direction)
+                traffic[f"pcie_{name}_bytes_per_s"] = kib * KIB
+        with suppress(Exception):
+            fields = (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
+            answers = nvml.nvmlDeviceGetFieldValues(handle, [(field, ALL_LINKS) for field in fields])
+            counters = {
+                f"{gpu_id} {name}": answer.value.ullVal * KIB
+                for name, answer in zip(("received", "sent"), answers, strict=True)
+                if answer.nvmlReturn == 0
+            }
+            for name, rate in self._rates.rates(at, counters).items():
+                traffic[f"nvlink_{name.rpartition(' ')[2]}_bytes_per_s"] = rate
+        return traffic
+
+    def _add_events(self, nvml: ModuleType | Any, gpu_id: str, readings: Readings) -> None:
+        """Add new uncorrected memory errors, and the reasons for which the clocks have just been lowered."""
+        errors = readings.values.get("ecc_uncorrected_errors")
+        if errors is not None and (growth := self._errors.growth(gpu_id, errors)):
+            readings.events["uncorrected memory errors"] = growth
+        reasons = int(readings.values.get("throttle_reasons", 0))
+        new_reasons = reasons & ~self._throttled.get(gpu_id, 0)
+        self._throttled[gpu_id] = reasons
+        for constant, sentence in THROTTLING.items():
+            if new_reasons & getattr(nvml, constant, 0):
+                readings.events[sentence] = float(getattr(nvml, constant))
+
+    def _xids(self) -> list[tuple[str, int]]:
+        """Return (GPU id, Xid) of each critical error since the last call."""
+        nvml, xids = self._reader.nvml, []
+        with suppress(Exception):  # a driver without events, or NVMLError_Timeout: there are no more
+            if self._events is None:
+                self._events = nvml.nvmlEventSetCreate()
+                for _, handle in self._reader.handles_by_id():
+                    with suppress(Exception):
+                        nvml.nvmlDeviceRegisterEvents(
+                            handle, nvml.nvmlEventTypeXidCriticalError, self._events
+                        )
+            while True:
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+                xids.append((text(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)))
+        return xids
+
+
+def _levels(nvml: ModuleType | Any, handle: Any) -> Iterable[tuple[str, Callable[[], float]]]:
+    """The values that one call of NVML returns, by name; each call may fail."""
+    return (
+        ("utilisation_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        ("memory_used_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
+        ("temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        ("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        ("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
+        ("sm_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+        ("memory_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6),
+        ("throttle_reasons", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+        ("ecc_corrected_errors", lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)),
+        (
+            "ecc_uncorrected_errors",
+            lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        ),
+    )
+
+
+def _ecc_errors(nvml: ModuleType | Any, handle: Any, kind: int) -> float:
+    return float(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
+
+
+def _bus(address: str) -> tuple[int, ...]:
+    """Domain, bus and device of 0000:3b:00 or 00000000:3B:00.0."""
+    return tuple(int(part, 16) for part in address.partition(".")[0].split(":"))

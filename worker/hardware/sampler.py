@@ -1,0 +1,113 @@
+"""Sample this node's hardware while runs train on it, into a file in the directory of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.hardware.gpus import Gpus
+from worker.hardware.host import Host
+from worker.hardware.kernel_log import KernelLog
+from worker.hardware.ranks import RankProcesses, latest_step
+from worker.hardware.readings import Readings
+from worker.node.attempt_files import STATE_FILE
+from worker.node.hardware import GPUS, GpuReader
+from worker.node.state_files import read_object
+
+FILE = "hardware.jsonl"
+"""Below the attempt's directory: one line a sample."""
+EVERY_S = 5.0
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class SampledAttempt:
+    """An attempt on this node: its directory, and the devices it has."""
+
+    folder: Path
+    devices: tuple[str, ...]
+
+
+class HardwareSampler:
+    """Samples for all attempts on this node. Called by one thread."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        gpus: GpuReader = GPUS,
+        sysfs: Path = Path("/sys"),
+        kernel_log: Path = Path("/dev/kmsg"),
+    ) -> None:
+        self._host, self._gpus = Host(data_dir, sysfs), Gpus(gpus)
+        self._ranks, self._kernel_log = RankProcesses(), KernelLog(kernel_log)
+
+    def close(self) -> None:
+        """Close the kernel's log."""
+        self._kernel_log.close()
+
+    def sample(self, attempts: Iterable[SampledAttempt]) -> None:
+        """Add a line to the file of each attempt whose ranks exist; nothing is read while there is none."""
+        training = [(attempt, ranks) for attempt in attempts if (ranks := _ranks(attempt.folder))]
+        if not training:
+            return
+        at, wall = time.monotonic(), time.time()
+        host = self._host.read(at)
+        gpus = self._gpus.read(at)
+        kernel = self._kernel_log.read()
+        host.events.update(kernel.events)
+        for bus, xid in kernel.xids:
+            gpu = gpus.get(self._gpus.id_at(bus), host)
+            gpu.events[f"Xid {xid}" if gpu is not host else f"Xid {xid} on the GPU at {bus}"] = xid
+        for attempt, ranks in training:
+            readings = Readings(dict(host.values), dict(host.events))
+            readings.update(self._ranks.read(at, ranks, _process_memory(gpus.values())))
+            for number, device in enumerate(attempt.devices):
+                if device in gpus:
+                    readings.update(_without_processes(gpus[device]).under(f"gpu{number}"))
+            step = latest_step(attempt.folder / "probe", list(ranks.values()))
+            _append(attempt.folder / FILE, wall, step, readings)
+
+
+def _ranks(folder: Path) -> dict[str, int]:
+    """Rank -> process id of the attempt's ranks on this node; empty before they exist and after the end."""
+    state = read_object(folder / STATE_FILE)
+    if state.get("running_at") is None or state.get("state") == "ended":
+        return {}
+    return dict(state.get("ranks") or {})
+
+
+def _process_memory(gpus: Iterable[Readings]) -> dict[int, float]:
+    """Process id -> the memory it holds on all GPUs."""
+    memory: dict[int, float] = {}
+    for readings in gpus:
+        for name, value in readings.values.items():
+            if name.startswith("process/"):
+                pid = int(name.split("/")[1])
+                memory[pid] = memory.get(pid, 0.0) + value
+    return memory
+
+
+def _without_processes(readings: Readings) -> Readings:
+    values = {name: value for name, value in readings.values.items() if not name.startswith("process/")}
+    return Readings(values, readings.events)
+
+
+def _append(path: Path, wall: float, step: int, readings: Readings) -> None:
+    """Append a line; on a full disk the sample is lost, and a torn line is ended by the next one's newline."""
+    values = {
+        name: float(f"{value:.{DIGITS}g}") for name, value in readings.values.items() if value is not None
+    }
+    line = {"t": round(wall, 3), "step": step, "values": values}
+    if readings.events:
+        line["events"] = readings.events
+    with suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, f"\n{json.dumps(line, separators=(',', ':'))}\n".encode())
+        finally:
+            os.close(file)
