@@ -119,7 +119,7 @@ def report_undecodable(arguments: Sequence[str]) -> int:
         except UnicodeEncodeError:
             shown = os.fsencode(argument)[:60]
             warn(
-                f"The argument {shown!r} is not UTF-8 text, and a dashboard takes no other: write it in UTF-8."
+                f"The argument {shown!r} is not valid UTF-8, which the dashboard requires: encode it as UTF-8."
             )
             return 2
     raise
@@ -134,7 +134,7 @@ def report_wrong_usage(error: typer.TyperException) -> int:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     sentence = message.strip() + ("" if message.strip().endswith((".", "?", "!")) else ".")
     command = context.command_path if context is not None else "rankzero"
-    warn(f"{sentence} `{command} --help` lists what it takes.")
+    warn(f"{sentence} `{command} --help` shows its usage.")
     return 2
 
 

@@ -44,8 +44,8 @@ _RULES = {
 }
 
 _DEFAULT_MESSAGES = {
-    "Not Found": "There is no such address; /api/docs lists those of the API.",
-    "Method Not Allowed": "This address does not take that method; /api/docs lists what each takes.",
+    "Not Found": "There is no such address; /api/docs lists the addresses of the API.",
+    "Method Not Allowed": "This address does not accept that method; /api/docs lists the methods of each address.",
 }
 
 
@@ -128,7 +128,7 @@ def _store(_request: Request, error: Exception) -> Response:
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return _busy(_request, error)
     if isinstance(error, DataError):
-        return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
+        return JSONResponse(error_body(None, "A number is larger than the store can hold."), 422)
     raise error
 
 
@@ -136,7 +136,7 @@ def _too_large(_request: Request, error: Exception) -> Response:
     """Answer for a number in an address that SQLite cannot hold; numbers in bodies are checked when read."""
     if "SQLite" not in str(error):
         raise error
-    return JSONResponse(error_body(None, "A number is larger than the store can keep."), 422)
+    return JSONResponse(error_body(None, "A number is larger than the store can hold."), 422)
 
 
 def _trouble_of(request: Request, error: Exception) -> Trouble | None:

@@ -48,7 +48,7 @@ class Channel:
                     connection.execute(f"listen {NAME}")
                     connected()
                     if is_lost:
-                        log.info("the other dashboards are heard again")
+                        log.info("the other dashboards can be heard again")
                     is_lost = False
                     self._hear(connection, receive)
             except _broken() as error:

@@ -48,7 +48,7 @@ def sqlite_file(url: str) -> Path:
     try:
         parsed = make_url(url if "://" in url else f"sqlite:///{url}")
     except ArgumentError:
-        raise NotMoved("--from is no URL of a store: write sqlite:////absolute/path/rankzero.db") from None
+        raise NotMoved("--from is not the URL of a store: use sqlite:////absolute/path/rankzero.db") from None
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
         raise NotMoved("--from must be an SQLite store: sqlite:////absolute/path/rankzero.db")
     file = Path(parsed.database).absolute()
@@ -72,7 +72,7 @@ def copy_store(
     except StoreUnusable as error:
         raise NotMoved(str(error)) from None
     except DBAPIError as error:
-        raise NotMoved(f"The copy broke off, nothing was kept: {str(error.orig).strip()}") from None
+        raise NotMoved(f"The copy failed, and nothing was kept: {str(error.orig).strip()}") from None
     finally:
         source.dispose()
 
@@ -166,11 +166,11 @@ def _require_current(source: Engine, file: Path) -> None:
         with source.connect() as connection:
             revision = connection.scalar(text("select version_num from alembic_version"))
     except DatabaseError as error:
-        raise NotMoved(f"{file} cannot be read as a store of Rankzero ({error.orig}).") from None
+        raise NotMoved(f"{file} cannot be read as a Rankzero store ({error.orig}).") from None
     if revision != newest_schema():
         raise NotMoved(
-            f"The store {file} is of another version (schema {revision}, this one works with {newest_schema()}). "
-            "Start the dashboard of this version on it once, stop it, then copy."
+            f"The store {file} is of another version (schema {revision}, this version needs "
+            f"{newest_schema()}). Start this dashboard on it once, stop it, then copy."
         )
 
 

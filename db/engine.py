@@ -138,7 +138,7 @@ class Store:
                 if self.is_sqlite:  # a write that changes nothing but reaches the disk
                     version = session.execute(text("PRAGMA user_version")).scalar()
                     session.execute(text(f"PRAGMA user_version = {version}"))
-            log.info("the store takes writes again")
+            log.info("the store accepts writes again")
             self.trouble = None
 
     @contextmanager
@@ -159,7 +159,7 @@ class Store:
         limit_s = LOCKED_LIMIT_S if self.trouble is Trouble.LOCKED else TURN_LIMIT_S
         began = time.monotonic()
         if not self._write_lock.acquire(timeout=limit_s):
-            raise StoreBusy(f"no turn to write within {limit_s:.0f} s")
+            raise StoreBusy(f"no write lock within {limit_s:.0f} s")
         try:
             self._busy_s = max(0.05, limit_s - (time.monotonic() - began))
             yield
@@ -202,7 +202,7 @@ class Store:
         Raises StoreUnusable for PostgreSQL, which has pg_dump."""
         if not self.is_sqlite:
             raise StoreUnusable(
-                f"This store is PostgreSQL, which has its own tool: pg_dump --format=custom "
+                f"This store is on PostgreSQL, which has its own tool: pg_dump --format=custom "
                 f"--file=rankzero.dump '{_for_pg_dump(self.name)}'"
             )
         _copy_sqlite(_connect_sqlite(self._path, self._is_alone), target)
@@ -289,7 +289,7 @@ class Store:
             added = schema.add_missing(connection)
         except schema.CannotAdd as error:
             raise StoreUnusable(
-                f"The store {self.name} lacks the column {error}, which rows that are there cannot do without. "
+                f"The store {self.name} lacks the column {error}, which its existing rows require. "
                 "Nothing was changed: restore a copy that has it, or start with another --data directory."
             ) from None
         if added:
@@ -383,7 +383,7 @@ def _rename_copy(copy: Path) -> None:
 
 def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
     copy = newest_copy(backups)
-    advice = f"The last good copy is {copy}" if copy else "No copy of it is known"
+    advice = f"The last good copy is {copy}" if copy else "There is no copy of it"
     return (
         f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
     )

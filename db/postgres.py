@@ -35,13 +35,13 @@ def parse_url(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         raise PostgresUnusable(
-            "RANKZERO_DATABASE_URL is no URL of a database: write postgresql+psycopg://USER@HOST/DATABASE"
+            "RANKZERO_DATABASE_URL is not a database URL: use postgresql+psycopg://USER@HOST/DATABASE"
         ) from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername != "postgresql+psycopg":
         raise PostgresUnusable(
-            f"The store cannot be {parsed.drivername}: write postgresql+psycopg://USER@HOST/DATABASE, "
+            f"The store cannot be {parsed.drivername}: use postgresql+psycopg://USER@HOST/DATABASE, "
             "or unset RANKZERO_DATABASE_URL to use an SQLite file."
         )
     return parsed
@@ -110,18 +110,18 @@ def in_words(error: DBAPIError, url: URL) -> str:
         "authentication failed" in driver_message or "no password supplied" in driver_message
     ):
         return (
-            f"PostgreSQL does not let us in at {where}: {cause}. Set the password in PGPASSWORD, "
+            f"PostgreSQL refuses the login at {where}: {cause}. Set the password in PGPASSWORD, "
             "in ~/.pgpass, or in RANKZERO_DATABASE_URL."
         )
     if "database" in driver_message and "does not exist" in driver_message:
-        return f"There is no such database: {where} ({cause}). Make it with: createdb {url.database}"
+        return f"There is no such database: {where} ({cause}). Create it with: createdb {url.database}"
     if "role" in driver_message and "does not exist" in driver_message:
-        return (
-            f"PostgreSQL does not know the user of {where} ({cause}). Make it with: createuser {url.username}"
-        )
+        return f"PostgreSQL does not know the user of {where} ({cause}). Create it with: createuser {url.username}"
     if "permission denied" in driver_message:
-        return f"The user of {where} may not make tables there ({cause}). Let it own the database."
-    return f"PostgreSQL cannot be reached at {where}: {cause}. Is it running there, and may we connect to it?"
+        return (
+            f"The user of {where} may not create tables there ({cause}). Make it the owner of the database."
+        )
+    return f"PostgreSQL cannot be reached at {where}: {cause}. Check that it is running there and accepts connections."
 
 
 def lock_for_transaction(connection: Connection, name: str, shared: bool = False) -> None:

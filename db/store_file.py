@@ -51,12 +51,12 @@ class StoreFile:
         copy = self._saved(save)
         if copy is not None:
             message += (
-                f" All it held is saved in {copy}: stop the dashboard, copy that file to {self.path} "
+                f" Its content is saved in {copy}: stop the dashboard, copy that file to {self.path} "
                 "(and remove the files beside it that end in -wal and -shm), and start again."
             )
         else:
             message += f" {_restore(self.path, newest_copy(self.backups))}"
-        message += " Trainings go on; their workers keep what is new."
+        message += " Training continues; the workers keep new data."
         log.error("%s", message)
         return message
 
@@ -70,7 +70,7 @@ class StoreFile:
             save(copy)
             return copy if _is_whole(copy) else None
         except (OSError, sqlite3.Error) as error:
-            log.error("what the deleted store held could not be saved: %s", error)
+            log.error("the content of the deleted store could not be saved: %s", error)
             return None
 
 
@@ -89,15 +89,15 @@ def newest_copy(backups: Path | None) -> Path | None:
 def missing(path: Path | str, beside: Path, copy: Path | None) -> str:
     """Why a dashboard does not start with an empty store, and what to do."""
     return (
-        f"There is no store at {path}, but {beside} has the token and the files of one: it was deleted, or a disk is "
-        f"not mounted. {_restore(path, copy)} To begin anew with an empty store on purpose, start once with "
-        "--new-store."
+        f"There is no store at {path}, but {beside} contains the token and the files of one: it was "
+        "deleted, or a disk is "
+        f"not mounted. {_restore(path, copy)} To start with an empty store on purpose, start once with --new-store."
     )
 
 
 def _restore(path: Path | str, copy: Path | None) -> str:
     if copy is None:
-        return f"No copy of it is known in backups: put a backup of yours at {path}."
+        return f"There is no copy of it in backups: put your own backup at {path}."
     copied_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
     return f"The newest copy is {copy}, of {copied_at}: copy it to {path}."
 

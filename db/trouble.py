@@ -18,18 +18,18 @@ ROOM_BYTES = 1024 * 1024
 class Trouble(StrEnum):
     """A passing condition of the store, with the sentence that people read."""
 
-    FULL = "The server's disk is full. Free some space there; nothing is lost, and sending goes on by itself."
+    FULL = "The server's disk is full. Free some space there; nothing is lost, and sending resumes automatically."
     READ_ONLY = (
-        "The server's store is read-only: its file or its disk may not be written to. Make it writable again; nothing "
-        "is lost, and everything goes on by itself."
+        "The server's store is read-only: its file or its disk cannot be written. Make it writable "
+        "again; nothing is lost, and everything resumes automatically."
     )
     LOCKED = (
-        "The server's store is locked by another program (a backup, a sqlite3 shell). End that program; nothing is "
-        "lost, and everything goes on by itself."
+        "The server's store is locked by another program (a backup, a sqlite3 shell). End that program; "
+        "nothing is lost, and everything resumes automatically."
     )
     BROKEN = (
-        "The server's disk does not take what is written (input/output error). Look at the disk and at limits on "
-        "file sizes there; nothing is lost, and everything goes on by itself."
+        "Writing to the server's disk fails (input/output error). Check the disk and its limits on "
+        "file sizes; nothing is lost, and everything resumes automatically."
     )
 
 

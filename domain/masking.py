@@ -58,8 +58,8 @@ class NothingBehind(InvalidRequest):
     def __init__(self, field: str, name: str) -> None:
         super().__init__(
             field,
-            f"{field}: {name} is {MASK}, which stands for a value that is not shown; the run that this one is "
-            "like has no such value there. Write the value itself, or leave it out.",
+            f"{field}: {name} is {MASK}, the placeholder of a hidden value, but the run "
+            "this one is copied from has no such value. Enter the value itself, or remove it.",
         )
 
 

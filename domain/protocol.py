@@ -26,13 +26,13 @@ def advice(protocol: int | None, worker_version: str | None, own_version: str) -
     has = f"Rankzero {worker_version}, protocol" if worker_version else "protocol"
     if is_older(protocol):
         return (
-            f"Upgrade its worker: it speaks {has} {protocol or FIRST}, this dashboard {PROTOCOL}, so nothing new "
-            f"starts there; what trains there goes on. On that machine: pip install rankzero=={own_version} (or "
+            f"Upgrade its worker: it uses {has} {protocol or FIRST}, this dashboard {PROTOCOL}, so nothing new "
+            f"starts there; running jobs continue. On that machine: pip install rankzero=={own_version} (or "
             "as it was installed), then sudo systemctl restart rankzero-worker, or start rankzero worker again."
         )
     return (
         f"Upgrade this dashboard: the node's worker is newer ({has} {protocol}, here {PROTOCOL}), so nothing new "
-        "starts there; what trains there goes on."
+        "starts there; running jobs continue."
     )
 
 
@@ -45,5 +45,5 @@ def warning(server_protocol: int) -> str | None:
     )
     return (
         f"upgrade {outdated}: the dashboard is {relation} than this worker (protocol {server_protocol}, here "
-        f"{PROTOCOL}). Nothing new is started on this node until then; what trains goes on."
+        f"{PROTOCOL}). Nothing new is started on this node until then; running jobs continue."
     )

@@ -7,31 +7,31 @@ from typing import NamedTuple
 from domain.messages import JobReport, Reason
 
 _WAITS = {
-    "None": "Slurm has not looked at it yet",
+    "None": "Slurm has not considered it yet",
     "Resources": "waiting for resources",
-    "Priority": "jobs that come before it wait too",
+    "Priority": "jobs of higher priority are waiting",
     "Dependency": "waiting for another job",
     "DependencyNeverSatisfied": "the job it depends on failed: it will never start",
-    "BeginTime": "the time at which it may begin has not come",
+    "BeginTime": "its earliest start time has not been reached",
     "JobHeldUser": "held by its user; `scontrol release` lets it go",
     "JobHeldAdmin": "held by an administrator of the cluster",
-    "PartitionNodeLimit": "the partition never gives so many nodes to one job",
+    "PartitionNodeLimit": "it requests more nodes than the partition allows",
     "PartitionTimeLimit": "its time limit is longer than the partition allows",
-    "PartitionConfig": "the partition cannot give what it asks for",
+    "PartitionConfig": "the partition cannot satisfy its request",
     "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition takes jobs but starts none",
+    "PartitionInactive": "the partition accepts jobs but starts none",
     "AccountNotAllowed": "the partition does not admit its account",
-    "BadConstraints": "no node of the cluster has what it asks for",
+    "BadConstraints": "no node of the cluster satisfies its request",
     "Licenses": "waiting for licenses",
     "Reservation": "waiting for its reservation",
     "ReqNodeNotAvail": "a node it names is not available",
     "NodeDown": "a node it needs is down",
-    "Cleaning": "an earlier try is still being cleaned up",
+    "Cleaning": "an earlier start is still being cleaned up",
     "launch failed requeued held": "Slurm could not start it and holds it",
 }
-_AGAIN = "Resume it: it goes on from its last complete checkpoint, in a new job."
+_AGAIN = "Resume it: it continues from its last complete checkpoint, in a new job."
 _LONGER = (
-    "Resume it, with a longer time limit if the cluster allows one: it goes on from its last checkpoint."
+    "Resume it, with a longer time limit if the cluster allows one: it continues from its last checkpoint."
 )
 
 
@@ -49,7 +49,7 @@ def waits(report: JobReport | None) -> str:
         return "Slurm: the job is being submitted"
     if report.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
         on = f" on {report.nodes}" if report.nodes else ""
-        return f"Slurm: job {report.job_id} runs{on}; its workers are on their way here"
+        return f"Slurm: job {report.job_id} runs{on}; its workers are connecting"
     why = _in_words(report.reason) if report.state == "PENDING" else f"the job is {report.state.lower()}"
     partition = f", partition {report.partition}" if report.partition else ""
     return f"Slurm: {why} (job {report.job_id}{partition})"
@@ -59,29 +59,29 @@ def end(report: JobReport) -> End:
     """Explain the end of a job whose workers did not report the end of their ranks."""
     if report.state == "REFUSED":
         text = f"Slurm refused the job: {report.reason.rstrip('.')}."
-        return End(Reason.LAUNCH_FAILED, text, "Change what it is submitted with, and launch it again.")
+        return End(Reason.LAUNCH_FAILED, text, "Change the options of the job, and launch it again.")
     job = f"The Slurm job {report.job_id}"
     if report.state in ("TIMEOUT", "DEADLINE"):
         limit = f" of {report.time_limit}" if report.time_limit else ""
         return End(Reason.TIME_LIMIT, f"{job} reached its time limit{limit} and was ended by Slurm.", _LONGER)
     if report.state == "CANCELLED":
-        return End(Reason.KILLED, f"{job} was cancelled in Slurm, not from here.", _AGAIN)
+        return End(Reason.KILLED, f"{job} was cancelled in Slurm, not by Rankzero.", _AGAIN)
     if report.state == "PREEMPTED":
-        return End(Reason.KILLED, f"{job} was preempted: another one took its nodes.", _AGAIN)
+        return End(Reason.KILLED, f"{job} was preempted: another job took its nodes.", _AGAIN)
     if report.state in ("NODE_FAIL", "BOOT_FAIL"):
         return End(
             Reason.NODE_LOST, f"{job} was ended by Slurm: a node of {report.nodes or 'it'} failed.", _AGAIN
         )
     if report.state == "OUT_OF_MEMORY":
         step = "Ask for more memory (--sbatch-option=--mem=…), or lower the batch size."
-        return End(Reason.OUT_OF_MEMORY, f"{job} used more memory than it was given.", step)
+        return End(Reason.OUT_OF_MEMORY, f"{job} used more memory than was allocated to it.", step)
     return _ended_early(job, report)
 
 
 def _ended_early(job: str, report: JobReport) -> End:
     state = report.state.lower().replace("_", " ")
     code = f", exit code {report.exit_code}" if report.exit_code else ""
-    text = f"{job} is over ({state}{code}), but its workers have not told the end of the run."
+    text = f"{job} is over ({state}{code}), but its workers have not reported the end of the run."
     if report.output:
         text += f" It printed: {report.output}"
     step = "The nodes must see Rankzero and its data folder under the same paths, and reach the dashboard."

@@ -78,7 +78,7 @@ def _sbatch_option(value: str) -> str:
 
 def _time_limit(value: str) -> str:
     if not re.fullmatch(r"(\d{1,4}-)?\d{1,6}(:\d{1,2}){0,2}", value.strip()):
-        raise ValueError("must be written as sbatch takes it: 90 (minutes), 12:00:00 or 2-12 (days-hours)")
+        raise ValueError("must be in sbatch's format: 90 (minutes), 12:00:00 or 2-12 (days-hours)")
     return value.strip()
 
 
@@ -179,7 +179,7 @@ class RunSpec(BaseModel):
                 f"nodes must be a number, or MIN:MAX for a run that grows and shrinks, got {nodes[:40]!r}"
             )
         if str(fields.get("min_nodes") or fewest) != fewest:
-            raise ValueError(f"min_nodes is named twice: nodes {nodes} says {fewest}")
+            raise ValueError(f"min_nodes is given twice: nodes {nodes} sets it to {fewest}")
         return fields | {"nodes": int(most), "min_nodes": int(fewest), "elastic": True}
 
     @field_validator("env")
@@ -214,7 +214,7 @@ class RunSpec(BaseModel):
             raise ValueError(f"min_nodes must be at most nodes: {self.min_nodes} is more than {self.nodes}")
         if self.elastic and self.min_nodes is None:
             raise ValueError(
-                "min_nodes must be named for an elastic run: write nodes as MIN:MAX, for example 2:4"
+                "min_nodes must be set for an elastic run: write nodes as MIN:MAX, for example 2:4"
             )
         if self.torchrun_restarts and self.effective_launcher == "python":
             raise ValueError("torchrun_restarts needs a launcher: python starts the script without one")
@@ -227,7 +227,7 @@ class RunSpec(BaseModel):
                 "nodes must be one number with pool slurm: a job has the nodes it was submitted with"
             )
         if self.pool == "slurm" and self.on_nodes:
-            raise ValueError("on_nodes is for our own nodes; of Slurm ask with the option --nodelist=NAMES")
+            raise ValueError("on_nodes is for your own nodes; for Slurm use the option --nodelist=NAMES")
         if self.strategy in ("dp", "single") and self.launcher in ("torchrun", "launch"):
             raise ValueError(f"strategy {self.strategy} is one process: the launcher must be python")
         return self

@@ -42,7 +42,7 @@ def checkpoints(run: RunId, data: Data = None, as_json: Json = False) -> None:
 def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
     """A checkpoint's cells in the list."""
     share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
-    state = "complete" if checkpoint["complete"] else f"{share:.0%} arrived"
+    state = "complete" if checkpoint["complete"] else f"{share:.0%} received"
     if checkpoint.get("trouble") and not checkpoint["complete"]:
         state += ", waiting"
     return (
@@ -86,7 +86,7 @@ def download(
         checkpoint = in_form(server, checkpoint, form)
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):
-        status = "was here already"
+        status = "already exists"
     else:
         Transfer(server, checkpoint, target).run()
         status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
@@ -98,7 +98,7 @@ def download(
     if note := checkpoint.get("note"):
         say(printable(note))
     if is_folder(checkpoint["name"]):
-        say(f"It is a folder in one archive; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
+        say(f"It is an archive of a folder; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
 
 
 def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[st
         candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
         return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))
     if matching:
-        raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} has not arrived completely yet.")
+        raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} is not complete yet.")
     if name is None:
         raise CommandFailed(f"Run {run} has no checkpoint yet.")
     raise CommandFailed(f"Run {run} has no checkpoint {name!r}; `rankzero checkpoints {run}` lists them.")
@@ -148,4 +148,4 @@ def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
         return True
     if overwrite and target.is_file():
         return False
-    raise CommandFailed(f"{target} exists and is another file; choose where to write with -o PATH.")
+    raise CommandFailed(f"{target} exists and is a different file; choose another path with -o PATH.")

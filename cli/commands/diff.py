@@ -36,7 +36,7 @@ def diff(run: RunId, other: Other, data: Data = None, as_json: Json = False) -> 
     if code["note"]:
         warn(code["note"])
     if code["truncated"]:
-        warn("Not all lines are shown: too much differs. Every file that differs is named.")
+        warn("The difference is too large to show all lines, but every file that differs is named.")
     if not differences["spec"] and differences["same_code"]:
         warn("No difference.")
 

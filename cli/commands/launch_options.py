@@ -72,16 +72,18 @@ Env = Annotated[list[str] | None, typer.Option(metavar="K=V", help="Variable for
 Entry = Annotated[str | None, typer.Option(metavar="FILE", help="File to start in a folder or repository.")]
 Module = Annotated[str | None, typer.Option(help="Module to start in a folder or repository.")]
 Ref = Annotated[str | None, typer.Option(help="Branch, tag or commit of a git URL.", show_default="its HEAD")]
-Workdir = Annotated[str | None, typer.Option(metavar="PATH", help="Run in place; the code is then not kept.")]
+Workdir = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Run in place; the code is not stored then.")
+]
 Link = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=PATH", help="Data folder to show in the working directory; repeatable."),
+    typer.Option(metavar="NAME=PATH", help="Data folder to link into the working directory; repeatable."),
 ]
 Resume = Annotated[
     str | None, typer.Option(metavar="RUN[:CHECKPOINT]", help="Start from another run's checkpoint.")
 ]
 Probe = Annotated[
-    bool | None, typer.Option("--probe/--no-probe", help="Watch every rank from inside.", show_default="on")
+    bool | None, typer.Option("--probe/--no-probe", help="Load the probe into every rank.", show_default="on")
 ]
 HangAfter = Annotated[
     float | None,
@@ -105,7 +107,7 @@ OnLost = Annotated[
     OnLostNode | None,
     typer.Option(
         "--on-lost-node",
-        help="wait: as long as the other ranks step; end: at once.",
+        help="wait: while the other ranks make steps; end: at once.",
         show_default="wait",
     ),
 ]
@@ -135,11 +137,11 @@ OnNodes = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 0 only if it succeeds.")]
 WaitForNodes = Annotated[
-    bool, typer.Option("--wait-for-nodes", help="Queue it even if the known nodes are too few.")
+    bool, typer.Option("--wait-for-nodes", help="Queue it even if too few nodes are registered.")
 ]
 PoolOf = Annotated[
     Pool | None,
-    typer.Option("--pool", help="Source of the devices: our own nodes, or slurm.", show_default="nodes"),
+    typer.Option("--pool", help="Source of the devices: your own nodes, or slurm.", show_default="nodes"),
 ]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.", show_default="the cluster's default")]
 Account = Annotated[str | None, typer.Option(help="Slurm account.", show_default="yours")]
@@ -148,7 +150,7 @@ TimeLimit = Annotated[
     typer.Option(
         "--time-limit",
         metavar="T",
-        help="As sbatch takes it: 90, 12:00:00, 2-12.",
+        help="In sbatch's format: 90, 12:00:00, 2-12.",
         show_default="the partition's",
     ),
 ]

@@ -73,7 +73,7 @@ def logs(
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default="latest")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading until the run ends.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Write every byte to the terminal, control sequences too.")
+        bool, typer.Option("--raw", help="Write every byte to the terminal, including control sequences.")
     ] = False,
     data: Data = None,
 ) -> None:

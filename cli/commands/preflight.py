@@ -52,7 +52,7 @@ def print_matrix(check: dict[str, Any]) -> None:
     for cell in problems:
         say(f"{SIGNS[cell['state']]:<4}  {cell['row']}, {_nodes_of(cell)}: {cell['value']}. {cell['mend']}")
     if not problems:
-        say(f"All is well on {formats.plural(len(check['nodes']), 'node')}.")
+        say(f"All checks passed on {formats.plural(len(check['nodes']), 'node')}.")
 
 
 def _nodes_of(cell: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ Port = Annotated[
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(min=1, help="CPU ranks that may run at once here.", show_default="GPUs, or CPU cores"),
+    typer.Option(min=1, help="Maximum CPU ranks running here at a time.", show_default="GPUs, or CPU cores"),
 ]
 
 Python = Annotated[
@@ -47,7 +47,7 @@ Python = Annotated[
 NewStore = Annotated[
     bool,
     typer.Option(
-        "--new-store", help="Start with an empty store although the one of this directory is missing."
+        "--new-store", help="Start with an empty store even though the one in this directory is missing."
     ),
 ]
 
@@ -60,7 +60,7 @@ def up(
     python: Python = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard.")] = False,
     new_store: NewStore = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process training to look at.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process demo training.")] = False,
 ) -> None:
     """Start dashboard and worker on this machine; Ctrl-C ends the runs and stops everything.
 

@@ -62,11 +62,11 @@ def _target(option: str | None) -> str:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise CommandFailed("--to is no URL: write postgresql+psycopg://USER@HOST/DATABASE", 2) from None
+        raise CommandFailed("--to is not a URL: use postgresql+psycopg://USER@HOST/DATABASE", 2) from None
     if option and (parsed.password or "password" in parsed.query):
         raise CommandFailed(
-            "--to must not hold the password, others on this machine could read it: "
-            f"put it into PGPASSWORD or ~/.pgpass, or the whole URL into {DATABASE_URL}.",
+            "--to must not contain the password, because others on this machine could read it: put it "
+            f"into PGPASSWORD or ~/.pgpass, or the whole URL into {DATABASE_URL}.",
             2,
         )
     return url

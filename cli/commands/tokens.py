@@ -65,7 +65,7 @@ def read(path: Path, as_json: bool) -> None:
         secret = path.read_text().strip()
     except FileNotFoundError:
         raise CommandFailed(
-            f"{path} does not exist: no dashboard was ever started on this directory."
+            f"{path} does not exist: no dashboard has been started on this directory yet."
         ) from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from None

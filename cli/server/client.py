@@ -79,7 +79,9 @@ def _address_from_environment(url: str) -> Address:
     if not token:
         raise CommandFailed("RANKZERO_URL needs RANKZERO_TOKEN: `rankzero token` prints it on the server.", 2)
     if not (token.isascii() and token.isprintable()):
-        raise CommandFailed("RANKZERO_TOKEN is not a token: it contains characters that no token has.", 2)
+        raise CommandFailed(
+            "RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", 2
+        )
     return Address(url, token)
 
 
@@ -209,7 +211,7 @@ class ServerClient:
         if status == 401:
             return CommandFailed(
                 f"The dashboard at {self.address.url} does not accept this token. "
-                "Set RANKZERO_TOKEN to what `rankzero token` prints on the server."
+                "Set RANKZERO_TOKEN to the token that `rankzero token` prints on the server."
             )
         try:
             message = str(response.json()["detail"]["message"])

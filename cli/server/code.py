@@ -56,7 +56,9 @@ def preview(server: ServerClient, spec: Spec) -> Any:
     except CodeRefused as error:
         raise CommandFailed(str(error)) from None
     answer = server.post("/api/preview?brought=true", spec)
-    notes = choice.origin.notes if choice else ["The repository is cloned at launch, and its commit kept."]
+    notes = (
+        choice.origin.notes if choice else ["The repository is cloned at launch, and its commit is stored."]
+    )
     return answer | {"warnings": [*answer["warnings"], *notes]}
 
 
@@ -70,7 +72,7 @@ def _code_request(spec: Spec) -> CodeRequest | None:
     if spec.get("workdir"):
         if is_git_address(target):
             raise CommandFailed("workdir: a git address cannot run in place; remove --workdir.", 2)
-        _print_notes([f"The run works in place in {spec['workdir']}: its code is not kept."])
+        _print_notes([f"The run works in place in {spec['workdir']}: its code is not stored."])
         return None
     if not is_git_address(target) and not Path(target).exists():
         return None

@@ -81,7 +81,7 @@ class SupervisedProgram:
         last_line = self.last_line()
         return (
             f"{self.program.name} ended ({describe_exit(code)}{': ' + last_line if last_line else ''}), "
-            f"starting it again in {delay_s:g} s"
+            f"restarting it in {delay_s:g} s"
         )
 
     def last_line(self) -> str:

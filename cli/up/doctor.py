@@ -89,7 +89,7 @@ def _torch() -> tuple[bool, str]:
     if numbers < OLDEST_TORCH:
         return False, f"{version} is too old: trainings need 2.4 or newer."
     if numbers < SAFE_TORCH:
-        return True, f"{version}; from 2.10 on it is safer to load checkpoints of people you do not trust."
+        return True, f"{version}; from 2.10 on it is safer to load checkpoints from untrusted sources."
     return True, f"{version}."
 
 
@@ -102,7 +102,7 @@ def _sqlite() -> tuple[bool, str]:
 
 def _data(data: Path) -> tuple[bool, str]:
     if not data.exists():
-        return True, f"{data} does not exist yet; the first start makes it."
+        return True, f"{data} does not exist yet; the first start creates it."
     if not os.access(data, os.W_OK | os.X_OK):
         return False, f"{data} cannot be written by this user; choose another with --data."
     mode = stat.S_IMODE(data.stat().st_mode)
@@ -136,7 +136,9 @@ def _checkpoints() -> tuple[bool, str]:
     except (BucketTrouble, ValueError) as error:
         return False, str(error)
     verification = (
-        "it checks each part" if refuses else "it checks no sums, so each checkpoint is read back once"
+        "it verifies each part"
+        if refuses
+        else "it verifies no checksums, so each checkpoint is read back once"
     )
     return True, f"{url} at {s3.endpoint}: read and written; {verification}."
 
@@ -154,7 +156,7 @@ def _disk(data: Path) -> tuple[bool, str]:
 def _tokens(data: Path) -> tuple[bool, str]:
     files = [path for path in (data / "token", join_token_path(data)) if path.exists()]
     if not files:
-        return True, "none yet; the first start makes them."
+        return True, "none yet; the first start creates them."
     for path in files:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
@@ -177,8 +179,8 @@ def _shared_memory() -> tuple[bool, str]:
 def _open_files() -> tuple[bool, str]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < FEW_OPEN_FILES:
-        return False, f"only {soft} at once: ulimit -n {min(65536, hard)}"
-    return True, f"{soft} at once."
+        return False, f"only {soft} at a time: ulimit -n {min(65536, hard)}"
+    return True, f"{soft} at a time."
 
 
 def _host_name() -> tuple[bool, str]:

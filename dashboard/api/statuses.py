@@ -45,5 +45,5 @@ def _refused(_request: Request, error: Exception) -> Response:
 def _unexpected(_request: Request, error: Exception) -> Response:
     if isinstance(error, StoreGone):  # raised before any route
         return _refused(_request, error)
-    message = "The dashboard made a mistake; its log has the details. Nothing that was stored is lost."
+    message = "Internal error of the dashboard; its log has the details. Stored data is not lost."
     return JSONResponse(error_body(None, message), 500)

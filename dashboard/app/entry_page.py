@@ -63,7 +63,7 @@ class EntryPage:
 <body><div id="root"></div>
 <div id="frame"><header><span class="logo">{LOGO}</span>{_links(path)}</header>
 <main aria-busy="true"><h1>{title}</h1><noscript><p>These pages need JavaScript. Without it, use the command
-<code>rankzero</code>, which does all that they do.</p></noscript><i></i><i></i><i></i></main></div>
+<code>rankzero</code>, which can do everything these pages do.</p></noscript><i></i><i></i><i></i></main></div>
 {self._styles}</body></html>"""
 
 
@@ -78,7 +78,7 @@ def _streamlits_own(page: str) -> tuple[str, str]:
     parser = _Tags()
     parser.feed(page)
     if not any(tag.startswith("<script") for tag in parser.scripts):
-        raise RuntimeError(f"{_SHIPPED} is not the page that this version of Rankzero knows.")
+        raise RuntimeError(f"{_SHIPPED} is not the page that this version of Rankzero expects.")
     return "\n".join(parser.scripts), "\n".join(parser.styles)
 
 

@@ -27,7 +27,7 @@ class Lineage:
             self.identity = row.identity
         if row.origin == "copied":
             log.warning(
-                "this store was restored from a copy: it has nothing that happened after the copy was made"
+                "this store was restored from a copy: it knows nothing that happened after the copy was made"
             )
 
     def refresh(self) -> None:

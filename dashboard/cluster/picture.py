@@ -164,7 +164,7 @@ def _free(nodes: Sequence[NodeView]) -> str:
 
 
 def _silence(state: str, silent_s: float) -> str:
-    return f"{'Lost: not' if state == 'lost' else 'Not'} heard for {duration_words(silent_s)}."
+    return f"{'Lost: silent' if state == 'lost' else 'Silent'} for {duration_words(silent_s)}."
 
 
 def _together(state: str, silent: Sequence[NodeView], nodes: Sequence[NodeView]) -> str:

@@ -54,13 +54,13 @@ class SlurmJobs:
         if node_id is not None:
             if pool != self._pool(node_id):
                 raise NotOwner(
-                    "A node stays in the pool that it joined: start its worker on a --data of its own."
+                    "A node stays in the pool that it joined: start the worker with a separate --data directory."
                 )
             return
         if job is None and (not pool or pool == slurm_jobs.GATEWAY):
             return
         if job is None or pool != slurm_jobs.pool_of(job):
-            raise NotOwner("The secret of a Slurm job is good for the workers of that job, and they for it.")
+            raise NotOwner("The secret of a Slurm job is valid only for the workers of that job.")
         if not slurm_jobs.is_live(self._store, job):
             raise NotOwner("The attempt that this Slurm job was submitted for has ended.")
 

@@ -73,7 +73,7 @@ def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
         return _of_recipes(before.target, after.target)
     unkept = [run for run in (old, new) if not (is_recipe(run.spec) or run.spec.snapshot)]
     if unkept:
-        return CodeComparison(CodeDifference(), None, f"The code of run {unkept[0].id} was not kept.")
+        return CodeComparison(CodeDifference(), None, f"The code of run {unkept[0].id} was not stored.")
     recipe = old if is_recipe(before) else new
     note = f"Run {recipe.id} trains a recipe that ships with Rankzero; the other run has its own code."
     return CodeComparison(CodeDifference(), False, note)

@@ -202,9 +202,7 @@ def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Fix:
     label = f"Launch with batch {smaller} × accumulate {accumulate}"
     if wiring.can_set("accumulate"):
         return Fix(f"{step}; {stays}.", wiring.changed(), label)
-    warning = (
-        f"if the script accumulates; it has no known option for it, RANKZERO_ACCUMULATE holds {accumulate}"
-    )
+    warning = f"if the script accumulates: no option of it is known for this, but RANKZERO_ACCUMULATE is {accumulate}"
     return Fix(f"{step}; {stays} {warning}.", wiring.changed(), label)
 
 

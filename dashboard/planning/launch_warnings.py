@@ -32,7 +32,7 @@ def _launcher(spec: RunSpec, guess: Guess) -> Iterator[str]:
     elif guess.strategy == "single" and spec.world_size > 1:
         yield f"{guess.reason} The strategy single takes one slot."
     if guess.devices is not None and guess.devices != spec.processes_per_node:
-        yield f"{guess.reason} It insists on {guess.devices}; the run takes {spec.processes_per_node} on each node."
+        yield f"{guess.reason} It requires {guess.devices}; the run uses {spec.processes_per_node} on each node."
     yield from guess.warnings
 
 
@@ -61,7 +61,7 @@ def _arguments(spec: RunSpec, script: Script) -> Iterator[str]:
         if option is None:
             yield _is_not_passed(field, value, script)
         elif option.name in named:
-            yield f"The arguments give {option.flag} themselves: {LABELS[field]}, {value}, is not used."
+            yield f"The arguments already set {option.flag}: {LABELS[field]}, {value}, is not used."
         elif not any(p.field == field and not p.is_ticked for p in script.proposals):
             yield _own_default_is_used(option.flag, field, value, option.default)
         else:
@@ -80,16 +80,17 @@ def _decided(spec: RunSpec) -> dict[str, object]:
 def _own_default_is_used(flag: str, field: str, value: object, default: object) -> str:
     default_text = "its own default" if default is None else f"its own default {default}"
     return (
-        f"The script takes {flag}, but the arguments do not name {{{field}}}: {default_text} is used, not {value}. "
+        f"The script accepts {flag}, but the arguments do not contain {{{field}}}: {default_text} is "
+        f"used, not {value}. "
         f"Add {flag}={{{field}}}."
     )
 
 
 def _is_not_passed(field: str, value: object, script: Script) -> str:
     if field == "batch_size" and is_whole_batch(script.proposals):
-        return f"The script's batch is that of all GPUs together: {value} a GPU is not handed over."
+        return f"The script's batch size is that of all GPUs together: {value} per GPU is not passed on."
     return (
-        f"No option of {script.name} is known to take {LABELS[field]}: {value} reaches it only as "
+        f"No known option of {script.name} sets {LABELS[field]}: {value} reaches it only as "
         f"RANKZERO_{field.upper()} in the environment."
     )
 
@@ -99,7 +100,10 @@ def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator
     option = option_for("resume", script.options)
     is_wired = spec.hands_over("resume") or "resume" in script.variables
     if option is not None and not is_wired and option.name not in named and spec.resume is None:
-        yield f"The arguments do not name {{resume}}: when resumed, the run starts over. Add {option.flag}={{resume}}."
+        yield (
+            f"The arguments do not contain {{resume}}: when resumed, the run starts over. Add "
+            f"{option.flag}={{resume}}."
+        )
     option = option_for("accumulate", script.options)
     if (
         option is not None
@@ -107,7 +111,7 @@ def _own_values_kept(spec: RunSpec, script: Script, named: set[str]) -> Iterator
         and option.name not in named
         and _is_above_one(option.default)
     ):
-        yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 leaves it so."
+        yield f"The script's own {option.flag} is {option.default}; an accumulation of 1 does not change it."
     yield from _precision(spec, script, named)
 
 
@@ -118,13 +122,13 @@ def _precision(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     )
     if spec.precision == "fp32":
         if option is not None and option.name not in named:
-            yield f"The script's own {option.flag} is {option.default}; fp32 leaves it so."
+            yield f"The script's own {option.flag} is {option.default}; fp32 does not change it."
         return
     proposed = {p.argument for p in script.proposals if p.only_when == spec.precision}
     options = {p.option for p in script.proposals if p.only_when == spec.precision}
     is_wired = spec.hands_over("precision") or "precision" in script.variables or options & named
     if not is_wired and proposed:
-        yield f"The arguments do not ask for {spec.precision}: add {min(proposed)}."
+        yield f"The arguments do not request {spec.precision}: add {min(proposed)}."
     elif not is_wired:
         yield _is_not_passed("precision", spec.precision, script)
 
@@ -136,7 +140,7 @@ def _missing(spec: RunSpec, script: Script, named: set[str]) -> Iterator[str]:
     if not all(argument.startswith("-") for argument in spec.args):
         words = []  # a positional argument is given; only the script knows which one it is
     if flags or words:
-        yield f"{script.name} needs {' and '.join([*words, *flags])}, which the arguments do not give."
+        yield f"{script.name} requires {' and '.join([*words, *flags])}, which the arguments do not contain."
 
 
 def _one_process(spec: RunSpec) -> Iterator[str]:
@@ -147,15 +151,14 @@ def _one_process(spec: RunSpec) -> Iterator[str]:
 def _warm_up(spec: RunSpec) -> Iterator[str]:
     factor = lr_factor(spec.lr_scaling, spec.world_size)
     if spec.lr_scaling != "none" and spec.lr is None:
-        yield "The scaling rule needs a learning rate: the script's own is not known and stays as it is."
+        yield "The scaling rule needs a learning rate: the script's own is unknown and stays unchanged."
     elif factor >= LARGE_FACTOR and not spec.warmup_steps:
         yield (
-            "Warm up for about 5 epochs or 500 steps: fresh weights change so fast that a rate "
-            f"{factor:g} times larger diverges at once; rising to it step by step keeps what one GPU "
-            "would reach (Goyal et al. 2017)."
+            f"Warm up for about 5 epochs or 500 steps: untrained weights change so fast that a rate {factor:g} times "
+            "larger diverges at once; a gradual increase keeps the accuracy of one GPU (Goyal et al. 2017)."
         )
     elif factor > 1 and not spec.warmup_steps:
-        yield f"A short warm-up (about 100 steps) makes the start with a {factor:.3g} times larger rate safe."
+        yield f"A short warm-up (about 100 steps) makes it safe to start with a {factor:.3g} times larger rate."
 
 
 def _is_above_one(number: object) -> bool:

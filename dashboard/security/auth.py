@@ -66,7 +66,7 @@ class Refusal:
 UNKNOWN = Refusal(401, "A valid token is needed: sign in, or send it as Authorization: Bearer.")
 NO_JOIN_TOKEN = Refusal(
     401,
-    "This is no join token of this dashboard. Make one on its Nodes page, "
+    "This is not a join token of this dashboard. Create one on its Nodes page, "
     "or with `rankzero token --join --expires 24h`.",
 )
 
@@ -212,9 +212,9 @@ def _forbidden(principal: Principal, scope: Scope, headers: Headers) -> Refusal 
     if principal.kind == "join" and not (path == REGISTER and scope.get("method") == "POST"):
         return Refusal(403, "The join token only registers workers.")
     if principal.kind == "node" and not path.startswith("/api/worker/"):
-        return Refusal(403, "A worker's token is only good for its own work.")
+        return Refusal(403, "A worker's token is valid only for its own tasks.")
     if principal.kind == "user" and path.startswith("/api/worker/"):
-        return Refusal(403, "This address is for workers; it takes a worker's token.")
+        return Refusal(403, "This address is for workers and requires a worker's token.")
     return _cross_site(scope, headers) if principal.via == "cookie" else None
 
 

@@ -91,7 +91,7 @@ def read_or_create(path: Path) -> str:
     token = path.read_text(errors="replace").strip()
     if len(token) < SHORTEST_TOKEN or not token.isascii():
         raise TokenUnusable(
-            f"{path} holds no usable token ({SHORTEST_TOKEN} ASCII characters or more). "
+            f"{path} contains no usable token ({SHORTEST_TOKEN} ASCII characters or more). "
             "Delete the file, and the next start writes a new one."
         )
     return token

@@ -42,4 +42,4 @@ def _set_files_aside(settings: Settings) -> None:
     files = settings.files_directory
     aside = files.with_name(f"{files.name}-before-{time.strftime('%Y%m%d-%H%M%S')}")
     files.rename(aside)
-    log.warning("a new store begins; the files of the one before are in %s", aside)
+    log.warning("starting with a new store; the files of the previous one are in %s", aside)

@@ -39,7 +39,7 @@ def check_size(selection: Selection, limit_bytes: int) -> None:
     totals = f"{selection.files} files, {size(selection.size_bytes)}"
     raise CodeRefused(
         "target",
-        f"{selection.folder} is too large to be kept with the run: {totals}, of which {_largest(selection)}; "
+        f"{selection.folder} is too large to be stored with the run: {totals}, of which {_largest(selection)}; "
         f"the limit is {MOST_FILES} files and {size(limit_bytes)}. {WAYS_OUT}",
     )
 
@@ -48,7 +48,7 @@ def too_many_files(folder: Path, most: int) -> CodeRefused:
     """Return the error for a folder with too many files to list."""
     return CodeRefused(
         "target",
-        f"{folder} is too large to be kept with the run: it holds more than {most} files; "
+        f"{folder} is too large to be stored with the run: it contains more than {most} files; "
         f"the limit is {MOST_FILES}. {WAYS_OUT}",
     )
 
@@ -81,7 +81,7 @@ def _add(archive: tarfile.TarFile, item: Item) -> None:
                 archive.addfile(entry, file)
         except OSError as error:
             reason = error.strerror or "it changed while it was being read; launch again"
-            raise CodeRefused("target", f"{item.path} cannot be kept: {reason}.") from error
+            raise CodeRefused("target", f"{item.path} cannot be stored: {reason}.") from error
 
 
 def _largest(selection: Selection) -> str:

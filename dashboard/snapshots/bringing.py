@@ -145,7 +145,7 @@ def _checked_script(named: Path, request: CodeRequest) -> tuple[Path, str | None
     if request.module:
         raise CodeRefused("module", f"{named} is a script; name the folder that the module is in.")
     if request.entry and request.entry != script.name:
-        raise CodeRefused("entry", f"{named} is a script itself; name its folder to start {request.entry!r}.")
+        raise CodeRefused("entry", f"{named} is a script; name its folder to start {request.entry!r}.")
     return script, check_python(script, "target")
 
 
@@ -167,9 +167,9 @@ def _select_script(named: Path, request: CodeRequest, origin: Origin) -> CodeCho
     if selection is None:
         selection = script_alone(script)
         notes.append(
-            f"Only {script.name} itself is kept: {script.parent} is not a git checkout and larger than "
-            f"{plural(SMALL_FILES, 'file')} or {size(SMALL_BYTES)}. Launch the folder with "
-            f"--entry {script.name} to keep all of it."
+            f"Only {script.name} itself is stored: {script.parent} is not a git checkout and larger than "
+            f"{plural(SMALL_FILES, 'file')} or {size(SMALL_BYTES)}. Launch the folder with --entry "
+            f"{script.name} to store all of it."
         )
     return _choice(selection.with_file(script.name), script.name, origin, notes, request)
 
@@ -236,7 +236,7 @@ def _git_facts(folder: Path, entry: str | None) -> tuple[dict[str, object], str 
     top = folder
     for _ in Path(prefix).parts:
         top = top.parent
-    return facts, f"Only {prefix} of the checkout is kept; launch {top}{start} to keep all of it."
+    return facts, f"Only {prefix} of the checkout is stored; launch {top}{start} to store all of it."
 
 
 def _notes_on(folder: Path, missing: list[LeftBehind]) -> list[str]:

@@ -102,7 +102,7 @@ class _CloneCommands:
             return command()
         except GitTooSlow:
             limit = f"{self._limits.limit_s:.0f} s"
-            raise CodeRefused("target", f"git did not get {self._url} within {limit}; try again.") from None
+            raise CodeRefused("target", f"git did not fetch {self._url} within {limit}; try again.") from None
         except GitTooLarge:
             raise CodeRefused(
                 "target",

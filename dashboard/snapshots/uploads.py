@@ -47,7 +47,7 @@ def unpack(file: Path, name: str, folder: Path, limit_bytes: int) -> tuple[str |
     except TooManyFiles:
         raise too_many_files(folder, MOST_FILES) from None
     if not selection.files:
-        raise CodeRefused("target", f"{file_name[:60]} holds no files.")
+        raise CodeRefused("target", f"{file_name[:60]} contains no files.")
     return None, selection
 
 
@@ -74,7 +74,7 @@ def _unpack_archive(file: Path, name: str, folder: Path, bytes_left: int) -> Non
                     raise too_many_files(Path(name), MOST_FILES)
                 bytes_left -= _write(folder, member, content, bytes_left)
                 if bytes_left < 0:
-                    raise CodeRefused("target", f"{name} holds more than {size(limit_bytes)}, the limit.")
+                    raise CodeRefused("target", f"{name} contains more than {size(limit_bytes)}, the limit.")
         except _BROKEN as error:
             raise CodeRefused(
                 "target", f"{name} cannot be unpacked ({error or type(error).__name__})."
@@ -117,7 +117,9 @@ def _write(folder: Path, name: str, content: IO[bytes], bytes_left: int) -> int:
     """Write one file, at most one chunk beyond the limit, and return its size. Raises CodeRefused for unsafe names."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in name or len(parts) > MOST_DEPTH:
-        raise CodeRefused("target", f"the archive holds {name[:100]!r}, which is not a name inside a folder.")
+        raise CodeRefused(
+            "target", f"the archive contains {name[:100]!r}, which is not a name inside a folder."
+        )
     path = folder.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0

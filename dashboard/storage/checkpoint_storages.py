@@ -71,7 +71,7 @@ class CheckpointStorages:
     ) -> Response:
         """The response to GET or HEAD of a checkpoint, from its storage. Raises Rejection."""
         if not checkpoint.complete:
-            raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
+            raise Rejection(409, f"Checkpoint {checkpoint.id} is not complete yet.")
         try:
             return self.of(checkpoint).response(request, checkpoint, via, more)
         except Gone as gone:

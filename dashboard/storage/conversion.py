@@ -69,7 +69,7 @@ class Rewrites:
             if (cached := self._cached(stem, checkpoint)) is not None:
                 return cached
             if not checkpoint.complete:
-                raise Rejection(409, f"Checkpoint {checkpoint.id} has not arrived completely yet.")
+                raise Rejection(409, f"Checkpoint {checkpoint.id} is not complete yet.")
             if len(self._running) >= MOST_WAITING or self._is_closed:
                 raise Rejection(503, "Too many checkpoints are being rewritten; try again in a minute.")
             future = self._threads.submit(self._rewrite, stem, checkpoint, form)
@@ -153,7 +153,7 @@ class Rewrites:
         argv = [sys.executable, "-P", "-m", "worker.checkpoints.rewrite", str(source), str(draft)]
         with self._lock:
             if self._is_closed:
-                raise Rejection(503, "The dashboard is ending; ask again when it is back.")
+                raise Rejection(503, "The dashboard is shutting down; ask again when it is back.")
             self._program = subprocess.Popen(
                 [*argv, *form.options, *limits],
                 stdin=subprocess.PIPE,  # stays open: the program ends when this process does

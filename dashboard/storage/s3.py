@@ -232,7 +232,7 @@ def _connect() -> Any:
         from botocore.session import get_session
     except ImportError:
         raise BucketTrouble(
-            "The package botocore is not installed beside the dashboard: pip install 'rankzero[s3]'."
+            "The package botocore is not installed with the dashboard: pip install 'rankzero[s3]'."
         ) from None
     session = get_session()
     config = Config(

@@ -36,7 +36,7 @@ def open_next_attempt(
         attempt.turn_since = previous.turn_since or previous.created_at
     if pause_s:
         attempt.not_before = attempt.expected_start_at = now + pause_s
-        attempt.waiting_for = f"waits {pause_s:g} s before it starts again"
+        attempt.waiting_for = f"waits {pause_s:g} s before it restarts"
     add_history(session, run_id, number, now, f"{f'{why};' if why else 'resumed'} {_origin(origin)}")
     return number
 

@@ -23,7 +23,7 @@ STILL_AT_LEAST_S = 10.0
 STEPS_MISSED = 3
 """Ranks count as standing still after this many mean step times without a step, where that is longer."""
 
-RESUME_IT = "Resume it from its latest checkpoint; with max_restarts a run goes on by itself."
+RESUME_IT = "Resume it from its latest checkpoint; with max_restarts a run restarts automatically."
 _SPAN_S = Series.last_wall - Series.first_wall
 
 Verdict = Literal["wait", "end", "write off"]
@@ -212,7 +212,7 @@ def _request_end(
 ) -> None:
     lost_nodes = _lost_words(lost)
     remaining = [share.node for share in observed.shares if share not in lost and not share.has_ended]
-    cause = "the run is to be ended then" if observed.ends_at_once else _still_words(observed, remaining)
+    cause = "the run is set to end then" if observed.ends_at_once else _still_words(observed, remaining)
     attempt.end_requested_at, attempt.end_reason = now, Reason.NODE_LOST
     attempt.end_message = f"{lost_nodes[0].upper()}{lost_nodes[1:]}, and {cause}."
     add_history(session, attempt.run_id, attempt.number, now, f"it is ended: {lost_nodes}, and {cause}")
@@ -229,7 +229,7 @@ def _still_words(observed: SilentAttempt, remaining: Sequence[str]) -> str:
 def _lost_words(lost: Sequence[Share]) -> str:
     subject, verb = agree(len(lost), "the node", "the nodes"), agree(len(lost), "was", "were")
     silent_s = max(share.silent_s for share in lost)
-    return f"{subject} {names([share.node for share in lost])} {verb} lost (no word for {silent_s:.0f} s)"
+    return f"{subject} {names([share.node for share in lost])} {verb} lost (silent for {silent_s:.0f} s)"
 
 
 def _write_off(part: Task, attempt: Attempt, share: Share, observed: SilentAttempt, now: float) -> None:
@@ -244,12 +244,12 @@ def _write_off(part: Task, attempt: Attempt, share: Share, observed: SilentAttem
 
 
 def _write_off_words(share: Share, observed: SilentAttempt, is_stop: bool) -> str:
-    silence = f"no word from it for {share.silent_s:.0f} s"
+    silence = f"it has been silent for {share.silent_s:.0f} s"
     if is_stop:
         return (
             f"Stopped; {share.node} could not be asked: {silence}. "
-            "What still runs there is ended as soon as it is back."
+            "Processes still running there are ended as soon as it is back."
         )
     if not observed.has_started:
         return f"The node {share.node} was lost before the run started on it: {silence}."
-    return f"The node {share.node} was lost: {silence}. What still runs there is ended as soon as it is back."
+    return f"The node {share.node} was lost: {silence}. Processes still running there are ended as soon as it is back."

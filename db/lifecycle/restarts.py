@@ -20,7 +20,7 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
 
     It belongs to the transaction in which the attempt ended, so that a run that continues is never seen as ended."""
     if attempt.state == State.STOPPED and is_resizing(attempt):
-        why = "goes on with the nodes there are"
+        why = "continues on the available nodes"
         return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None

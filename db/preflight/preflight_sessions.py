@@ -43,7 +43,7 @@ def ask(store: Store, nodes: Sequence[str] | None, bandwidth: bool, now: float) 
     with store.write() as session:
         selected = _nodes_by_name(session, nodes) if nodes is not None else _alive(session, now)
         if not selected:
-            raise InvalidRequest("nodes", "nodes: no node is alive: there is nothing to check.")
+            raise InvalidRequest("nodes", "nodes: no node is online, so there is nothing to check.")
         _forget_old(session)
         return _open(session, [(node, []) for node in selected], now, bandwidth=bandwidth).id
 

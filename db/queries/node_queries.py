@@ -94,11 +94,12 @@ def _unknown_attempt(node: Node, held: dict[str, Any]) -> dict[str, Any]:
 def _unknown_words(node: str, attempt: dict[str, Any]) -> str:
     """A sentence about an attempt on a node that this store does not know, and the ways to deal with it."""
     devices = ", ".join(attempt.get("devices") or [])
-    does = f"trains here on {devices}" if devices else "has ended here and is not reported"
+    does = f"trains here on {devices}" if devices else "has ended here and has not been reported"
     by = f"store {attempt['store']}" if attempt.get("store") else "an earlier store"
     return (
-        f"Run {attempt['run_id']}, attempt {attempt['attempt']}, {does}. It was begun by {by}; this dashboard's store "
-        "does not know it: an older copy was restored. It is left alone, its data is kept in "
-        f"{attempt['folder']}. Restore a newer copy to have it back, or end it: "
+        f"Run {attempt['run_id']}, attempt {attempt['attempt']}, {does}. It was started by {by}; this "
+        "dashboard's store "
+        "does not know it: an older copy was restored. It is not touched, and its data stays in "
+        f"{attempt['folder']}. Restore a newer copy to get it back, or end it: "
         f"rankzero nodes end-unknown {node} {attempt['run_id']}"
     )

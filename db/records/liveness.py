@@ -65,5 +65,5 @@ def end_waits_for(nodes: Sequence[PendingNode]) -> str | None:
     if silent:
         verb, silent_s = agree(len(silent), "has", "have"), max(node.silent_s for node in silent)
         silent_names = names([node.node for node in silent])
-        clauses.append(f"for {silent_names}, which {verb} not been heard of for {silent_s:.0f} s")
+        clauses.append(f"for {silent_names}, which {verb} been silent for {silent_s:.0f} s")
     return f"waits {', and '.join(clauses)}" if clauses else None

@@ -31,7 +31,7 @@ def findings_reported(
         resolved = [stored[kind] for kind in stored.keys() - {finding.kind for finding in findings}]
         for row in (row for row in resolved if row.gone_at is None):
             row.gone_at = now
-            add_history(session, attempt.run_id, attempt.number, now, f"no longer so: {row.kind}")
+            add_history(session, attempt.run_id, attempt.number, now, f"no longer applies: {row.kind}")
             changed.append(True)
         return attempt.run_id if any(changed) else None
 

@@ -107,8 +107,8 @@ def remove_node(store: Store, name_or_id: str, now: float) -> tuple[str, str]:
         live = live.where(Task.node_id == row.id, Task.state.in_(LIVE_STATES)).order_by(Task.fence)
         if runs := list(dict.fromkeys(session.scalars(live))):
             raise WrongState(
-                f"Node {row.name} still has {' '.join(runs)}; stop {agree(len(runs), 'it', 'them')} first, "
-                "or drain the node and wait for the end."
+                f"Node {row.name} still has {' '.join(runs)}; stop {agree(len(runs), 'it', 'them')} "
+                "first, or drain the node and wait."
             )
         row.removed_at = now
         return row.id, row.name
@@ -122,7 +122,7 @@ def end_unknown(session: Session, name_or_id: str, run_id: str) -> tuple[str, st
     held = [HeldAttempt.model_validate(attempt) for attempt in row.unknown_attempts or ()]
     ending = [attempt.label for attempt in held if attempt.run_id == run_id]
     if not ending:
-        raise NoSuchRun(f"Node {row.name} has nothing of a run {run_id!r} that this dashboard does not know.")
+        raise NoSuchRun(f"Node {row.name} has no unknown run {run_id!r}.")
     still_ending = [attempt.label for attempt in held if attempt.label in (row.unknown_ends or ())]
     row.unknown_ends = sorted({*still_ending, *ending})
     return row.id, row.name
@@ -216,12 +216,12 @@ def _check_identity(node: Node, facts: NodeFacts, claim: Claim, now: float) -> N
     before, here = node.info.get("place"), facts.info.get("place")
     if claim.proven and (before is None or before == here):
         return
-    text = f"Node {node.name} is at work on {node.hostname} with this identity"
+    text = f"Node {node.name} is connected from {node.hostname} with this identity"
     if claim.again:
         raise IdentityEnded(f"{text}: a copy of this worker's data directory was started after it.")
     raise NameTaken(
-        f"{text}. If the data directory was copied, remove node/node.json from the copy; it then joins as a node "
-        "of its own. If the worker only moved or restarted, it is let in a few seconds after the other is gone."
+        f"{text}. If the data directory was copied, remove node/node.json from the copy; it then joins as "
+        "a separate node. If the worker only moved or restarted, it is accepted a few seconds after the other is gone."
     )
 
 
@@ -233,15 +233,15 @@ def _may_replace(session: Session, node: Node, now: float, lost_after_s: float) 
     live = session.scalars(select(Task.fence).where(Task.node_id == node.id, Task.state.in_(LIVE_STATES)))
     if silent_s < lost_after_s and live.first() is not None:
         raise NameTaken(
-            f"A node named {node.name!r}, not heard of for {silent_s:.0f} s, has a run. If this worker replaces it, "
-            f"it is let in when that one counts as lost; otherwise start it with --name OTHER."
+            f"A node named {node.name!r}, silent for {silent_s:.0f} s, has a run. If this worker replaces it, "
+            "it is accepted when that node counts as lost; otherwise start it with --name OTHER."
         )
     return node
 
 
 def _name_taken(node: Node) -> str:
     return (
-        f"A node named {node.name!r} is already at work on {node.hostname}. "
+        f"A node named {node.name!r} is already connected from {node.hostname}. "
         f"Names are unique: start this worker with --name OTHER, or remove that node "
         f"(`rankzero nodes remove {node.name}`)."
     )

@@ -145,9 +145,7 @@ def _store_endpoint(session: Session, attempt: Attempt, part: Task, report: Task
     if part.node_rank != 0 or not (report.master_addr and report.master_port):
         return
     if attempt.master_port not in (None, report.master_port):
-        text = (
-            f"port {attempt.master_port} was taken by another program: meeting at port {report.master_port}"
-        )
+        text = f"port {attempt.master_port} was taken by another program: rendezvous at port {report.master_port}"
         add_history(session, attempt.run_id, attempt.number, now, text)
     attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
 

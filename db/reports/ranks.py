@@ -40,9 +40,7 @@ def request_stacks(store: Store, run_id: str, now: float) -> None:
     with store.write() as session:
         attempt = latest_attempt(session, run_id)
         if attempt.state not in LIVE_STATES:
-            raise WrongState(
-                f"Run {run_id} is {attempt.state}; only ranks that exist can say where they stand."
-            )
+            raise WrongState(f"Run {run_id} is {attempt.state}; only running ranks have a stack.")
         attempt.stacks_requested_at = now
 
 

@@ -43,7 +43,7 @@ def make(store: Store, ttl_s: float | None, name: str, now: float) -> tuple[Join
     ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
     if not (math.isfinite(ttl_s) and SHORTEST_TTL_S <= ttl_s <= LONGEST_TTL_S):
         raise InvalidRequest(
-            "ttl_s", "ttl_s: a join token is good for a minute at least and for 366 days at most."
+            "ttl_s", "ttl_s: a join token must be valid for at least a minute and at most 366 days."
         )
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidRequest("name", f"name must be one line of at most {LONGEST_NAME} characters.")

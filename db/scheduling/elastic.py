@@ -131,7 +131,7 @@ def _words(nodes: Sequence[str], current_nodes: Collection[str], all_nodes: Sequ
     left = sorted(node.name for node in all_nodes if node.node_id in current_nodes and node.draining)
     clauses = [f"{as_list(left, MOST_NAMED)} {agree(len(left), 'drains', 'drain')}"] if left else []
     clauses += [f"{as_list(new, MOST_NAMED)} {agree(len(new), 'is', 'are')} free"] if new else []
-    return f"to go on with {plural(len(nodes), 'node')}: {', '.join(clauses)}"
+    return f"to continue on {plural(len(nodes), 'node')}: {', '.join(clauses)}"
 
 
 def _elastic_attempt(session: Session, checkpoint_id: int) -> tuple[Attempt, RunSpec, str] | None:

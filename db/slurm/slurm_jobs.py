@@ -130,7 +130,7 @@ def _no_gateway(session: Session) -> str:
     names = [name for name, protocol in session.execute(gateways) if not is_spoken(protocol)]
     if names:
         return f"Slurm: the gateway {as_list(names, MOST_NAMED)} must be upgraded first; `rankzero nodes` says how"
-    return "Slurm: no gateway to the cluster is at work; start `rankzero gateway` there"
+    return "Slurm: no gateway to the cluster is connected; start `rankzero gateway` there"
 
 
 def _without_gateway(session: Session, now: float) -> dict[int, RunSpec]:

@@ -108,7 +108,7 @@ def _script(spec: RunSpec, name: str, fence: int, paths: GatewayPaths) -> str:
     step = ["srun", f"--nodes={spec.nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return (
         "#!/bin/sh\n"
-        f"# {name}: on each node one worker of Rankzero, for this attempt alone\n"
+        f"# {name}: one Rankzero worker on each node, for this attempt only\n"
         "unset SLURM_TIME_FORMAT\n"
         'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi\n'
         f"exec {shlex.join(step)} {shlex.join(worker)}\n"

@@ -13,7 +13,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def unit(command: Sequence[str], user: str) -> str:
     """The text of `rankzero-worker.service`; the token is in none of its lines."""
     return f"""\
-# {NAME}: as `rankzero worker --print-unit` has written it for this machine.
+# {NAME}: written by `rankzero worker --print-unit` for this machine.
 [Unit]
 Description=Rankzero worker, offers the devices of this machine
 Wants=network-online.target
@@ -25,7 +25,7 @@ Type=exec
 User={user}
 EnvironmentFile={ENV_FILE}
 ExecStart={" ".join(_quoted(argument) for argument in command)}
-# Trainings are not the worker's to end: they go on through its restart or upgrade, and it finds them again.
+# End the worker only: trainings continue through its restart or upgrade, and it finds them again.
 KillMode=process
 # A rank that the kernel kills for memory is its run's failure, not the worker's.
 OOMPolicy=continue

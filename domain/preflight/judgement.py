@@ -128,8 +128,8 @@ def _alive(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
         return "ok", "answers", ""
     if answer.silent_s is None:
         return "waiting", "", ""
-    fix = "Look whether its worker runs, and whether the node reaches the server; then try again."
-    return "failed", f"no word for {answer.silent_s:.0f} s", fix
+    fix = "Check that its worker is running and that the node reaches the server; then try again."
+    return "failed", f"silent for {answer.silent_s:.0f} s", fix
 
 
 def _interpreter(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
@@ -177,7 +177,7 @@ def _interface(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
             "",
         )  # a host name: the other nodes find out whether it resolves to this node
     if facts.interface is None:
-        fix = "Restart its worker with --address and one of its addresses, as `ip address` lists them."
+        fix = "Restart its worker with --address set to one of its own addresses (`ip address` lists them)."
         return "failed", f"no network card has the address {facts.address}", fix
     if not facts.interface_is_up:
         return (
@@ -191,7 +191,7 @@ def _interface(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
 def _port(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     facts = _facts(answer)
     if facts.port_problem:
-        fix = f"Restart its worker with --address and an address it has, or free ports on {facts.address}."
+        fix = f"Restart its worker with --address set to one of its own addresses, or free ports on {facts.address}."
         return "failed", facts.port_problem, fix
     return ("ok", f"{facts.port} is free", "") if facts.port else ("skipped", "", "")
 
@@ -201,7 +201,7 @@ def _devices(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     if facts.foreign_devices:
         count = len(facts.foreign_devices)
         value = f"{', '.join(facts.foreign_devices[:2])}{' and more' * (count > 2)} in use by another program"
-        return "failed", value, "End that program (`nvidia-smi` lists it), or wait for its end."
+        return "failed", value, "End that program (`nvidia-smi` lists it), or wait until it ends."
     return (
         ("ok", f"{len(facts.devices)} free of other programs", "") if facts.devices else ("skipped", "", "")
     )
@@ -214,7 +214,7 @@ def _disk(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     value = f"{size(facts.disk_free_bytes, is_coarse=True)} free"
     if facts.disk_free_bytes >= answer.needs_bytes:
         return "ok", value, ""
-    fix = f"Make room on the disk of {facts.disk_path}, or start the worker with --data on a larger one."
+    fix = f"Free space on the disk of {facts.disk_path}, or start the worker with --data on a larger one."
     return "failed", f"{value}, {size(answer.needs_bytes, is_coarse=True)} needed", fix
 
 
@@ -227,7 +227,7 @@ def _clock(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     value = f"{clock_offset(offset)} the server"
     if abs(offset) - facts.clock_error_s <= CLOCK_LIMIT_S or not _differ(answers):
         return "ok", value if abs(offset) > CLOCK_LIMIT_S else "right", ""
-    return "failed", value, "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
+    return "failed", value, "Synchronise its clock with a time server: `timedatectl set-ntp true`, or chrony."
 
 
 def _differ(answers: Sequence[NodeAnswer]) -> bool:
@@ -240,7 +240,7 @@ def _differ(answers: Sequence[NodeAnswer]) -> bool:
 def _script(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     facts = _facts(answer)
     if facts.problem:
-        return "failed", facts.problem.rstrip("."), "Put it there, or launch the run with its code."
+        return "failed", facts.problem.rstrip("."), "Copy it there, or launch the run with its code."
     return ("ok", "there", "") if facts.is_prepared else ("waiting", "", "")
 
 
@@ -252,7 +252,7 @@ def _code(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Outcome:
     most_common = Counter(digests).most_common(1)[0][0]
     if digest == most_common:
         return "ok", digest[:12], ""
-    fix = "Bring the same code to all nodes, or launch without --workdir: then every node gets the same."
+    fix = "Copy the same code to all nodes, or launch without --workdir: then every node gets the same code."
     return "failed", f"{digest[:12]}, others have {most_common[:12]}", fix
 
 
@@ -292,12 +292,13 @@ def _reach(answer: NodeAnswer, answers: Sequence[NodeAnswer]) -> Iterator[Prefli
 
 def _reach_fix(attempt: Reached, answer: NodeAnswer, peer: NodeAnswer) -> str:
     if _is_loopback(attempt.address):
-        return f"Nobody else reaches {attempt.address}: restart the worker of {peer.node} with --address."
+        return f"No other node reaches {attempt.address}: restart the worker of {peer.node} with --address."
     if attempt.trouble == "foreign":
         return f"Another program answers there: end it, or give {peer.node}'s worker the right --address."
     if attempt.trouble == "refused":
         return (
-            f"{attempt.address} may lead to another machine, or a firewall refuses: check the --address of "
+            f"{attempt.address} may lead to another machine, or a firewall rejects the connection: check "
+            "the --address of "
             f"{peer.node}, and open its TCP ports to {answer.node}."
         )
     return (
@@ -313,7 +314,7 @@ def _speed(link: Link, median: float) -> Outcome:
     if link.bytes_per_s is None:
         return "skipped", "", ""
     if link.bytes_per_s < SLOW * median:
-        fix = "Look at its cable, its network card's speed, and what else uses it."
+        fix = "Check its cable, the speed of its network card, and other traffic on it."
         return "warning", f"{rate(link.bytes_per_s)}, the median is {rate(median)}", fix
     return "ok", rate(link.bytes_per_s), ""
 

@@ -57,7 +57,7 @@ def decide_restart(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart 
     if newest.reason == Reason.HUNG and spec.on_hang == "resume":
         return _after_hang(failures)
     if newest.reason == Reason.NODE_LOST and spec.elastic:
-        return Restart(f"goes on with the nodes there are: {newest.sentence}", newest.restarts)
+        return Restart(f"continues on the available nodes: {newest.sentence}", newest.restarts)
     if not spec.max_restarts:
         return Leave()
     if newest.reason in WOULD_REPEAT:
@@ -65,7 +65,7 @@ def decide_restart(spec: RunSpec, failures: Sequence[FailedAttempt]) -> Restart 
     if newest.restarts >= spec.max_restarts:
         return Leave(f"not restarted: {newest.restarts} of {spec.max_restarts} restarts are used")
     if _is_the_same_again(failures):
-        return Leave("not restarted: it failed as before, without a step beyond what it started from")
+        return Leave("not restarted: it failed in the same way, without a step beyond its starting point")
     count = newest.restarts + 1
     why = f"restarted ({count} of {spec.max_restarts}): {newest.sentence}"
     return Restart(why, count, _pause_s(failures))

@@ -72,7 +72,7 @@ def _start(
         busy = (
             f"{n.available} of {plural(n.size, 'slot')} free on node {n.name}" for n in large[: request.nodes]
         )
-        return "waits", f"Needs {slots} a node, {' and '.join(busy)}: it waits until runs there end."
+        return "waits", f"Needs {slots} per node, {' and '.join(busy)}: it waits until runs there end."
     if not online and (request.labels or request.on_nodes):
         return "missing", "No connected node has this name and these labels."
     if not online:

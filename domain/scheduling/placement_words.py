@@ -43,7 +43,7 @@ def reason(request: ResourceRequest, context: PlacementContext, now: float) -> s
     need, total = _need(request, unit), sum(context.free)
     free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
     if (holder := context.reserved_for) is not None:
-        return f"{need}; {free}, but kept for {holder.run_id}, which {_comes_first(holder, request)}"
+        return f"{need}; {free}, but reserved for {holder.run_id}, which {_comes_first(holder, request)}"
     if not context.free:
         return f"{need}; {_missing(request, context.nodes, unit)}"
     shortage = f"{need}, {free}{_but(request, context.free)}"
@@ -106,7 +106,7 @@ def _comes_first(first: ResourceRequest, other: ResourceRequest) -> str:
 
 def _until(blocker: Blocker, request: ResourceRequest, now: float) -> str:
     if blocker.waiting is not None:
-        return f"{blocker.run_id} waits too and {_comes_first(blocker.waiting, request)}"
+        return f"{blocker.run_id} is waiting, too, and {_comes_first(blocker.waiting, request)}"
     if blocker.ends_at is None:
         return f"{blocker.run_id} on {blocker.node} does not say when it ends"
     return f"{blocker.run_id} on {blocker.node} ends {about(blocker.ends_at - now)}"
@@ -120,7 +120,7 @@ def _missing(request: ResourceRequest, nodes: Sequence[NodeState], unit: str) ->
     if len(large) < request.fewest:
         largest = max(node.size for node in nodes)
         if largest < request.devices_per_node:
-            return f"the largest node that is known has {plural(largest, unit)}"
+            return f"the largest registered node has {plural(largest, unit)}"
         return f"only {plural(len(large), 'node')} of that size {agree(len(large), 'is', 'are')} known"
     return ", ".join(_out_of_reach(nodes, unit))
 

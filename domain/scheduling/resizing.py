@@ -96,7 +96,7 @@ def _samples(spec: RunSpec) -> int:
 
 def _batch_words(spec: RunSpec, now: RunSpec) -> str:
     if spec.batch_size is None and not takes(spec, "accumulate"):
-        return "its global batch follows the script, which takes neither batch nor accumulation from here"
+        return "its global batch follows the script, which takes neither batch nor accumulation from Rankzero"
     words = [_kept_words(spec, now)]
     if now.accumulate != spec.accumulate:
         words.append(f"accumulation {spec.accumulate} → {now.accumulate}")
@@ -113,13 +113,13 @@ def _kept_words(spec: RunSpec, now: RunSpec) -> str:
         return "global batch kept" if before == after else f"global batch × {after / before:.3g}, the nearest"
     if before == after:
         return f"global batch {before} kept"
-    return f"global batch {before} → {after}, the nearest that {now.world_size} ranks can make"
+    return f"global batch {before} → {after}, the nearest possible on {now.world_size} ranks"
 
 
 def _rate_words(spec: RunSpec, now: RunSpec) -> list[str]:
     before, after = spec.scaled_lr, now.scaled_lr
     if before is None or after is None:
-        return ["learning rate as the script has it"]
+        return ["learning rate set by the script"]
     if math.isclose(before, after):
         return [f"learning rate {before:.6g} unchanged"]
     return [f"learning rate {before:.6g} → {after:.6g}"]

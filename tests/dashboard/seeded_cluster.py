@@ -167,7 +167,8 @@ def a_preflight() -> list[CheckView]:
     }  # fmt: skip
     red = {
         ("clock", names[2]): (
-            "5.0 s ahead of the server", "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
+            "5.0 s ahead of the server",
+            "Synchronise its clock with a time server: `timedatectl set-ntp true`, or chrony."
         ),
         ("torch", names[1]): (
             "2.11.0+cu126, others have 2.13.0+cu126",

@@ -92,9 +92,9 @@ def test_a_setting_that_is_no_url_is_refused_unseen(monkeypatch, capsys):
 
 
 def test_a_wrong_password_is_told_where_to_put_the_right_one(postgres: Server, monkeypatch):
-    with pytest.raises(StoreUnusable, match=r"does not let us in .*PGPASSWORD"):
+    with pytest.raises(StoreUnusable, match=r"refuses the login .*PGPASSWORD"):
         Store.open(postgres.url("postgres", GUARDED, "wrong"))
-    with pytest.raises(StoreUnusable, match=r"does not let us in .*PGPASSWORD"):
+    with pytest.raises(StoreUnusable, match=r"refuses the login .*PGPASSWORD"):
         Store.open(postgres.url("postgres", GUARDED))
     with postgres.database() as url:
         monkeypatch.setenv("PGPASSWORD", PASSWORD)

@@ -134,7 +134,7 @@ def test_what_was_changed_stays_changed_beside_what_is_kept():
 )
 @pytest.mark.parametrize("like", [REAL, None])
 def test_a_mask_with_nothing_behind_it_is_refused(fields, name, like):
-    with pytest.raises(NothingBehind, match=f"{name} is .* not shown") as refused:
+    with pytest.raises(NothingBehind, match=f"{name} is .* hidden value") as refused:
         unmasked_spec(spec(**fields), like)
     assert refused.value.field == next(iter(fields))
 

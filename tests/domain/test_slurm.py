@@ -16,7 +16,7 @@ def said(state: str = "PENDING", reason: str = "", **more) -> JobReport:
     ("reason", "words"),
     [
         ("Resources", "Slurm: waiting for resources (job 123, partition gpu)"),
-        ("Priority", "Slurm: jobs that come before it wait too (job 123, partition gpu)"),
+        ("Priority", "Slurm: jobs of higher priority are waiting (job 123, partition gpu)"),
         (
             "ReqNodeNotAvail, UnavailableNodes:n[0-1]",
             "Slurm: a node it names is not available (UnavailableNodes:n[0-1]) (job 123, partition gpu)",
@@ -36,7 +36,7 @@ def test_a_waiting_job_says_why(reason: str, words: str):
 def test_before_and_after_the_queue_there_are_words_too():
     assert slurm.waits(None) == "Slurm: the job is being submitted"
     assert slurm.waits(said("RUNNING", nodes="n[0-1]")) == (
-        "Slurm: job 123 runs on n[0-1]; its workers are on their way here"
+        "Slurm: job 123 runs on n[0-1]; its workers are connecting"
     )
     assert slurm.waits(said("SUSPENDED")) == "Slurm: the job is suspended (job 123, partition gpu)"
 
@@ -48,7 +48,7 @@ def test_before_and_after_the_queue_there_are_words_too():
         ("CANCELLED", Reason.KILLED, "cancelled in Slurm"),
         ("PREEMPTED", Reason.KILLED, "preempted"),
         ("NODE_FAIL", Reason.NODE_LOST, "a node of n[0-1] failed"),
-        ("OUT_OF_MEMORY", Reason.OUT_OF_MEMORY, "more memory than it was given"),
+        ("OUT_OF_MEMORY", Reason.OUT_OF_MEMORY, "more memory than was allocated to it"),
         ("FAILED", Reason.LAUNCH_FAILED, "exit code 1"),
         ("REFUSED", Reason.LAUNCH_FAILED, "Slurm refused the job"),
     ],

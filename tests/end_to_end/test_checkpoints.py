@@ -46,7 +46,7 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
     unpack_and_load(fetch(product, found["work/sharded/step_30.tar"], ""), tmp_path, expected)
     (told,) = [f for f in product.get(f"/api/runs/{run_id}/findings") if f["kind"] == "checkpoint not whole"]
     assert "work/cut.pt: " in told["evidence"] and "its end record is missing" in told["evidence"]
-    assert "work/cut_old.pt: " in told["evidence"] and "it breaks off before its end" in told["evidence"]
+    assert "work/cut_old.pt: " in told["evidence"] and "it ends too early" in told["evidence"]
 
 
 def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:

@@ -120,7 +120,7 @@ def test_a_module_is_started_in_the_snapshot(product: Product, folder: Path) -> 
 def test_a_run_in_place_says_that_its_code_is_not_kept(product: Product, folder: Path) -> None:
     arguments = ("launch", "train.py", "--strategy", "single", "--workdir", ".", "--json")
     result = rankzero(product, *arguments, cwd=folder)
-    assert "its code is not kept" in result.stderr
+    assert "its code is not stored" in result.stderr
     run = launched(result)
     assert end(product, run["id"]) == "script as it was\n"
     assert product.run(run["id"])["spec"]["snapshot"] is None

@@ -13,7 +13,7 @@ from tests.end_to_end.product import Product, wait_for
 SCRIPTS = Path(__file__).parent / "scripts"
 BROKEN = SCRIPTS / "broken.py"
 
-COPY = "which holds a copy of the code without what .gitignore ignores"
+COPY = "which contains a copy of the code without the files that .gitignore excludes"
 ROWS: dict[str, tuple[dict, str, str, str | None]] = {
     "raise": (
         {},
@@ -31,7 +31,7 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "exit code",
         "rank 1 on NODE: exit code 3, no traceback; last line: rank 1 is about to do: exit",
-        "The script chose this exit code itself (sys.exit): its log says what came before.",
+        "The script chose this exit code itself (sys.exit): its log may show why.",
     ),
     "kill": (
         {},
@@ -44,8 +44,8 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "script error",
         "rank 1 on NODE: ModuleNotFoundError: No module named 'a_module_nobody_has', broken.py line LINE",
-        "Install a_module_nobody_has in the Python that trains, or choose another Python with --python; your own "
-        "module must lie in the folder that is launched.",
+        "Install a_module_nobody_has in the Python that trains, or choose another Python with --python; "
+        "your own module must be in the folder that is launched.",
     ),
     "garbage": (
         {},
@@ -65,7 +65,7 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {},
         "script error",
         "rank 1 on NODE: FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv', broken.py line LINE",
-        f"data/train.csv is looked for in the run's working directory, {COPY}: launch it with --link "
+        f"data/train.csv is looked up in the run's working directory, {COPY}: launch it with --link "
         "data=/path/to/data, or in place with --workdir FOLDER.",
     ),
     "print": (
@@ -97,8 +97,9 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         {"strategy": "single"},
         "port in use",
         "rank 0 on NODE: port PORT is in use by another program, broken.py line LINE",
-        "The script chooses this port itself (MASTER_PORT or a tcp:// address in it): let it take a free one, or "
-        "launch it with torchrun and init_process_group() without address, which gets one of its own.",
+        "The script chooses this port itself (MASTER_PORT or a tcp:// address in it): let it choose a "
+        "free one, or launch it with torchrun and init_process_group() without an address, which gets "
+        "its own port.",
     ),
     "spawn --rank=0": (
         {"launcher": "python", "gpus_per_node": 1},

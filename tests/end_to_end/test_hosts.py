@@ -124,8 +124,8 @@ def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> Non
         assert hosts[1].start(*program, env=token).wait(60) == 1
         copied.unlink(missing_ok=True)
     said = hosts[1].log.read_text()
-    assert f"Node {hosts[0].name} is at work on {hosts[0].name} with this identity" in said
-    assert f"A node named {hosts[0].name!r} is already at work on {hosts[0].name}" in said
+    assert f"Node {hosts[0].name} is connected from {hosts[0].name} with this identity" in said
+    assert f"A node named {hosts[0].name!r} is already connected from {hosts[0].name}" in said
     assert [node["id"] for node in hosts.get("/api/nodes")] == [node["id"] for node in known]
 
 

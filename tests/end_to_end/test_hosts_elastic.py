@@ -49,7 +49,7 @@ def test_a_run_grows_when_a_host_joins(started: list[Hosts], tmp_path: Path) -> 
     states |= trains_on(hosts, run_id, 2, nodes=2)
     assert not states & {"stopped", "failed", "succeeded"}
     assert accumulated(hosts, run_id) == {"1"}
-    assert any("to go on with 2 nodes: host1 is free" in line for line in history(hosts, run_id))
+    assert any("to continue on 2 nodes: host1 is free" in line for line in history(hosts, run_id))
     ends_well(hosts, run_id, told, attempts=2)
 
 
@@ -64,7 +64,7 @@ def test_a_run_grows_and_shrinks_with_what_joins_and_drains(started: list[Hosts]
     trains_on(hosts, run_id, 3, nodes=2)
     parts = hosts.get(f"/api/runs/{run_id}/attempts")[-1]["parts"]
     assert [part["node"] for part in parts] == ["host0", "host2"]
-    assert any("to go on with 2 nodes: host1 drains" in line for line in history(hosts, run_id))
+    assert any("to continue on 2 nodes: host1 drains" in line for line in history(hosts, run_id))
     ends_well(hosts, run_id, told, attempts=3)
 
 

@@ -153,7 +153,7 @@ def test_a_job_cancelled_in_slurm_is_told_and_can_be_resumed(
     slurm.ask("scancel", job)
     ended = site.wait_state(run_id)
     assert (ended["state"], ended["reason"]) == ("failed", "killed"), ended
-    assert ended["message"] == f"The Slurm job {job} was cancelled in Slurm, not from here."
+    assert ended["message"] == f"The Slurm job {job} was cancelled in Slurm, not by Rankzero."
     wait_for(slurm.is_quiet, "the job to be over", 90)
     assert not site.ranks(run_id)
     told.touch()

@@ -177,7 +177,7 @@ class Daemon:
         """The message for an attempt whose numbers a store and its older copy both gave out."""
         name = f"run {earlier.run_id}, attempt {earlier.attempt}"
         return (
-            f"Node {self._node.name} still has {name}, started by a store of which this one is an older copy. End that "
+            f"Node {self._node.name} still has {name}, started by a newer version of this store. End that "
             f"first: rankzero nodes end-unknown {self._node.name} {earlier.run_id}"
         )
 
@@ -246,7 +246,7 @@ class Daemon:
         except RequestFailed as error:
             self._back_off(activity, attempt, began)
             self._log_error(
-                subject, f"{subject}: the server failed at it, new data stays on this node: {error}"
+                subject, f"{subject}: the server failed on it, new data stays on this node: {error}"
             )
             return False
         except (OSError, RequestRefused) as error:

@@ -163,7 +163,9 @@ class Worker(SessionOwner):
                 limit_s = LEAVE_LIMIT_S if is_hurried else ACKNOWLEDGE_LIMIT_S
                 give_up_at = give_up_at or time.monotonic() + limit_s
                 if time.monotonic() >= give_up_at:
-                    log.warning("the server lacks the end of some runs; they are reported at the next start")
+                    log.warning(
+                        "the end of some runs has not reached the server; it is reported at the next start"
+                    )
                     return
             self._wake.set()
             time.sleep(0.05)

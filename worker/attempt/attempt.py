@@ -171,7 +171,7 @@ class LocalAttempt:
         elif not self.assignment.may_start:
             return
         elif self._starts == STARTS:
-            text = "The program that looks after a run's processes could not be started on this node."
+            text = "The supervisor of the run's processes could not be started on this node."
             self._record_end(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
             self._rendezvous.close()
@@ -216,8 +216,8 @@ class LocalAttempt:
             if self._stop_grace_s is None:
                 self._record_end(self._rendezvous.failure_report(error.reason, str(error)))
         except Exception as error:  # also on a bug of ours: a run must not stay "starting" forever
-            log.exception("attempt %s could not be made ready", self.label)
-            text = f"The run's directory could not be made ready: {error or type(error).__name__}"
+            log.exception("attempt %s could not be prepared", self.label)
+            text = f"The run's directory could not be prepared: {error or type(error).__name__}"
             self._record_end(self._rendezvous.failure_report(Reason.LAUNCH_FAILED, text))
         finally:
             self._preparing = False
@@ -236,7 +236,7 @@ class LocalAttempt:
         with suppress(OSError):
             if path.read_text() == text:
                 return
-        log.info("attempt %s is told to stop within %s s", self.label, text)
+        log.info("attempt %s is asked to stop within %s s", self.label, text)
         try:
             write_whole(path, text)
         except (

@@ -49,7 +49,7 @@ def at_time_limit(end: TaskReport) -> TaskReport:
         update={
             "state": "failed",
             "reason": Reason.TIME_LIMIT,
-            "message": f"The time limit of its Slurm job {job} was near, so it was told to save and end.",
-            "next_step": "Resume it: it goes on from its last checkpoint, in a new job.",
+            "message": f"The time limit of its Slurm job {job} was near, so it was asked to save and end.",
+            "next_step": "Resume it: it continues from its last checkpoint, in a new job.",
         }
     )

@@ -34,8 +34,8 @@ POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
 REFUSED = "not copied"
-REFUSED_MEANS = "The server, or a proxy before it, takes none of it. The file stays on its node."
-REFUSED_FIX = "The reason says why; of a proxy raise the limit (nginx: client_max_body_size 0)."
+REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
+REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
 MIRROR_STEP_BYTES = 2 * 1024 * 1024
 
 

@@ -48,7 +48,7 @@ def conversion_of(source: Path, *, strip: bool, safetensors: bool) -> Conversion
         is_folder = is_archive(file)
     if safetensors and is_folder:
         raise CannotConvert(
-            "A folder cannot become one safetensors file: its weights are files in the archive."
+            "A folder cannot be converted to one safetensors file: its weights are files in the archive."
         )
     if safetensors:
         return _as_safetensors(source, strip)
@@ -64,7 +64,7 @@ def _as_safetensors(source: Path, strip: bool) -> Conversion | str:
         return torch_files.as_safetensors(source, is_zip, strip=strip)
     if strip:
         return _with_shorter_header(source, header) or NO_PREFIX
-    return "It is safetensors as it was saved."
+    return "It was saved as safetensors and is unchanged."
 
 
 def _file_without_prefix(source: Path) -> Conversion | None:
@@ -87,7 +87,7 @@ def _is_zip(source: Path) -> bool:
         _require_protocol(head[1])
         return False
     if not head.startswith(b"PK\x03\x04"):
-        raise ValueError("it is neither torch's nor safetensors")
+        raise ValueError("it is neither a torch nor a safetensors file")
     try:
         with zipfile.ZipFile(source) as archive:
             _require_torchs(archive)
@@ -146,7 +146,7 @@ def _safetensors_header(source: Path) -> dict[str, Any] | None:
     try:
         header: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("its header is no JSON") from None
+        raise ValueError("its header is not JSON") from None
     return header
 
 

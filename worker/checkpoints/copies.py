@@ -131,9 +131,7 @@ def copy_bytes(source: int, target: int, size: int, offset: int = 0, since: int 
 
 # -- checksums --------------------------------------------------------------------------------
 
-WRONG_CHECKSUM = (
-    "its content does not agree with the checksums in it: it was still being written, or is damaged"
-)
+WRONG_CHECKSUM = "its content does not match the checksums in it: it was still being written, or is damaged"
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, EOFError, ValueError, struct.error)
 
 

@@ -25,7 +25,7 @@ class Unfinished:
     has_earlier: bool = False
     """Whether an earlier version of it was copied."""
     is_whole: bool = False
-    """Whether it is complete, but there was no room for a copy, or it could not be read."""
+    """Whether it is complete, but there was no space for a copy, or it could not be read."""
     is_linked: bool = False
     """Whether it is a hard link to a file outside the run's directory."""
 
@@ -38,17 +38,17 @@ class Unfinished:
 _ADVICE = {
     KIND: (
         "The attempt ended while this was being saved, or the script never finished it. It cannot be loaded, so it was "
-        "not taken; it still lies on the node. A resume begins at the last whole one.",
-        "Save under a temporary name and rename it (os.replace) when it is whole. Where a stop cut it off, finish "
-        "saving on SIGTERM, and give it time for that with --stop-grace.",
+        "not stored; it is still on the node. A resume starts from the last complete one.",
+        "Save under a temporary name and rename it (os.replace) when it is complete. If a stop interrupted it, "
+        "finish saving on SIGTERM, and allow more time with --stop-grace.",
     ),
     NOT_TAKEN: (
-        "It is whole, but it lies on the node alone; it can be neither downloaded nor resumed from.",
-        "Free some space on the node's disk for the next attempt; this file can be fetched by hand.",
+        "It is complete, but only on the node: it can be neither downloaded nor resumed from.",
+        "Free some space on the node's disk for the next attempt; copy this file from the node by hand.",
     ),
     LINKED: (
         "A hard link shows the content of a file that may belong to somebody else, so it was neither copied nor "
-        "listed. Links to files of the run's own directory are taken.",
+        "listed. Links to files in the run's own directory are accepted.",
         "Copy the file into the run's directory (cp, shutil.copy) instead of linking it there.",
     ),
 }
@@ -76,4 +76,4 @@ def _sentence(checkpoint: Unfinished) -> str:
     if checkpoint.is_linked:
         return f"{name} is a hard link to a file outside the run's directory."
     sentence = f"{name}: {checkpoint.size_bytes} bytes are there, and {checkpoint.missing}."
-    return f"{sentence} An earlier version of it was taken." if checkpoint.has_earlier else sentence
+    return f"{sentence} An earlier version of it was stored." if checkpoint.has_earlier else sentence

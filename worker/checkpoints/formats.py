@@ -45,10 +45,10 @@ def what_is_missing(path: Path) -> str:
                 return "it is empty"
             if path.suffix == ".safetensors":
                 promised = _safetensors_bytes(head[:8], file, size)
-                return f"its header speaks of {promised} bytes" if promised else "its header is cut short"
+                return f"its header promises {promised} bytes" if promised else "its header is cut short"
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    return "its end record is missing" if head.startswith(b"PK") else "it breaks off before its end"
+    return "its end record is missing" if head.startswith(b"PK") else "it ends too early"
 
 
 _STEP = re.compile(

@@ -45,7 +45,7 @@ def answer(options: argparse.Namespace) -> dict[str, Any]:
     except ValueError as error:
         return {"refused": f"The checkpoint cannot be rewritten: {error}."}
     except (MemoryError, RecursionError):
-        return {"refused": "The checkpoint cannot be rewritten: to read it takes too much memory."}
+        return {"refused": "The checkpoint cannot be rewritten: reading it needs too much memory."}
     except OSError as error:
         return {"failed": f"The checkpoint could not be rewritten: {error.strerror or error}."}
 

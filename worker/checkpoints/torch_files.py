@@ -60,7 +60,7 @@ def as_safetensors(source: Path, is_zip: bool, *, strip: bool) -> Conversion:
     }
     prefix = _remove_prefix(model) if strip else ""
     if "__metadata__" in model:
-        raise CannotConvert(f"{prefix}__metadata__ is a name that safetensors keeps for itself.")
+        raise CannotConvert(f"{prefix}__metadata__ is a name that safetensors reserves.")
     beside = [_name(key) for key in checkpoint if key != place] if place is not None else []
     notes = [*_contents(place, len(model), prefix, strip), *_omissions([*beside, *others]), *_shared(model)]
     size_bytes = _require_modest(model, source) + sum(len(name) + _HEADER_BYTES for name in model)
@@ -127,7 +127,7 @@ def state_dict_of(checkpoint: Any) -> tuple[str | None, Mapping[Any, Any]]:
     """
     if not isinstance(checkpoint, dict):
         raise CannotConvert(
-            "What was saved is no dictionary (a whole module, perhaps): save model.state_dict() instead."
+            "It does not contain a dictionary (perhaps a whole module): save model.state_dict() instead."
         )
     inner = {
         name: value for name, value in checkpoint.items() if isinstance(name, str) and _tensor_names(value)
@@ -137,10 +137,10 @@ def state_dict_of(checkpoint: Any) -> tuple[str | None, Mapping[Any, Any]]:
         return None, checkpoint
     names = usual or list(inner)
     if not names:
-        raise CannotConvert("There is no state dict in it: no dictionary of names and tensors.")
+        raise CannotConvert("It contains no state dict, that is, no dictionary of names and tensors.")
     if not usual and len(names) > 1:
         raise CannotConvert(
-            f"It holds several state dicts ({_listed(names)}), and none is called "
+            f"It contains several state dicts ({_listed(names)}), and none is called "
             f"{', '.join(STATE_DICT_NAMES[:2])} or {STATE_DICT_NAMES[2]}."
         )
     return names[0], inner[names[0]]
@@ -198,7 +198,7 @@ def _is_tensor(name: str, value: Any) -> bool:
     )
     if _is_any_tensor(value) and not is_plain:
         raise CannotConvert(
-            f"{name} is no plain tensor (sparse, quantized or a class of its own): download it as it was saved."
+            f"{name} is not a plain tensor (but sparse, quantized or of a custom class): download it as it was saved."
         )
     return is_plain
 
@@ -233,7 +233,7 @@ def _spec(name: str, tensor: torch.Tensor) -> safetensors.TensorSpec:
         )
     except safetensors.SafetensorError as error:
         raise CannotConvert(
-            f"{name} is no tensor of a kind that safetensors has: download it as it was saved."
+            f"{name} has a data type that safetensors does not support: download it as it was saved."
         ) from error
 
 
@@ -251,14 +251,14 @@ def _contents(place: str | None, count: int, prefix: str, strip: bool) -> list[s
 
 
 def _omissions(names: Sequence[str]) -> list[str]:
-    return [f"Left out, because safetensors holds tensors alone: {_listed(names)}."] if names else []
+    return [f"Left out, because safetensors holds only tensors: {_listed(names)}."] if names else []
 
 
 def _shared(model: Mapping[str, torch.Tensor]) -> list[str]:
     places = {name: (tensor.data_ptr(), tensor.nbytes) for name, tensor in model.items() if tensor.nbytes}
     counts = Counter(places.values())
     names = [name for name, place in places.items() if counts[place] > 1]
-    return [f"These share one storage and are written each for itself: {_listed(names)}."] if names else []
+    return [f"These share one storage and are written separately: {_listed(names)}."] if names else []
 
 
 def _name(key: object) -> str:

@@ -87,7 +87,7 @@ class CheckpointUploader:
             self._upload(copy, adoption, may_continue)
             log.info("attempt %s: checkpoint %s is on the server", self._label, copy.name)
         except (ChecksumMismatch, FileNotFoundError):
-            log.warning("attempt %s: %s did not arrive intact and is sent again", self._label, copy.name)
+            log.warning("attempt %s: %s arrived damaged and is sent again", self._label, copy.name)
             self._watch.forget(copy)
         except RequestRefused as refusal:
             log.error("attempt %s: checkpoint %s was refused: %s", self._label, copy.name, refusal)

@@ -170,7 +170,7 @@ class CheckpointWatch:
         if completeness is Completeness.INCOMPLETE:
             return Unfinished(name, size_bytes, candidate.what_is_missing(), has_earlier)
         has_room = self._has_room_for(candidate)
-        reason = "it could not be copied" if has_room else "the node's disk has no room for a copy of it"
+        reason = "it could not be copied" if has_room else "the node's disk has no space for a copy of it"
         return Unfinished(name, size_bytes, reason, has_earlier, is_whole=True)
 
     # -- looking -------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class CheckpointWatch:
             return None
         if not self._has_room_for(candidate):
             self.notice = (
-                f"Too little disk space to take checkpoint {candidate.name}: it needs {candidate.key.size_bytes} bytes "
+                f"Too little disk space to copy checkpoint {candidate.name}: it needs {candidate.key.size_bytes} bytes "
                 f"and {self._reserve_bytes} more must stay free. Free some space; it is tried again."
             )
             return None

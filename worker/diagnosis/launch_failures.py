@@ -42,7 +42,7 @@ def _not_started(facts: EndFacts) -> Verdict:
     error = facts.launch_error or ""
     missing = "No such file" in error
     reason = Reason.SCRIPT_MISSING if missing else Reason.LAUNCH_FAILED
-    next_step = "Name another Python with --python." if missing else None
+    next_step = "Choose another Python with --python." if missing else None
     if "Argument list too long" in error:
         next_step = "Shorten the arguments or the environment: put long lists into a file."
         sentence = "its arguments and environment are larger than Linux passes to a program (E2BIG)"
@@ -60,7 +60,7 @@ def _could_not_start(facts: EndFacts, error_text: str | None) -> Verdict:
         error_text = "the Python that trains has no torch"
         next_step = "Install torch there, or choose another Python with --python."
     elif unknown := re.search(r"error: unrecognized arguments: (.+)", facts.launcher_err):
-        error_text = f"its torch is too old, torchrun does not know {unknown[1]}"
+        error_text = f"its torch is too old (torchrun does not know {unknown[1]})"
         next_step = "Install torch 2.4 or newer in the Python that trains, or choose another with --python."
     elif re.search(
         r"error while loading shared libraries|cannot open shared object file", facts.launcher_err

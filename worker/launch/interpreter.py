@@ -215,9 +215,9 @@ def _parse(path: str, output: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(output.partition(MARK)[2].splitlines()[0])
     except (ValueError, IndexError) as error:
-        raise Unusable(f"The interpreter {path} gave no sensible answer") from error
+        raise Unusable(f"The interpreter {path} gave no valid answer") from error
     if not isinstance(answer, dict):
-        raise Unusable(f"The interpreter {path} gave no sensible answer")
+        raise Unusable(f"The interpreter {path} gave no valid answer")
     return answer
 
 

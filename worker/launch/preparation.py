@@ -210,7 +210,7 @@ def _install_code(spec: RunSpec, work: Path, node: LocalNode, fetch: FetchSnapsh
         _must_exist(target.exists(), f"The script {target}", node)
         if target.is_dir():
             raise CannotStart(
-                Reason.SCRIPT_MISSING, f"{target} is a folder: name the script in it (entry) or a module."
+                Reason.SCRIPT_MISSING, f"{target} is a folder: name a script in it (entry) or a module."
             )
         return
     _must_exist(target.is_dir(), f"The folder {target}", node)
@@ -244,7 +244,9 @@ def _make_links(spec: RunSpec, work: Path) -> None:
             _delete(link)
             link.symlink_to(path)
         except OSError as error:
-            raise CannotStart(Reason.LAUNCH_FAILED, f"The link {name} could not be made: {error}") from error
+            raise CannotStart(
+                Reason.LAUNCH_FAILED, f"The link {name} could not be created: {error}"
+            ) from error
 
 
 def _delete(path: Path) -> None:

@@ -127,14 +127,14 @@ def _not_finite_finding(broken: Sequence[tuple[str, Loss]]) -> Finding:
     before = (
         f" The last number was {loss.last_number:.5g} at step {loss.last_number_step}."
         if loss.last_number is not None
-        else " It never was a number."
+        else " It was never a number."
     )
     others = f" Others too: {', '.join(tag for tag, _ in broken if tag != name)}." if len(broken) > 1 else ""
     return Finding(
         kind="loss is not a number",
         evidence=f"{name} is {value}.{before}{others}",
-        meaning="The parameters have most likely been invalid since then: the model learns nothing more, "
-        "and checkpoints saved since then are useless.",
+        meaning="The parameters have most likely been invalid since then: the model no longer learns, and "
+        "checkpoints saved since then are useless.",
         mend="Stop the run and resume from a checkpoint before that step with a lower learning rate, longer "
         "warm-up or clipped gradients (torch.nn.utils.clip_grad_norm_); look for a logarithm or a division by "
         "zero, and for bad samples (torch.autograd.set_detect_anomaly(True) names the operation).",
@@ -145,7 +145,7 @@ def _flat_finding(evidence: str) -> Finding:
     return Finding(
         kind="loss has not moved",
         evidence=evidence,
-        meaning="The model is not learning: the updates are too small to see, or do not reach its parameters.",
+        meaning="The model is not learning: the updates are too small, or do not reach its parameters.",
         mend="Check that loss.backward() and optimizer.step() are called, that the optimizer was given this "
         "model's parameters and they require gradients, that labels match samples, and that the learning "
         "rate is not zero or far too small.",

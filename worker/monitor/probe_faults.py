@@ -26,6 +26,6 @@ def fault_findings(faults: Sequence[str]) -> list[Finding]:
             "now on, so a hang or a mistake may go unnoticed. Logged metrics, logs and checkpoints are not affected.",
             mend="The usual cause is a version of torch that the probe does not know yet, or a script that replaces a "
             "part of torch. Report the sentence above with the versions on the run's Code tab; probe: false in the "
-            "spec (--no-probe) leaves the probe out.",
+            "spec (--no-probe) switches the probe off.",
         )
     ]

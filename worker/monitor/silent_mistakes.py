@@ -70,8 +70,8 @@ def _differing_parameters(ranks: list[RankRecord]) -> Iterator[Finding]:
                 f"After step {step} the same sample of the parameters adds up to {mine:.6g} on rank "
                 f"{first.rank} and to {theirs:.6g} on rank {other.rank}.",
                 "The ranks no longer train the same model: rank 0's checkpoint holds only what rank 0 learned.",
-                "Call the DistributedDataParallel wrapper, not model.module, in the training step; load weights "
-                "and build the optimizer alike on every rank, before wrapping.",
+                "Call the DistributedDataParallel wrapper, not model.module, in the training step; load "
+                "weights and build the optimizer in the same way on every rank, before wrapping.",
             )
             return
 
@@ -95,8 +95,8 @@ def _same_samples(ranks: list[RankRecord]) -> Iterator[Finding]:
             if length := _common_beginning(mine, theirs):
                 yield _mistake(
                     "same samples on several ranks",
-                    f"Ranks {first.rank} and {other.rank} began an epoch with the same {length}, and their "
-                    "first batches are alike.",
+                    f"Ranks {first.rank} and {other.rank} began an epoch with the same {length}, and "
+                    "their first batches are identical.",
                     f"The ranks do the same work: a step on {first.world_size} ranks learns no more than on one.",
                     "Give the DataLoader sampler=DistributedSampler(dataset) instead of shuffle=True; shard an "
                     "iterable data set by rank.",
@@ -171,7 +171,7 @@ def _unused_parameters(ranks: list[RankRecord]) -> Iterator[Finding]:
                     f"{count} parameters got no gradient on rank {rank.rank} in the first {len(checks)} steps: "
                     f"{listed}.",
                     "They never change, and DistributedDataParallel searches for them in every step.",
-                    "Use them in forward, or set requires_grad_(False) on them; then leave out "
+                    "Use them in forward, or set requires_grad_(False) on them; then remove "
                     "find_unused_parameters=True.",
                 )
                 return
@@ -186,5 +186,5 @@ def _unequal_steps(ranks: list[RankRecord]) -> Iterator[Finding]:
         "unequal steps",
         f"Rank {fewest.rank} made {fewest.step} steps, rank {most.rank} made {most.step}.",
         "The last steps of some ranks were not averaged with the others', or were lost.",
-        "Give every rank as many batches: drop_last=True, or DistributedSampler, which evens them out.",
+        "Give every rank the same number of batches: drop_last=True, or DistributedSampler, which pads them.",
     )

@@ -61,6 +61,6 @@ class BodyLimit:
         if limit is None:
             return None
         return (
-            "A proxy before the server refuses large requests (413): data is sent in pieces of at most "
+            "A proxy in front of the server refuses large requests (413): data is sent in pieces of at most "
             f"{size(limit)}. Raise the proxy's limit (nginx: client_max_body_size 0)."
         )

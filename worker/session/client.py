@@ -320,7 +320,9 @@ class Client:
                         response.read()
                         raise_for(response, conflict_error=RequestRefused, invalid_error=RequestRefused)
                     if response.headers.get("content-type", "").startswith("text/html"):
-                        raise RequestFailed(f"{path}: the answer is a web page, not one of the server's")
+                        raise RequestFailed(
+                            f"{path}: the answer is a web page and did not come from the server"
+                        )
                     other_servers.write_body(response, partial, on_progress)
                     return
         except httpx.TransportError as error:
@@ -330,7 +332,7 @@ class Client:
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer = json_of(self._request(method, path, **options))
         if not isinstance(answer, dict):
-            raise RequestFailed(f"{path}: the answer is empty, not one of the server's")
+            raise RequestFailed(f"{path}: the answer is empty and did not come from the server")
         return answer
 
     def _note_address(self, response: httpx.Response) -> None:

@@ -100,7 +100,7 @@ def raise_unless_ours(response: httpx.Response) -> None:
     The server's own answers are empty (204) or a JSON object."""
     path = response.request.url.path
     if response.status_code != 204 and not isinstance(json_of(response), dict):
-        raise RequestFailed(f"{path}: the answer is not a JSON object, so it is not the server's")
+        raise RequestFailed(f"{path}: the answer is not a JSON object, so it did not come from the server")
 
 
 def json_of(response: httpx.Response) -> Any:

@@ -39,7 +39,7 @@ def lock_data(data: Path) -> int:
         return take_lock(data / "node" / "lock")
     except BlockingIOError:
         raise CannotRun(
-            f"another worker already uses {data}. Stop it, or give this one a --data of its own."
+            f"another worker already uses {data}. Stop it, or give this one a different --data."
         ) from None
     except OSError as error:
         raise CannotRun(f"{data} cannot be written: {error.strerror}. Choose another --data.") from error

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NO_TOKEN = (
-    "a token is needed to join: set RANKZERO_TOKEN or --token-file to what "
-    "`rankzero token --join --expires 24h` prints on the server."
+    "a token is needed to join: set RANKZERO_TOKEN or --token-file to the token that `rankzero token "
+    "--join --expires 24h` prints on the server."
 )
 
 

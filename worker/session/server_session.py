@@ -130,9 +130,7 @@ class ServerSession:
     def _is_of_our_store(self, desired: DesiredState) -> bool:
         if self._memory.accept(desired):
             return True
-        self._log.warning(
-            "the dashboard has another store than before: this %s registers with it", self._kind
-        )
+        self._log.warning("the dashboard's store has changed: this %s registers with it", self._kind)
         self.registered.clear()
         return False
 

@@ -98,7 +98,7 @@ class Omissions:
         if not self._notes.set_aside:
             return []
         sentences = [
-            f"{name[-300:]}: {_count(record.points)} not taken by the server: {record.why}"
+            f"{name[-300:]}: {_count(record.points)} refused by the server: {record.why}"
             for name, record in list(self._notes.set_aside.items())[:MOST_NAMED]
         ]
         return [
@@ -150,8 +150,8 @@ def _describe(record: LeftOut) -> str:
     if record.stretches:
         stretches = f"{record.stretches:,} places are" if record.stretches > 1 else "one place is"
         clauses.append(
-            f"{stretches} damaged (from byte {record.first:,} on, {record.size_bytes:,} bytes in all) and stepped over"
+            f"{stretches} damaged (from byte {record.first:,} on, {record.size_bytes:,} bytes in all) and skipped"
         )
     if record.unfinished_bytes:
-        clauses.append(f"its last {record.unfinished_bytes:,} bytes are no whole record")
+        clauses.append(f"its last {record.unfinished_bytes:,} bytes are an incomplete record")
     return "; ".join(clauses) + "."

@@ -16,7 +16,7 @@ Nodes = Annotated[
     list[Annotated[str, Body(max_length=200)]] | None,
     Body(max_length=4096, description="Names or ids; by default all nodes that are online."),
 ]
-Bandwidth = Annotated[bool, Body(description="Also measure an all-reduce between every two nodes.")]
+Bandwidth = Annotated[bool, Body(description="Also measure an all-reduce between each pair of nodes.")]
 
 
 @router.post("/preflight", status_code=202)

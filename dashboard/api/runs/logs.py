@@ -72,10 +72,11 @@ async def search_log(
     service: TheService,
     request: Request,
     run_id: str,
-    q: Annotated[str, Query(max_length=500, description="Text to look for; upper or lower case.")] = "",
-    errors: Annotated[bool, Query(description="Look for the first error instead.")] = False,
+    q: Annotated[str, Query(max_length=500, description="Text to search for, ignoring case.")] = "",
+    errors: Annotated[bool, Query(description="Find the first error instead.")] = False,
     line: Annotated[
-        int, Query(ge=1, le=MOST, description="Without `q`: this line alone; else where `offset` is.")
+        int,
+        Query(ge=1, le=MOST, description="Without `q`: only this line; else the line number at `offset`."),
     ] = 1,
     rank: Annotated[str, Query(max_length=20, description="A rank's number, or `launcher`.")] = "0",
     stream: Stream = "out",
@@ -84,7 +85,7 @@ async def search_log(
     begins_at: Annotated[
         int | None, Query(ge=0, le=MOST, description="Without `q`: the line that begins at this offset.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines.")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines.")] = 1000,
 ) -> Response:
     """The lines of a stored log that contain a text, with their numbers and offsets.
 

@@ -38,9 +38,12 @@ async def merged_logs(
     attempt: Attempt = None,
     before: Annotated[str, Query(max_length=60, description="`before` of an answer; default: the end.")] = "",
     from_: Annotated[
-        str, Query(alias="from", max_length=60, description="Lines from a hit's `position` on instead.")
+        str,
+        Query(
+            alias="from", max_length=60, description="Return lines from the `position` of a match on instead."
+        ),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=262_144, description="Bytes of lines, at most.")] = 65_536,
+    limit: Annotated[int, Query(ge=1, le=262_144, description="Maximum bytes of lines.")] = 65_536,
 ) -> Response:
     """Whole lines of several logs, in the order of their arrival at this dashboard.
 
@@ -54,7 +57,7 @@ async def search_merged_logs(
     service: TheService,
     request: Request,
     run_id: str,
-    q: Annotated[str, Query(max_length=500, description="Text to look for; upper or lower case.")] = "",
+    q: Annotated[str, Query(max_length=500, description="Text to search for, ignoring case.")] = "",
     errors: Annotated[bool, Query(description="The first error of each log instead.")] = False,
     rank: Rank = ALL,
     stream: SomeStream = "both",
@@ -62,7 +65,7 @@ async def search_merged_logs(
     log: Annotated[int, Query(ge=0, le=MOST, description="`log` of the answer to continue from.")] = 0,
     offset: Annotated[int, Query(ge=0, le=MOST, description="Its `offset`.")] = 0,
     line: Annotated[int, Query(ge=1, le=MOST, description="Its `line`.")] = 1,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many lines of each log.")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines of each log.")] = 1000,
 ) -> Response:
     """The lines that contain a text, one log after the other; `position` orders them by time.
 
@@ -86,7 +89,7 @@ def _position(text: str) -> MergePosition | None:
     if not text:
         return None
     if (match := _POSITION.fullmatch(text)) is None:
-        raise Rejection(422, f"A position is three numbers that an answer gave, not {text!r}.", "before")
+        raise Rejection(422, f"A position is three numbers from an earlier answer, not {text!r}.", "before")
     return MergePosition(*map(int, match.groups()))
 
 

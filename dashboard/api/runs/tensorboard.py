@@ -86,7 +86,7 @@ async def serve_file(
         http = await boards.reach(run, PART_WAIT_S)
         return await _forward(request, http, "/" + quote(path))
     except (NothingToShow, StillStarting):
-        raise Rejection(503, "TensorBoard is not there yet; it is asked again.") from None
+        raise Rejection(503, "TensorBoard is not ready yet; the page tries again.") from None
     except TensorBoardFailed as error:
         raise Rejection(503, f"TensorBoard did not start: {error}") from None
     except ClientDisconnect:

@@ -130,7 +130,9 @@ class _Upload:
         limit = self._checkpoint.size_bytes
         async for chunk in request.stream():
             if self.offset + len(self._buffer) + len(chunk) > limit:
-                raise Rejection(413, f"The checkpoint was offered with {limit} bytes; the request has more.")
+                raise Rejection(
+                    413, f"The checkpoint was announced with {limit} bytes; the request has more."
+                )
             self._buffer += chunk
             while len(self._buffer) >= self._batch_bytes:
                 await self.flush()
@@ -209,7 +211,7 @@ def _complete(
             is_intact = storage.finish(checkpoint, adopted, part_sha256s)
         if not is_intact:
             checkpoints.received(service.store, checkpoint_id, 0)
-            raise Rejection(422, "The SHA-256 is not the one that was offered; send the checkpoint again.")
+            raise Rejection(422, "The SHA-256 differs from the announced one; send the checkpoint again.")
         overwritten = checkpoints.completed(service.store, checkpoint_id, service.clock())
         service.files.remove([], overwritten)
     service.uploads.pop(checkpoint_id, None)

@@ -23,7 +23,7 @@ export class LogSearch {
     this._said = el('span', { class: 'found', role: 'status' });
     this._before = el('button', { type: 'button', text: '↑', title: 'Previous match (Shift+Enter)', 'aria-label': 'Previous match', onclick: () => this._go(-1) });
     this._after = el('button', { type: 'button', text: '↓', title: 'Next match (Enter)', 'aria-label': 'Next match', onclick: () => this._go(1) });
-    const error = el('button', { type: 'button', text: 'First error', title: 'The first line that reads like an error', onclick: () => void this._firstError() });
+    const error = el('button', { type: 'button', text: 'First error', title: 'The first line that looks like an error', onclick: () => void this._firstError() });
     this.element = el('span', { class: 'log-search' }, this._input, this._before, this._after, this._said, error);
     this._clear();
   }
@@ -82,7 +82,7 @@ export class LogSearch {
         if (found.is_complete || isStuck(place, found) || (hits.length && !hits[0].position)) break;
         place = found;
       }
-      if (!hits.length) return setText(this._said, 'No line reads like an error.');
+      if (!hits.length) return setText(this._said, 'No line looks like an error.');
       this._log.onHit(hits[0].position ? hits.sort(byPosition)[0] : hits[0], '');
     });
   }

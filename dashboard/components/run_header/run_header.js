@@ -242,7 +242,7 @@ function silence(run) {
   }
   const names = run.silent_nodes ?? [];
   const nodes = names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}` : 'One of its nodes';
-  return `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop stepping.`;
+  return `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only if a node stays lost and the others stop making steps.`;
 }
 
 /** For how long it may still save, and which nodes are awaited. */

@@ -149,7 +149,7 @@ class RunsTable {
 
   _advice(kind) {
     if (kind === 'first') {
-      const sentence = 'Launch a recipe or your own script. It trains on the connected nodes, and its loss appears here from the first step.';
+      const sentence = 'Launch a recipe or your own script. It trains on the connected nodes, and its loss appears here from the first step on.';
       return [el('h2', { text: 'No runs yet' }), el('p', { text: sentence }), el('a', { class: 'primary', href: pageUrl('launch') }, icon('launch'), el('span', { text: 'Launch the first run' }))];
     }
     const sentence = kind === 'calm' ? 'No run needs attention.' : 'No run matches these filters.';

@@ -80,7 +80,7 @@ def _badges(node: NodeView) -> None:
 def _actions(node: NodeView) -> None:
     with st.container(horizontal=True):
         label = "Undrain" if node.draining else "Drain"
-        drained = "Start nothing new there; its runs continue to their end."
+        drained = "Start nothing new there; its runs continue until they end."
         help_text = "Let it receive new runs again." if node.draining else drained
         st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
@@ -119,7 +119,7 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
         f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
-    dialogs.confirm("End it", "Let it train", lambda: service.current().end_unknown(node.id, run_id))
+    dialogs.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

@@ -87,7 +87,7 @@ def _tokens(tokens: list[JoinTokenView], now: float) -> None:
         return
     st.markdown("**Join tokens**")
     if not good:
-        st.caption("No token is valid now.")
+        st.caption("There is no valid token.")
     for token in good:
         _token(token, now)
     if ended and st.toggle(f"Show {plural(len(ended), 'ended token')}", key="join_ended"):
@@ -107,7 +107,7 @@ def _token(token: JoinTokenView, now: float) -> None:
         revoke.button(
             "Revoke", key=f"revoke_{token.id}", type="tertiary",
             on_click=_revoke, args=(token.id,),
-            help="No node can join with it any more; nodes that have joined stay.",
+            help="No node can join with it any more; nodes that joined with it stay.",
         )  # fmt: skip
 
 

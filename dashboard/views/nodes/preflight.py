@@ -50,12 +50,12 @@ def _controls() -> None:
             "Nodes",
             online + others,
             key="preflight_nodes",
-            placeholder=f"All that are online ({len(online)})",
+            placeholder=f"All online nodes ({len(online)})",
         )
         st.toggle(
             "Bandwidth", key="preflight_bandwidth",
             help="Also a two-second all-reduce between each pair of nodes, in their training Python. "
-            "GPUs in use are left alone.",
+            "GPUs in use are skipped.",
         )  # fmt: skip
         st.button(
             "Run preflight", type="primary", icon=":material/fact_check:", key="preflight_run",

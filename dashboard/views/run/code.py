@@ -55,10 +55,10 @@ def _without_snapshot(spec: RunSpec) -> str:
             f"The recipe {spec.target}, which ships with Rankzero ({version('rankzero')} is installed here)."
         )
     if spec.snapshot:
-        return f"The code of this run, snapshot {spec.snapshot[:12]}, is gone from the server."
+        return f"The code of this run, snapshot {spec.snapshot[:12]}, is no longer on the server."
     if spec.workdir:
-        return f"{spec.target} was run in place, in {spec.workdir}; its code was not kept."
-    return f"{spec.target} was run from its node's disk; its code was not kept."
+        return f"{spec.target} was run in place, in {spec.workdir}; its code was not stored."
+    return f"{spec.target} was run from its node's disk; its code was not stored."
 
 
 def _facts(snapshot: SnapshotView) -> None:
@@ -68,7 +68,7 @@ def _facts(snapshot: SnapshotView) -> None:
         with st.container():
             st.markdown(as_text(_origin_sentence(origin)))
             st.caption(
-                f"Kept {ago(snapshot.created_at, service.current().clock())} · SHA-256 `{snapshot.sha256}`"
+                f"Stored {ago(snapshot.created_at, service.current().clock())} · SHA-256 `{snapshot.sha256}`"
             )
         st.link_button(
             "Download code", f"/api/snapshots/{snapshot.sha256}/archive", icon=":material/download:",

@@ -124,7 +124,7 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         )  # fmt: skip
     st.link_button(
         "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:",
-        help="Images, histograms, text and all else in the event files, in a new tab", key="tensorboard",
+        help="Images, histograms, text and everything else in the event files; opens in a new tab", key="tensorboard",
     )  # fmt: skip
     if has_fix or not is_broken:
         links.launch_again(run.id, AGAIN, "again", "again")

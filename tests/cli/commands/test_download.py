@@ -54,7 +54,7 @@ def test_another_file_of_that_name_is_kept_unless_named(rankzero, fake, tmp_path
     code, _, err = rankzero("download", "abcdefghij")
     assert code == 1 and "-o PATH" in err and (tmp_path / "step100.pt").read_text() == "mine"
     assert rankzero("download", "abcdefghij", "-o", "step100.pt")[0] == 0
-    assert rankzero("download", "abcdefghij")[1].count("was here already") == 1
+    assert rankzero("download", "abcdefghij")[1].count("already exists") == 1
     assert len(fake.ranges) == 1
 
 
@@ -70,7 +70,7 @@ def test_a_checkpoints_name_cannot_lead_elsewhere(rankzero, fake, tmp_path, name
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"complete": False}, "not arrived completely"), ({"name": "other.pt"}, "no checkpoint 'step100.pt'")],
+    [({"complete": False}, "is not complete yet"), ({"name": "other.pt"}, "no checkpoint 'step100.pt'")],
 )
 def test_what_cannot_be_downloaded_is_told(rankzero, fake, change, words) -> None:
     fake.checkpoints[0] |= change

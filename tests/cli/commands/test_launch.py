@@ -22,7 +22,7 @@ def test_launch_sends_exactly_what_was_chosen(rankzero, fake, tmp_path) -> None:
     )
     code, out, err = rankzero(*command.split())
     assert (code, set(json.loads(out))) == (0, {"id", "name", "state", "url"})
-    assert err == f"Note: The run works in place in {tmp_path}: its code is not kept.\n"
+    assert err == f"Note: The run works in place in {tmp_path}: its code is not stored.\n"
     assert fake.bodies == [
         {
             "target": str(tmp_path / "train.py"), "name": "n", "nodes": 2, "gpus_per_node": 4, "batch_size": 8,

@@ -134,7 +134,7 @@ def test_a_row_that_postgresql_does_not_take_ends_it_in_words(data: Path, target
     with sqlite3.connect(data / "rankzero.db") as source:
         source.execute("update parts set pid = 99999999999")
     assert run(["migrate-store", "--data", str(data), "--to", target]) == 1
-    assert "broke off, nothing was kept: integer out of range" in capsys.readouterr().err
+    assert "failed, and nothing was kept: integer out of range" in capsys.readouterr().err
 
 
 def test_an_older_store_is_to_be_opened_first(data: Path, target: str, capsys):
@@ -150,7 +150,7 @@ def test_an_older_store_is_to_be_opened_first(data: Path, target: str, capsys):
         (["--to", "postgresql://u@h/d"], 1, "There is no SQLite store"),
         (["--from", "postgresql://u@h/d", "--to", "postgresql://u@h/d"], 1, "--from must be an SQLite store"),
         ([], 2, "--to is needed"),
-        (["--to", "nonsense"], 2, "--to is no URL"),
+        (["--to", "nonsense"], 2, "--to is not a URL"),
         (["--to", "postgresql://u:geheim@h/d"], 2, "others on this machine could read it"),
         (["--to", "postgresql://u@h/d?password=geheim"], 2, "others on this machine could read it"),
     ],
@@ -168,7 +168,7 @@ def test_only_postgresql_is_a_target_and_only_a_store_a_source(
     assert "--to must be PostgreSQL" in capsys.readouterr().err
     (tmp_path / "letter").write_text("to my mother")
     assert run(["migrate-store", "--from", str(tmp_path / "letter"), "--to", target]) == 1
-    assert "cannot be read as a store" in capsys.readouterr().err
+    assert "cannot be read as a Rankzero store" in capsys.readouterr().err
 
 
 def test_doctor_says_where_the_store_is_and_that_files_are_shared(target: str, tmp_path: Path, monkeypatch):

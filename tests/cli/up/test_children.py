@@ -115,12 +115,12 @@ def test_its_last_words_since_this_start_explain_the_end(tmp_path) -> None:
     )
     child.step(0.0)
     wait_for(lambda: not child.is_running)
-    assert child.step(0.0) == "worker ended (exit code 1: no token), starting it again in 0.5 s"
+    assert child.step(0.0) == "worker ended (exit code 1: no token), restarting it in 0.5 s"
     assert log.stat().st_mode & 0o777 == 0o644  # it was there before
     silent = SupervisedProgram(ProgramCommand("worker", [sys.executable, "-c", ""], log, dict(os.environ)))
     silent.step(0.0)
     wait_for(lambda: not silent.is_running)
-    assert silent.step(0.0) == "worker ended (exit code 0), starting it again in 0.5 s"
+    assert silent.step(0.0) == "worker ended (exit code 0), restarting it in 0.5 s"
 
 
 def test_a_new_log_is_its_owners_only(tmp_path) -> None:

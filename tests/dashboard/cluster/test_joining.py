@@ -62,7 +62,7 @@ def test_a_made_token_opens_nothing_but_the_door_of_workers(dashboard: Running) 
 
 def test_a_worker_with_a_wrong_token_is_told_where_to_get_one(dashboard: Running) -> None:
     with pytest.raises(
-        Unauthorized, match=r"This is no join token of this dashboard\. Make one on its Nodes page"
+        Unauthorized, match=r"This is not a join token of this dashboard\. Create one on its Nodes page"
     ):
         joining(dashboard, "rzjoin-00000000-aaaaaaaaaaaaaaaaaaaaaaaa", "n1")
 

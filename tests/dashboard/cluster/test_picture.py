@@ -88,8 +88,8 @@ def test_a_silent_node_says_what_it_has_before_anything_it_once_said():
     told = {"notice": "The disk of /data is nearly full: 3.1 GiB are free."}
     assert notices(node(load=told)) == [told["notice"]]
     silent = node(load=told, state="no contact", silent_s=14.2)
-    assert notices(silent) == ["Not heard for 14 s. 1 run has devices there."]
-    assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: not heard for 2 h."]
+    assert notices(silent) == ["Silent for 14 s. 1 run has devices there."]
+    assert notices(node(devices=(), state="lost", silent_s=7300)) == ["Lost: silent for 2 h."]
 
 
 def test_nodes_that_fell_silent_together_are_one_line():

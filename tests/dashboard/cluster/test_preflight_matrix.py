@@ -8,7 +8,7 @@ from dashboard.cluster.preflight_matrix import picture, title, verdict, worst
 from dashboard.views.nodes.preflight import described
 from domain.views import CheckView, PreflightCell
 
-MEND = "Let it follow a time server: `timedatectl set-ntp true`, or chrony."
+MEND = "Synchronise its clock with a time server: `timedatectl set-ntp true`, or chrony."
 
 
 def check(nodes: int = 3, ended_at: float | None = 101.0, **more) -> CheckView:

@@ -85,11 +85,11 @@ def test_the_secret_of_a_job_is_good_for_its_attempt_alone(dashboard: Running, g
     run_id, wish = launched(dashboard, gateway)
     other = wish.model_copy(update={"secret": wish.secret.replace(f"job-{wish.fence}-", "job-999-")})
     for pool in ("", "slurm", "slurm:999"):
-        with pytest.raises(RequestRefused, match="secret of a Slurm job is good"):
+        with pytest.raises(RequestRefused, match="secret of a Slurm job is valid"):
             join(dashboard, wish, pool)
     with pytest.raises(Unauthorized):
         join(dashboard, other, "slurm:999")
-    with pytest.raises(RequestRefused, match="secret of a Slurm job is good"):
+    with pytest.raises(RequestRefused, match="secret of a Slurm job is valid"):
         join(dashboard, wish.model_copy(update={"secret": dashboard.join_token}))
     dashboard.service.stop(run_id)
     with pytest.raises(RequestRefused, match="has ended"):

@@ -174,7 +174,7 @@ def test_recipes_and_code_that_was_not_kept_are_told(shared, two, tmp_path):
     mixed = difference(shared, recipe, two[0])
     assert (mixed["same_code"], mixed["code"]["files"]) == (False, []) and recipe in mixed["code"]["note"]
     lost = difference(shared, two[0], in_place)
-    assert lost["same_code"] is None and lost["code"]["note"] == f"The code of run {in_place} was not kept."
+    assert lost["same_code"] is None and lost["code"]["note"] == f"The code of run {in_place} was not stored."
 
 
 def test_a_snapshot_that_is_gone_from_the_disk_is_told(dashboard, node, tmp_path):

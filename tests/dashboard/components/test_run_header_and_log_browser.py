@@ -88,7 +88,7 @@ def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
     sentence = page.locator(".sentence")
     left = re.compile(r"^Stopping: SIGTERM sent, (1\d|2[0-4]) s until its ranks are killed\.$")
     expect(sentence).to_have_text(left)
-    waits = "waits for gpu-2, which has not been heard of for 14 s"
+    waits = "waits for gpu-2, which has been silent for 14 s"
     server.send(run_view(state="stopping", stop_requested_at=now - 60, kill_at=now - 30, waiting_for=waits))
     expect(sentence).to_have_text(
         f"Stopping: the grace period is over, its ranks are being killed; it {waits}."
@@ -97,7 +97,7 @@ def test_a_stop_counts_down_to_the_kill(server: FakeServer, show: Show) -> None:
 
 def test_an_end_by_the_runs_policy_says_why(server: FakeServer, show: Show) -> None:
     now = time.time()
-    why = "The node gpu-2 was lost (no word for 31 s), and the ranks on gpu-1 have made no step for 30 s."
+    why = "The node gpu-2 was lost (silent for 31 s), and the ranks on gpu-1 have made no step for 30 s."
     ending = run_view(nodes=2, message=why, kill_at=now + 8, waiting_for="waits for gpu-1")
     server.picture = [run_view(nodes=2, lost_contact=True, silent_nodes=["gpu-2"]) | {"now": now}]
     page = show("run_header")

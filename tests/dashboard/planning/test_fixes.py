@@ -9,7 +9,7 @@ from dashboard.script_reader import targets
 from domain.messages import Reason
 from domain.spec import RunSpec
 
-CUDA = "rank 0 on gpu-1: CUDA out of memory, 2.00 GiB wanted, train.py line 41"
+CUDA = "rank 0 on gpu-1: CUDA out of memory, 2.00 GiB requested, train.py line 41"
 KILLED = "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
 
 
@@ -100,8 +100,8 @@ def test_a_scripts_own_default_is_handed_over_from_now_on(script) -> None:
 def test_a_script_that_is_not_known_to_accumulate_is_warned_of(script) -> None:
     found = found_for(script(["--batch-size={batch_size}"], options="--batch-size", batch_size=32))
     assert found.sentence == (
-        "Halve the batch per GPU: 32 → 16, accumulation 1 → 2; the global batch stays 64 if the script accumulates; "
-        "it has no known option for it, RANKZERO_ACCUMULATE holds 2."
+        "Halve the batch per GPU: 32 → 16, accumulation 1 → 2; the global batch stays 64 if the script "
+        "accumulates: no option of it is known for this, but RANKZERO_ACCUMULATE is 2."
     )
 
 

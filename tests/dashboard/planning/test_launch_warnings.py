@@ -52,7 +52,7 @@ def test_a_value_that_the_arguments_do_not_hand_over_is_said_aloud(script: Path)
 
 
 def test_a_value_given_twice_is_said_to_count_once(script: Path) -> None:
-    assert "give --batch-size themselves" in said(script, batch_size=32, args=["--batch-size=8"])
+    assert "already set --batch-size" in said(script, batch_size=32, args=["--batch-size=8"])
 
 
 def test_a_value_that_no_option_takes_reaches_the_environment(script: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_resume_that_would_begin_anew_is_said_before_it_happens(script: Path) 
 
 def test_a_required_argument_that_is_missing_is_named(script: Path) -> None:
     script.write_text(DDP + 'p.add_argument("data")\np.add_argument("--out", required=True)')
-    assert "train.py needs data and --out, which the arguments do not give." in said(script)
+    assert "train.py requires data and --out, which the arguments do not contain." in said(script)
     assert "needs" not in said(script, args=["--out=x", "/data"])
 
 
@@ -84,12 +84,12 @@ def test_what_the_script_has_by_default_stays_where_the_form_says_nothing(script
         + 'p.add_argument("--accumulation-steps", default=8)\np.add_argument("--dtype", default="bfloat16")'
     )
     assert "own --accumulation-steps is 8" in said(script)
-    assert "own --dtype is bfloat16; fp32 leaves it so" in said(script)
+    assert "own --dtype is bfloat16; fp32 does not change it" in said(script)
 
 
 def test_a_precision_is_asked_for_in_the_scripts_own_words(script: Path) -> None:
     script.write_text(DDP + 'p.add_argument("--dtype", choices=["float32", "bfloat16"])')
-    assert "do not ask for bf16: add --dtype=bfloat16." in said(script, precision="bf16")
+    assert "do not request bf16: add --dtype=bfloat16." in said(script, precision="bf16")
 
 
 def test_the_scripts_own_rate_is_scaled_where_it_is_handed_over(script: Path) -> None:

@@ -297,9 +297,9 @@ def test_the_doctor_tries_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyP
     assert doctor._checkpoints() == (True, "in the directory of files.")
     monkeypatch.setenv("RANKZERO_CHECKPOINTS_URL", bucket.url)
     ok, message = doctor._checkpoints()
-    assert ok and "read and written; it checks no sums" in message
+    assert ok and "read and written; it verifies no checksums" in message
     bucket.server.is_strict = True
-    assert "it checks each part" in doctor._checkpoints()[1]
+    assert "it verifies each part" in doctor._checkpoints()[1]
     assert bucket.keys == bucket.uploads == []
     bucket.server.refuse = lambda method, path: error("403 Forbidden", "AccessDenied")
     assert doctor._checkpoints()[0] is False

@@ -88,7 +88,7 @@ def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> Non
     assert answer.headers["content-disposition"] == 'attachment; filename="step_10.no-prefix.safetensors"'
     assert answer.headers["x-rankzero-note"] == (
         "2 tensors of 'model' are in it, the names lost the prefix module. "
-        "Left out, because safetensors holds tensors alone: step."
+        "Left out, because safetensors holds only tensors: step."
     )
 
 
@@ -114,8 +114,8 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
 @pytest.mark.parametrize(
     ("content", "query", "words"),
     [
-        (b"no checkpoint at all", "prefix=strip", "neither torch's nor safetensors"),
-        (saved([1, 2]), "format=safetensors", "What was saved is no dictionary"),
+        (b"no checkpoint at all", "prefix=strip", "neither a torch nor a safetensors file"),
+        (saved([1, 2]), "format=safetensors", "It does not contain a dictionary"),
     ],
 )
 def test_what_cannot_be_rewritten_is_told_in_a_sentence(
@@ -253,7 +253,7 @@ def test_nothing_in_a_hostile_checkpoint_is_run(dashboard: Running, node: FakeNo
     stored = Stored(dashboard, node, saved({"module.w": torch.ones(2), "x": Bomb(trace)}))
     assert stored.get("prefix=strip").status_code == 200
     assert (
-        "Left out, because safetensors holds tensors alone: x."
+        "Left out, because safetensors holds only tensors: x."
         in (stored.get("format=safetensors").headers["x-rankzero-note"])
     )
     assert not trace.exists()
@@ -325,7 +325,7 @@ def test_a_command_waits_for_a_long_rewrite(
 def test_a_command_tells_why_it_cannot(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
     stored = Stored(dashboard, node, saved([1, 2]))
     code, out, err = rankzero("download", stored.run_id, "--safetensors")
-    assert (code, out) == (2, "") and "What was saved is no dictionary" in err
+    assert (code, out) == (2, "") and "It does not contain a dictionary" in err
 
 
 def test_the_prefix_is_listed(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
@@ -365,7 +365,7 @@ def test_a_folders_files_lose_the_prefix_too(dashboard: Running, node: FakeNode)
         weights = found["checkpoint-5/pytorch_model.bin"]
         assert weights is not None and list(torch.load(weights, weights_only=True)["model"]) == ["w", "b"]
     refused = stored.get("format=safetensors").json()["detail"]["message"]
-    assert refused.startswith("A folder cannot become one safetensors file")
+    assert refused.startswith("A folder cannot be converted to one safetensors file")
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:

@@ -109,7 +109,7 @@ def test_an_unknown_training_is_ended_after_a_question(browser: Browser, full: t
         expect(details(page)).to_contain_text("this dashboard's store does not know it")
         details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
         whole(page)
-        page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
+        page.get_by_role("dialog").get_by_role("button", name="Keep it running").click()
         expect(page.get_by_role("dialog")).to_have_count(0)
         assert not ends_wished(dashboard)
         details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()

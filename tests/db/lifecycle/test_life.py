@@ -196,7 +196,7 @@ def test_the_others_are_told_of_another_port_and_the_history_says_why(store):
     second.report(fence, "starting", 1, master_addr="10.0.0.2", master_port=1)  # not for it to say
     assert second.wished()[0].master_port == 4568
     told = [entry.text for entry in run_queries.history(store, run_id) if "port" in entry.text]
-    assert told == ["port 4567 was taken by another program: meeting at port 4568"]
+    assert told == ["port 4567 was taken by another program: rendezvous at port 4568"]
 
 
 def test_a_node_whose_ranks_only_lost_their_peers_does_not_explain_the_end(store):

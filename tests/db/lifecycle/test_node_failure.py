@@ -100,7 +100,7 @@ def test_a_rest_that_stands_still_is_ended_and_the_attempt_fails_once_it_is_gone
     ended = three.run(run_id)
     assert (ended.state, ended.reason) == (State.FAILED, "node lost")
     assert ended.message == (
-        "The node b was lost (no word for 44 s), and the ranks on a have made no step for 34 s."
+        "The node b was lost (silent for 44 s), and the ranks on a have made no step for 34 s."
     )
     assert three.pass_s(60) == []
 
@@ -152,7 +152,7 @@ def test_a_run_may_say_that_a_lost_node_ends_it_at_once(three):
     three.report("stopped", "a")
     three.pass_s(1)
     assert three.run(run_id).message == (
-        "The node b was lost (no word for 30 s), and the run is to be ended then."
+        "The node b was lost (silent for 30 s), and the run is set to end then."
     )
 
 
@@ -198,7 +198,7 @@ def test_it_starts_again_on_the_nodes_there_are(three):
     three.report("stopped", "a")
     three.pass_s(1)
     three.nodes["a"].place()
-    assert "restarted (1 of 1): the node b was lost (no word for 30 s), and" in "\n".join(
+    assert "restarted (1 of 1): the node b was lost (silent for 30 s), and" in "\n".join(
         three.history(run_id)
     )
     assert any(text.endswith("; from step 10 of work/step_10.pt") for text in three.history(run_id))
@@ -256,15 +256,15 @@ def test_a_stop_ends_with_a_sentence_on_who_could_not_be_asked(three):
     three.report("stopped", "a", message="Stopped.")
     three.pass_s(10)
     waiting = three.run(run_id)
-    assert waiting.waiting_for == "waits for b, which has not been heard of for 15 s"
+    assert waiting.waiting_for == "waits for b, which has been silent for 15 s"
     assert waiting.silent_nodes == ["b"]
     assert three.pass_s(14) == [] and three.pass_s(1) == [run_id]
     ended = three.run(run_id)
     assert (ended.waiting_for, ended.kill_at) == (None, None)
     assert (ended.state, ended.attempt) == (State.STOPPED, 1)
     assert ended.message == (
-        "Stopped; b could not be asked: no word from it for 30 s. "
-        "What still runs there is ended as soon as it is back."
+        "Stopped; b could not be asked: it has been silent for 30 s. "
+        "Processes still running there are ended as soon as it is back."
     )
     three.silent.clear()
     three.pass_s(1)
@@ -307,7 +307,7 @@ def test_when_all_others_have_ended_well_the_lost_one_is_waited_for_as_long_as_r
     three.nodes["a"].report(fence, "succeeded", 0)
     three.pass_s(42)
     assert three.run(run_id).message == (
-        "The node b was lost (no word for 40 s), and all the others have ended."
+        "The node b was lost (silent for 40 s), and all the others have ended."
     )
 
 

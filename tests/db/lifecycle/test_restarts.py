@@ -119,7 +119,7 @@ def test_after_a_failure_without_a_step_it_waits_before_it_starts_again(cluster)
     fail(cluster)
     assert cluster.place() == [] and state(cluster, run_id) == (2, State.QUEUED)
     waiting = run_queries.run(cluster.store, run_id, cluster.now)
-    assert waiting.waiting_for == "waits 5 s before it starts again"
+    assert waiting.waiting_for == "waits 5 s before it restarts"
     assert waiting.expected_start_at == cluster.now + 5
     cluster.now += 5
     assert cluster.place() == [run_id] and state(cluster, run_id) == (2, State.STARTING)
@@ -132,7 +132,7 @@ def test_the_same_failure_again_without_a_step_is_the_last(cluster):
     cluster.place()
     fail(cluster, error=ERROR | {"at": 7.0})
     assert state(cluster, run_id) == (2, State.FAILED)
-    assert history(cluster, run_id)[-1].startswith("not restarted: it failed as before")
+    assert history(cluster, run_id)[-1].startswith("not restarted: it failed in the same way")
 
 
 @pytest.mark.parametrize("reason", ["script missing", "launch failed", "resume failed"])

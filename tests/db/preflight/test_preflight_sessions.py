@@ -92,7 +92,7 @@ def test_a_silent_node_is_given_up_and_the_others_go_on(asked):
     asked.reached(0, check_id)
     asked.reached(1, check_id)
     (found,) = asked.view(check_id).failed
-    assert (found.row, found.node, found.value) == ("alive", "c", "no word for 11 s")
+    assert (found.row, found.node, found.value) == ("alive", "c", "silent for 11 s")
 
 
 def test_who_was_silent_before_is_not_waited_for_long(asked):
@@ -103,7 +103,7 @@ def test_who_was_silent_before_is_not_waited_for_long(asked):
     asked.facts(0, check_id)
     preflight_results.checks_overdue(asked.store, 1004.0)
     (found,) = asked.view(check_id).failed
-    assert found.value == "no word for 904 s" and asked.view(check_id).ended_at == 1004.0
+    assert found.value == "silent for 904 s" and asked.view(check_id).ended_at == 1004.0
     assert asked.view(asked.ask()).nodes == ["a", "b"]  # of its own accord only those that are alive
 
 

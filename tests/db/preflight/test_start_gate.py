@@ -178,7 +178,7 @@ def test_a_node_lost_before_the_start_holds_up_nobody(pair, store):
     first.report(fence, "stopped", 0)
     run = view(first, run_id)
     assert (run.state, run.reason) == (State.FAILED, "node lost")
-    assert run.message == "The node b was lost before the run started on it: no word from it for 31 s."
+    assert run.message == "The node b was lost before the run started on it: it has been silent for 31 s."
     with pytest.raises(Superseded):
         second.report(fence, "starting", 1, **ready(1))
     assert [wish.action for wish in second.wished()] == ["stop"]  # until it has proven that nothing runs

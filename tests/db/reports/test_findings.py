@@ -60,7 +60,7 @@ def test_what_is_missing_from_the_list_is_no_longer_so_and_may_come_back(running
     cluster.now = 200.0
     assert say(cluster, fence) == run_id
     assert findings(cluster.store, run_id)[0].gone_at == 200.0
-    assert "no longer so: hung" in history(cluster, run_id)
+    assert "no longer applies: hung" in history(cluster, run_id)
     assert say(cluster, fence) is None
     say(cluster, fence, HUNG)
     assert findings(cluster.store, run_id)[0].gone_at is None

@@ -54,7 +54,7 @@ def test_a_copied_identity_is_refused_while_the_node_is_at_work_elsewhere(store)
     first = register_node(store, facts(info={"place": "b"}), None, 10.0)
     copy = facts(instance_id="i2", hostname="gpu-2", info={"place": "c"})
     for claim in (Claim(first.node_id), proof(first)):
-        with pytest.raises(NameTaken, match=r"at work on gpu-1 .* remove node/node.json from the copy"):
+        with pytest.raises(NameTaken, match=r"connected from gpu-1 .* remove node/node.json from the copy"):
             register_node(store, copy, claim, 12.0)
     assert node_of_token(store, first.token) == first.node_id
     assert register_node(store, copy, proof(first), 30.0).node_id == first.node_id
@@ -79,7 +79,7 @@ def test_a_name_whose_node_has_a_run_is_not_taken_over_before_that_counts_as_los
     fence = cluster.wished()[0].fence
     assert not cluster.wished()[0].is_known
     cluster.report(fence, "running")
-    with pytest.raises(NameTaken, match="is let in when that one counts as lost"):
+    with pytest.raises(NameTaken, match="is accepted when that node counts as lost"):
         register_node(cluster.store, facts(instance_id="i2"), None, 115.0)
     assert register_node(cluster.store, facts(instance_id="i2"), None, 131.0).node_id == cluster.node_id
     assert cluster.wished()[0].is_known
@@ -88,7 +88,7 @@ def test_a_name_whose_node_has_a_run_is_not_taken_over_before_that_counts_as_los
 def test_a_node_cannot_come_back_under_the_name_of_another(store):
     register_node(store, facts("gpu-1"), None, 1.0)
     other = register_node(store, facts("gpu-2"), None, 1.0)
-    with pytest.raises(NameTaken, match="'gpu-1' is already at work"):
+    with pytest.raises(NameTaken, match="'gpu-1' is already connected"):
         register_node(store, facts("gpu-1", instance_id="i2"), proof(other), 100.0)
     assert (
         register_node(store, facts("gpu-3", instance_id="i2"), proof(other), 100.0).node_id == other.node_id

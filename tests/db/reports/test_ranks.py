@@ -71,7 +71,7 @@ def test_an_answer_to_an_older_question_does_not_count(running):
 def test_only_ranks_that_exist_can_be_asked(running):
     cluster, run_id, fence = running
     cluster.report(fence, "succeeded")
-    with pytest.raises(WrongState, match="only ranks that exist"):
+    with pytest.raises(WrongState, match="only running ranks"):
         request_stacks(cluster.store, run_id, 111.0)
     with pytest.raises(NoSuchRun):
         request_stacks(cluster.store, "nobody", 111.0)

@@ -170,19 +170,19 @@ def test_a_run_grows_at_its_next_checkpoint_and_is_never_seen_as_ended(grown):
     assert rack.told(run_id) == {"run"}
     assert rack.save(run_id, 40) == run_id
     assert rack.told(run_id) == {"stop"}
-    assert rack.said(run_id)[-1] == "ends at checkpoint last.pt to go on with 3 nodes: c is free"
+    assert rack.said(run_id)[-1] == "ends at checkpoint last.pt to continue on 3 nodes: c is free"
     assert rack.view(run_id).waiting_for == (
-        "ends at checkpoint last.pt to go on with 3 nodes: c is free; waits for a and b"
+        "ends at checkpoint last.pt to continue on 3 nodes: c is free; waits for a and b"
     )
     assert rack.save(run_id, 50) is None  # the one that is saved on the way out
     rack.everywhere(run_id, State.STOPPED)
     first, second = run_queries.attempts(rack.store, run_id)
     assert (first.state, first.message) == (
         State.STOPPED,
-        "Ended at checkpoint last.pt to go on with 3 nodes: c is free.",
+        "Ended at checkpoint last.pt to continue on 3 nodes: c is free.",
     )
     assert (second.state, second.resumed_from) == (State.QUEUED, "last.pt")
-    assert rack.said(run_id)[-1] == "goes on with the nodes there are; from step 50 of last.pt"
+    assert rack.said(run_id)[-1] == "continues on the available nodes; from step 50 of last.pt"
     rack.place()
     view = rack.view(run_id)
     assert (view.state, view.nodes, view.lr) == (State.STARTING, 3, pytest.approx(0.8))
@@ -223,7 +223,7 @@ def test_a_node_that_drains_is_left_at_the_next_checkpoint(rack):
     assert rack.attempt(run_id).state == State.STARTING
     assert [part.node for part in rack.attempt(run_id).parts] == ["a", "c"]
     assert run_queries.attempts(rack.store, run_id)[0].message == (
-        "Ended at checkpoint last.pt to go on with 2 nodes: b drains."
+        "Ended at checkpoint last.pt to continue on 2 nodes: b drains."
     )
 
 

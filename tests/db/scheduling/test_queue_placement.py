@@ -179,5 +179,5 @@ def test_a_node_is_alive_for_pages_placement_and_preflight_alike(cluster, silent
     if is_alive:
         assert preflight_sessions.ask(cluster.store, None, False, now)
     else:
-        with pytest.raises(InvalidRequest, match="no node is alive"):
+        with pytest.raises(InvalidRequest, match="no node is online"):
             preflight_sessions.ask(cluster.store, None, False, now)

@@ -60,7 +60,7 @@ def test_without_a_gateway_a_run_is_refused_unless_it_may_wait(store, cluster):
     assert refused.value.field == "pool"
     run_id = cluster.launch(pool="slurm", wait_for_nodes=True)
     turn(cluster)
-    assert view(cluster, run_id).waiting_for.startswith("Slurm: no gateway to the cluster is at work")
+    assert view(cluster, run_id).waiting_for.startswith("Slurm: no gateway to the cluster is connected")
 
 
 def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):

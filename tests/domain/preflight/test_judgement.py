@@ -68,11 +68,11 @@ RED = [
     ("interface", {"interface_is_up": False}, "lan0 (10.0.0.1) is down", "ip link set lan0 up"),
     ("port", {"port_problem": "cannot listen at 10.0.0.1: x"}, "cannot listen at 10.0.0.1: x", "--address"),
     ("devices", {"devices": ["G1"], "foreign_devices": ["G1"]}, "G1 in use by another program", "nvidia-smi"),
-    ("disk", {"disk_free_bytes": 1024**2}, "1 MiB free, 256 MiB needed", "Make room on the disk of /data"),
+    ("disk", {"disk_free_bytes": 1024**2}, "1 MiB free, 256 MiB needed", "Free space on the disk of /data"),
     ("clock", {"clock_offset_s": 5.0}, "5.0 s ahead of the server", "time server"),
     ("clock", {"clock_offset_s": -5.0}, "5.0 s behind the server", "time server"),
-    ("script", {"problem": "The script x does not exist on node b."}, "The script x does not exist on node b", "Put"),
-    ("code", {"code": "b" * 64}, "bbbbbbbbbbbb, others have aaaaaaaaaaaa", "Bring the same code"),
+    ("script", {"problem": "The script x does not exist on node b."}, "The script x does not exist on node b", "Copy"),
+    ("code", {"code": "b" * 64}, "bbbbbbbbbbbb, others have aaaaaaaaaaaa", "Copy the same code"),
 ]  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_a_way_that_does_not_work_names_both_ends_and_the_place(trouble, problem
 
 def test_a_loopback_address_is_the_cause_of_what_is_not_reached():
     lost = way(address="127.0.0.1", trouble="refused", problem="connection refused")
-    assert "Nobody else reaches 127.0.0.1" in cell(pair(facts(), facts(reached=[lost])), "reach").mend
+    assert "No other node reaches 127.0.0.1" in cell(pair(facts(), facts(reached=[lost])), "reach").mend
 
 
 def test_who_said_nothing_is_waited_for_until_it_is_given_up():
@@ -110,7 +110,7 @@ def test_who_said_nothing_is_waited_for_until_it_is_given_up():
     assert unanswered(waiting, judge(waiting, for_run=True)) == ["b"]
     lost = pair(facts(), None, silent_s=12.3)
     (found,) = red(judge(lost, for_run=True))
-    assert (found.row, found.value) == ("alive", "no word for 12 s") and "worker" in found.mend
+    assert (found.row, found.value) == ("alive", "silent for 12 s") and "worker" in found.mend
 
 
 def test_who_is_not_ready_is_waited_for():

@@ -64,7 +64,7 @@ CASES = [
     (
         want(0, devices=16),
         [FULL],
-        "needs 16 GPUs on one node, none is free; the largest node that is known has 8 GPUs",
+        "needs 16 GPUs on one node, none is free; the largest registered node has 8 GPUs",
     ),
     (
         want(0, nodes=2, devices=8),
@@ -99,16 +99,16 @@ def test_who_may_not_pass_is_told_for_whom_the_free_ones_are_kept():
     first, second = want(0, devices=8), want(1, devices=2)
     assert (
         said(second, nodes, first)
-        == "needs 2 GPUs on one node; 4 are free, but kept for run0, which came first"
+        == "needs 2 GPUs on one node; 4 are free, but reserved for run0, which came first"
     )
     urgent = want(5, devices=8, priority=7)
-    assert said(second, nodes, urgent).endswith("kept for run5, which has priority 7")
+    assert said(second, nodes, urgent).endswith("reserved for run5, which has priority 7")
 
 
 def test_who_is_third_in_line_is_told_of_those_before():
     nodes = [host("a", 0, [("old", 8, 60.0)])]
     assert said(want(1, devices=8), nodes, want(0, devices=8, duration_s=100.0)) == (
-        "needs 8 GPUs on one node, none is free; run0 waits too and came first"
+        "needs 8 GPUs on one node, none is free; run0 is waiting, too, and came first"
     )
     waits = place([want(0, devices=8, duration_s=100.0), want(1, devices=8)], nodes, 0.0).waiting
     assert (waits[0].starts_at, waits[1].starts_at) == (60.0, 160.0)

@@ -43,7 +43,7 @@ def test_what_cannot_be_kept_is_the_nearest_and_said():
     run = spec()
     assert on(3, run).global_batch_size == 252
     assert sentence(run, 3) == (
-        "on 3 of 4 nodes, 6 of 8 ranks: global batch 256 → 252, the nearest that 6 ranks can make, "
+        "on 3 of 4 nodes, 6 of 8 ranks: global batch 256 → 252, the nearest possible on 6 ranks, "
         "accumulation 1 → 2, batch per GPU 32 → 21; learning rate 0.1 unchanged"
     )
 
@@ -69,8 +69,8 @@ def test_of_a_script_that_takes_nothing_from_here_it_is_said_that_the_batch_is_i
     run = spec(target="/x/train.py", batch_size=None, lr=None)
     assert changes(run, 2) == {"nodes": 2}
     assert sentence(run, 2) == (
-        "on 2 of 4 nodes, 4 of 8 ranks: its global batch follows the script, which takes neither batch nor "
-        "accumulation from here; learning rate as the script has it"
+        "on 2 of 4 nodes, 4 of 8 ranks: its global batch follows the script, which takes neither batch "
+        "nor accumulation from Rankzero; learning rate set by the script"
     )
 
 

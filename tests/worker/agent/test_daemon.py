@@ -217,7 +217,7 @@ def test_two_attempts_at_once_do_not_disturb_each_other(node):
 
 
 TROUBLES = [
-    ServerMistake("The dashboard made a mistake"),
+    ServerMistake("Internal error of the dashboard"),
     RequestFailed("the connection broke off"),
     ValueError("a mistake of ours"),
 ]
@@ -241,7 +241,7 @@ def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
 
 
 def test_logs_arrive_while_the_server_makes_mistakes_with_points(node):
-    node.server.fails_at_points[1] = ServerMistake("The dashboard made a mistake")
+    node.server.fails_at_points[1] = ServerMistake("Internal error of the dashboard")
     node.wish(node.assignment(node.script(events() + "print('on and on', flush=True)\n" + WAITING)))
     node.until(lambda: node.server.text("logs/rank0.out") == "on and on\n")
 

@@ -126,7 +126,7 @@ def test_what_never_agreed_with_its_sums_is_told_at_the_end(work, tmp_path):
     watch = watch_over(work)
     assert watch.step(0.0, final=True) == []
     [finding] = incomplete_findings(watch.incomplete())
-    assert finding.kind == KIND and "does not agree with the checksums in it" in finding.evidence
+    assert finding.kind == KIND and "does not match the checksums in it" in finding.evidence
 
 
 def test_any_changed_bit_of_a_member_is_seen(tmp_path):

@@ -201,15 +201,15 @@ class Bomb:
 @pytest.mark.parametrize(
     ("saved", "sentence"),
     [
-        ([1, 2], "What was saved is no dictionary"),
-        ({"note": "x"}, "There is no state dict in it"),
+        ([1, 2], "It does not contain a dictionary"),
+        ({"note": "x"}, "It contains no state dict"),
         (
             {"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}},
-            r"It holds several state dicts \(a, b\), and none is called model",
+            r"It contains several state dicts \(a, b\), and none is called model",
         ),
-        ({"s": torch.ones(2, 2).to_sparse(), "w": torch.ones(1)}, "s is no plain tensor"),
-        ({"c": torch.ones(1, dtype=torch.complex128)}, "c is no tensor of a kind"),
-        ({"__metadata__": torch.ones(1)}, "__metadata__ is a name that safetensors keeps for itself"),
+        ({"s": torch.ones(2, 2).to_sparse(), "w": torch.ones(1)}, "s is not a plain tensor"),
+        ({"c": torch.ones(1, dtype=torch.complex128)}, "c has a data type that safetensors does not support"),
+        ({"__metadata__": torch.ones(1)}, "__metadata__ is a name that safetensors reserves"),
     ],
 )
 def test_what_cannot_become_safetensors_gets_a_sentence(tmp_path: Path, saved: Any, sentence: str) -> None:
@@ -233,7 +233,9 @@ def test_what_a_function_would_make_is_never_made(tmp_path: Path) -> None:
     state = {"module.w": torch.ones(2), "x": Bomb(shutil.copyfile, str(source), str(trace))}
     torch.save(state, source)
     strip_module_prefix(source, tmp_path / "b.pt")
-    assert strip_module_prefix(source, tmp_path / "b.safetensors", "safetensors")[-1].endswith("alone: x.")
+    assert strip_module_prefix(source, tmp_path / "b.safetensors", "safetensors")[-1].endswith(
+        "only tensors: x."
+    )
     assert not trace.exists()
     with pytest.raises(pickle.UnpicklingError, match=r"shutil\.copyfile"):
         torch.load(tmp_path / "b.pt", weights_only=True)
@@ -299,7 +301,7 @@ def test_a_tensor_of_a_class_of_its_own_loses_its_prefix(tmp_path: Path, tensor:
     assert list(loaded) == ["w", "b"] and loaded["w"] is loaded["b"]
     assert (type(loaded["w"]), loaded["w"].scale) == (type(tensor), 3)
     assert torch.equal(getattr(loaded["w"], "wrapped", loaded["w"]), torch.ones(2))
-    with pytest.raises(CannotConvert, match=r"module\.w is no plain tensor"):
+    with pytest.raises(CannotConvert, match=r"module\.w is not a plain tensor"):
         conversion_of(source, strip=True, safetensors=True)
 
 
@@ -336,7 +338,7 @@ def test_one_storage_under_very_many_names_does_not_fill_the_disk(tmp_path: Path
         conversion_of(tmp_path / "a.pt", strip=False, safetensors=True)
     torch.save({"a": storage, "b": storage}, tmp_path / "a.pt")
     notes = strip_module_prefix(tmp_path / "a.pt", tmp_path / "b", "safetensors")
-    assert notes[-1] == "These share one storage and are written each for itself: a, b."
+    assert notes[-1] == "These share one storage and are written separately: a, b."
 
 
 def test_no_cut_or_damage_of_a_checkpoint_does_more_than_none(tmp_path: Path) -> None:

@@ -20,15 +20,15 @@ def test_nothing_unfinished_is_no_finding() -> None:
 def test_one_finding_names_the_files_their_sizes_and_what_is_missing() -> None:
     left = [
         Unfinished("work/step_40.pt", 1234, "its end record is missing"),
-        Unfinished("work/last.pt", 5, "it breaks off before its end", has_earlier=True),
+        Unfinished("work/last.pt", 5, "it ends too early", has_earlier=True),
     ]
     [finding] = incomplete_findings(left)
     assert finding.kind == KIND
     assert finding.evidence == (
         "work/step_40.pt: 1234 bytes are there, and its end record is missing. "
-        "work/last.pt: 5 bytes are there, and it breaks off before its end. An earlier version of it was taken."
+        "work/last.pt: 5 bytes are there, and it ends too early. An earlier version of it was stored."
     )
-    assert "was not taken" in finding.meaning and "os.replace" in finding.mend
+    assert "was not stored" in finding.meaning and "os.replace" in finding.mend
 
 
 def test_what_was_whole_and_could_not_be_copied_is_told_apart(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_was_whole_and_could_not_be_copied_is_told_apart(tmp_path: Path) ->
     assert watch.step(0.0, final=True) == []
     cut, whole = incomplete_findings(watch.incomplete())
     assert (cut.kind, whole.kind) == (KIND, NOT_TAKEN)
-    assert whole.evidence.endswith("bytes are there, and the node's disk has no room for a copy of it.")
+    assert whole.evidence.endswith("bytes are there, and the node's disk has no space for a copy of it.")
 
 
 def test_very_many_and_very_long_names_keep_it_readable() -> None:
@@ -56,11 +56,11 @@ SAFETENSORS = json.dumps({"w": {"dtype": "U8", "shape": [90], "data_offsets": [0
     [
         ("a.pt", b"", "it is empty"),
         ("a.pt", b"PK\x03\x04" + b"x" * 50, "its end record is missing"),
-        ("a.pt", b"\x80\x02}q\x00(X\x05", "it breaks off before its end"),
+        ("a.pt", b"\x80\x02}q\x00(X\x05", "it ends too early"),
         (
             "a.safetensors",
             struct.pack("<Q", len(SAFETENSORS)) + SAFETENSORS + b"x" * 10,
-            f"its header speaks of {8 + len(SAFETENSORS) + 90} bytes",
+            f"its header promises {8 + len(SAFETENSORS) + 90} bytes",
         ),
         ("a.safetensors", struct.pack("<Q", 500) + b'{"w"', "its header is cut short"),
         (

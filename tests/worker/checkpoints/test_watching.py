@@ -258,7 +258,7 @@ def test_a_nearly_full_disk_is_said_and_tried_again(node: Node) -> None:
     node.free = 1000
     node.write("step_1.pt", zip_bytes())
     assert node.after(1) == []
-    assert "Too little disk space to take checkpoint work/step_1.pt" in (node.watch.notice or "")
+    assert "Too little disk space to copy checkpoint work/step_1.pt" in (node.watch.notice or "")
     node.free = 1 << 40
     assert len(node.after(10)) == 1
     assert node.watch.notice is None

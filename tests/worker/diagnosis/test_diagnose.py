@@ -120,7 +120,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598",
             (1, ""),
             Reason.DISK_FULL,
-            ": a checkpoint could not be written, as on a full disk: RuntimeError: [enforce fail at inline_container.cc:672]"
+            ": a checkpoint could not be written (possibly the disk is full): RuntimeError: [enforce fail at inline_container.cc:672]"
             " . unexpected pos 704 vs 598, train.py line 41",
         ),
         (
@@ -129,7 +129,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "GiB of which 1.02 GiB is free. Process 4242 has 78.12 GiB memory in use.",
             (-6, "SIGABRT"),
             Reason.OUT_OF_MEMORY,
-            ": CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
+            ": CUDA out of memory, 2.00 GiB requested, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
         ),
         (
             "x.cuda()",
@@ -144,7 +144,7 @@ def test_when_all_ranks_here_only_lost_a_peer_that_is_said() -> None:
             "tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)",
             (1, ""),
             Reason.OUT_OF_MEMORY,
-            ": not enough memory, 64.00 GiB wanted: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
+            ": not enough memory, 64.00 GiB requested: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
             "allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory), train.py "
             "line 41",
         ),

@@ -148,7 +148,7 @@ def test_a_lost_peer_while_cleaning_up_is_still_only_a_lost_peer() -> None:
 def test_a_rank_that_somebody_ended_with_sigterm_is_named_not_its_peer() -> None:
     verdict = torchrun_failed({0: PEER_GONE, 1: ""}, torchrun((1, -15, "SIGTERM"), (0, 1, "")))
     assert verdict.message == "rank 1 on gpu-1 was ended by a signal (SIGTERM)"
-    assert "Ask who sent it on node gpu-1" in (verdict.next_step or "")
+    assert "Find out what sent it on node gpu-1" in (verdict.next_step or "")
 
 
 def test_an_exception_that_was_caught_is_not_blamed_when_torchrun_is_killed() -> None:
@@ -290,7 +290,7 @@ def test_a_kill_for_memory_says_how_much_was_allowed() -> None:
         "", exit_code=-9, signal="SIGKILL", out_of_memory_kills=1, memory_limit_bytes=2**31
     )
     assert verdict.message == (
-        "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL; 2.00 GiB are allowed here)"
+        "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL; the limit here is 2.00 GiB)"
     )
     assert (verdict.next_step or "").startswith("Halve the batch per process")
 
@@ -300,7 +300,7 @@ def test_a_torchrun_too_old_for_an_option() -> None:
         {}, "usage: torchrun [-h]\ntorchrun: error: unrecognized arguments: --local-addr=10.0.0.1\n"
     )
     assert verdict.message == (
-        "torchrun could not start on gpu-1: its torch is too old, torchrun does not know --local-addr=10.0.0.1"
+        "torchrun could not start on gpu-1: its torch is too old (torchrun does not know --local-addr=10.0.0.1)"
     )
     assert (
         verdict.next_step

@@ -151,7 +151,7 @@ def test_asking_takes_well_under_a_second() -> None:
             "{} is not a Python that can train (exit code 1) on n0: choose another with --python."
             " Its last output: no licence found",
         ),
-        ("echo rankzero-interpreter:nonsense", "The interpreter {} gave no sensible answer on n0: choose"),
+        ("echo rankzero-interpreter:nonsense", "The interpreter {} gave no valid answer on n0: choose"),
         ("sleep 60", "The interpreter {} did not answer within 0.5 s on n0: choose another with --python."),
         ("exec 1>&- 2>&-; sleep 60", "The interpreter {} did not end within 0.5 s on n0: choose"),
     ],

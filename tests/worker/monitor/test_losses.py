@@ -41,7 +41,7 @@ def test_infinity_is_called_by_its_name_and_a_loss_that_never_was_a_number():
     assert "train/loss is −∞ since step 2." in watch([2.0, -INF, -INF]).findings()[0].evidence
     overflowed = watch([2.0, INF, NAN, NAN]).findings()[0].evidence
     assert overflowed == "train/loss is NaN since step 3. The last number was 2 at step 1."
-    assert "It never was a number." in watch([NAN, NAN]).findings()[0].evidence
+    assert "It was never a number." in watch([NAN, NAN]).findings()[0].evidence
 
 
 def test_one_bad_point_may_be_a_skipped_step_and_recovery_is_believed():

@@ -137,6 +137,6 @@ def test_a_training_that_the_kernel_kills_for_memory_is_called_that(group, tmp_p
     report = end_of(folder, state, order, "n0", 0, shut_down=False)
     assert report.reason is Reason.OUT_OF_MEMORY
     assert report.message == (
-        "rank 0 on n0 was killed by the kernel because memory ran out (SIGKILL; 64.00 MiB are allowed here)"
+        "rank 0 on n0 was killed by the kernel because memory ran out (SIGKILL; the limit here is 64.00 MiB)"
     )
     assert (report.next_step or "").startswith("Halve the batch per process")

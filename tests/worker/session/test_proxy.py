@@ -141,7 +141,7 @@ def test_a_run_larger_than_the_limit_in_everything_succeeds_whole(
     dashboard.service.registry.write_down()
     (node,) = dashboard.http.get("/api/nodes").json()
     assert node["load"]["notice"].startswith(
-        "The disk is nearly full. A proxy before the server refuses large requests"
+        "The disk is nearly full. A proxy in front of the server refuses large requests"
     )
 
 

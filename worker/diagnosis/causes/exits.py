@@ -12,7 +12,7 @@ from worker.diagnosis.tracebacks.blocks import without_box
 from worker.diagnosis.tracebacks.exceptions import clean_lines, find_crash, last_line, shorten
 
 _CODES = {
-    126: "its program could not be executed (no permission, or not a program)",
+    126: "its program could not be executed (no permission, or not executable)",
     127: "a command was not found",
     255: "it ended with -1",
 }
@@ -21,7 +21,7 @@ _SIGNALS = {
     "SIGBUS": " crashed (SIGBUS); this happens when shared memory (/dev/shm) or the disk of a mapped file is full",
     "SIGILL": " crashed (SIGILL): a package uses instructions that this processor does not have",
     "SIGFPE": " crashed (SIGFPE, a division by zero in native code)",
-    "SIGXCPU": " used up its processor time (SIGXCPU, ulimit -t)",
+    "SIGXCPU": " used up its CPU time (SIGXCPU, ulimit -t)",
     "SIGXFSZ": " wrote a file larger than allowed (SIGXFSZ, ulimit -f)",
     "SIGABRT": " was ended by a signal (SIGABRT)",
 }
@@ -33,11 +33,11 @@ _NEXT = {
     "SIGBUS": "Use fewer data-loader workers, or give the node more shared memory (a container: --shm-size=8g or "
     "--ipc=host).",
     "SIGILL": "Install a build of that package for this node's processor, or choose another node.",
-    "SIGTERM": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
-    "SIGINT": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
-    "SIGHUP": "Ask who sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGTERM": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGINT": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGHUP": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
 }
-_LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log says what came before."
+_LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log may show why."
 _USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<message>.+)$")
 
 
@@ -75,7 +75,7 @@ def by_exit_code(code: int | None, text: str) -> Explanation:
 
 def _killed(kills: int, limit_bytes: int | None) -> Explanation:
     if kills:
-        limit = f"; {size_words(limit_bytes)} are allowed here" if limit_bytes else ""
+        limit = f"; the limit here is {size_words(limit_bytes)}" if limit_bytes else ""
         says = f" was killed by the kernel because memory ran out (SIGKILL{limit})"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER)
     next_step = (
@@ -107,12 +107,10 @@ def _usage_error(text: str) -> str | None:
 
 def _fix_argument(usage_error: str) -> str:
     if re.search(r"unrecognized arguments:.*--local[-_]rank", usage_error):
-        return (
-            "Choose the launcher torchrun: the legacy one adds --local-rank, which this script does not take."
-        )
+        return "Choose the launcher torchrun: the legacy one adds --local-rank, which this script does not accept."
     if re.search(r"required:.*--local[-_]rank", usage_error):
         return (
-            "Choose the launcher `launch`: this script wants --local-rank, which only the legacy one gives."
+            "Choose the launcher `launch`: this script requires --local-rank, which only the legacy one adds."
         )
     return "Correct the extra arguments (those after -- on the command line); the script's own --help lists them."
 
@@ -124,7 +122,7 @@ def by_missing_script(text: str) -> Explanation | None:
         return Explanation(Reason.SCRIPT_MISSING, says, "Check the script's path on the node.")
     for pattern in (r"finding module specification for '(.+?)'", r"^\S*python\S*: No module named (\S+)$"):
         if match := re.search(pattern, text, re.MULTILINE):
-            next_step = "Launch the folder that holds the module, or install it in the Python that trains."
+            next_step = "Launch the folder that contains the module, or install it in the Python that trains."
             return Explanation(Reason.SCRIPT_MISSING, f": there is no module {match[1]} to run", next_step)
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from worker.diagnosis.tracebacks.exceptions import PythonFailure
 
-COPY = "holds a copy of the code without what .gitignore ignores"
+COPY = "contains a copy of the code without the files that .gitignore excludes"
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ def missing_file(failure: PythonFailure, node: str, workplace: Workplace) -> str
 def _advise_data(path: str, subject: str, workplace: Workplace) -> str:
     if workplace.in_place:
         return (
-            f"{subject} is looked for in {workplace.folder}, the working directory: put it there, or pass an "
+            f"{subject} is looked up in {workplace.folder}, the working directory: put it there, or pass an "
             "absolute path."
         )
     name = path.partition("/")[0]
     if name in ("", ".", ".."):
         return (
-            f"{subject} is looked for from the run's working directory, which {COPY}: pass an absolute path, or "
+            f"{subject} is looked up from the run's working directory, which {COPY}: pass an absolute path, or "
             "start the run in place with --workdir FOLDER."
         )
     return (
-        f"{subject} is looked for in the run's working directory, which {COPY}: launch it with "
+        f"{subject} is looked up in the run's working directory, which {COPY}: launch it with "
         f"--link {name}=/path/to/{name}, or in place with --workdir FOLDER."
     )

@@ -71,7 +71,7 @@ def _gpu_memory(text: str) -> str:
         r"|\((GPU \d+); ([\d.]+ \w+) total capacity;.*?([\d.]+ \w+) free",
         text,
     )
-    figures = f", {requested[1]} wanted" if requested else ""
+    figures = f", {requested[1]} requested" if requested else ""
     if capacity:
         gpu, total, free = (group for group in capacity.groups() if group)
         figures += f", {free} of {total} free on {gpu}"
@@ -85,6 +85,6 @@ def _fragmented(text: str) -> str:
     if unallocated is None or float(unallocated[1]) < 1:
         return ""
     return (
-        f" {unallocated[1]} GiB lie unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+        f" {unallocated[1]} GiB are unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
         f"may be enough."
     )

@@ -21,7 +21,7 @@ FREE_SPACE = (
 MEMORY = (
     Cause(
         r"DataLoader worker \(pid \d+\) is killed by signal: Killed",
-        "Use fewer data-loader workers, keep less in each of them (num_workers, prefetch_factor), or choose "
+        "Use fewer data-loader workers, let each of them use less memory (num_workers, prefetch_factor), or choose "
         "a node "
         "with more memory.",
         says="a data loader's process was killed" + KILLED_HINT + "{place}",
@@ -42,7 +42,7 @@ MEMORY = (
     ),
     Cause(
         r"failed to map segment from shared object",
-        "Raise the limit of memory (ulimit -v) on node {node}, or let its temporary folder hold programs (no noexec).",
+        "Raise the memory limit (ulimit -v) on node {node}, or mount its temporary folder without noexec.",
         says="not enough memory to load a library: {text}{place}",
         reason=Reason.OUT_OF_MEMORY,
     ),
@@ -59,7 +59,7 @@ MEMORY = (
     Cause(
         r"tried to allocate (?P<bytes>\d+) bytes|Unable to allocate (?P<size>[\d.]+ \w+) for an array",
         SMALLER,
-        says="not enough memory, {requested} wanted: {text}{place}",
+        says="not enough memory, {requested} requested: {text}{place}",
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(
@@ -86,7 +86,7 @@ DISK = (
     Cause(
         r"PytorchStreamWriter failed writing|inline_container\.cc.*unexpected pos|SafetensorError.*No space",
         FREE_SPACE,
-        says="a checkpoint could not be written, as on a full disk: {text}{place}",
+        says="a checkpoint could not be written (possibly the disk is full): {text}{place}",
         reason=Reason.DISK_FULL,
     ),
     Cause(
@@ -105,7 +105,7 @@ DISK = (
     ),
     Cause(
         r"\[Errno 5\] Input/output error|\[Errno 116\]|Stale file handle|\[Errno 107\]",
-        "Look at the disk or the network share of node {node}; then resume from the last checkpoint.",
+        "Check the disk or the network share of node {node}; then resume from the last checkpoint.",
     ),
     Cause(
         r"PermissionError: \[Errno 13\]",
@@ -115,16 +115,16 @@ DISK = (
 PORTS = (
     Cause(
         r"port: (?P<port>\d+)[\s\S]{0,200}EADDRINUSE",
-        "The script chooses this port itself (MASTER_PORT or a tcp:// address in it): let it take a free "
-        "one, or "
-        "launch it with torchrun and init_process_group() without address, which gets one of its own.",
+        "The script chooses this port itself (MASTER_PORT or a tcp:// address in it): let it choose a "
+        "free one, or launch it with torchrun and init_process_group() without an address, which gets "
+        "its own port.",
         says="port {port} is in use by another program{place}",
         reason=Reason.PORT_IN_USE,
     ),
     Cause(
         r"\[Errno 98\]|[Aa]ddress already in use|EADDRINUSE",
-        "Let the script ask for a free port (port 0), or one of its own for each rank.",
-        says="a port it wants is in use by another program: {text}{place}",
+        "Let the script request a free port (port 0), or use a different one for each rank.",
+        says="a port it needs is in use by another program: {text}{place}",
         reason=Reason.PORT_IN_USE,
     ),
 )
@@ -133,13 +133,12 @@ NETWORK = (
         r"huggingface\.co|couldn't connect to 'https://hf|Failed to resolve|Name or service not known"
         r"|Temporary failure in name resolution|nodename nor servname|Max retries exceeded"
         r"|URLError: <urlopen error",
-        "Node {node} has no way to that address: download the data or the model before, keep it in a folder "
-        "of the "
-        "node and --link it, or set the proxy with --env.",
+        "Node {node} cannot reach that address: download the data or the model beforehand into a folder "
+        "of the node and --link it, or set a proxy with --env.",
     ),
     Cause(
         r"SSLCertVerificationError|CERTIFICATE_VERIFY_FAILED",
-        "Node {node} does not trust the certificate it was shown: set SSL_CERT_FILE with --env to your "
+        "Node {node} does not trust the server's certificate: set SSL_CERT_FILE with --env to your "
         "site's bundle.",
     ),
 )

@@ -6,12 +6,12 @@ from domain.messages import Reason
 from worker.diagnosis.causes.cause import Cause
 
 INSTALL_MATCHING = (
-    "Install builds that belong together (pip install torch torchvision torchaudio in one command) in the "
+    "Install matching builds (pip install torch torchvision torchaudio in one command) in the "
     "Python that "
     "trains, or choose another one with --python."
 )
 NO_GPU = (
-    "Check nvidia-smi on node {node}; where there is no GPU let the script use gloo and the CPU "
+    "Check nvidia-smi on node {node}; if there is no GPU, let the script use gloo and the CPU "
     "(torch.cuda.is_available())."
 )
 SAME_ON_ALL_RANKS = (
@@ -37,7 +37,7 @@ CUDA = (
     ),
     Cause(
         r"no kernel image is available|not compatible with the current PyTorch installation",
-        "This torch has no code for that GPU: install a build that lists its compute capability "
+        "This torch does not support that GPU: install a build that lists its compute capability "
         "(torch.cuda.get_arch_list()).",
     ),
     Cause(
@@ -56,11 +56,11 @@ CUDA = (
     ),
     Cause(
         r"uncorrectable ECC|fallen off the bus|\bXid\b",
-        "The GPU of node {node} is broken or needs a reset: take the node out, and resume on another one.",
+        "The GPU of node {node} is broken or needs a reset: drain the node, and resume on another one.",
     ),
     Cause(
         r"busy or unavailable",
-        "Another program holds the GPU in exclusive mode: look at nvidia-smi on node {node}.",
+        "Another program holds the GPU in exclusive mode: check nvidia-smi on node {node}.",
     ),
     Cause(
         r"Cannot re-initialize CUDA in forked subprocess",
@@ -69,7 +69,7 @@ CUDA = (
     ),
     Cause(
         r"CUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)|CUBLAS_STATUS_NOT_INITIALIZED",
-        "This is often memory that ran out: try half the batch per GPU with twice the accumulation.",
+        "The GPU may have run out of memory: try half the batch per GPU with twice the accumulation.",
     ),
 )
 NCCL = (
@@ -86,12 +86,12 @@ NCCL = (
         r"ncclSystemError[\s\S]*(?:shared memory|/dev/shm)",
         "Give the node more shared memory (a container: --shm-size=8g or --ipc=host), or set --env "
         "NCCL_SHM_DISABLE=1.",
-        says="NCCL found no room in shared memory (/dev/shm): {text}{place}",
+        says="NCCL found no space in shared memory (/dev/shm): {text}{place}",
     ),
     Cause(
         r"ncclUnhandledCudaError[\s\S]*out of memory",
         "Halve the batch per GPU and double the accumulation, which keeps the global batch.",
-        says="CUDA out of memory, as NCCL asked for some{place}",
+        says="CUDA out of memory in NCCL{place}",
         reason=Reason.OUT_OF_MEMORY,
     ),
     Cause(
@@ -101,7 +101,7 @@ NCCL = (
     ),
     Cause(
         r"ncclInvalidUsage|ncclInvalidArgument|ncclInternalError|ncclUnhandledCudaError",
-        "Run once with --env NCCL_DEBUG=INFO: NCCL then says in the log what it could not do.",
+        "Run once with --env NCCL_DEBUG=INFO: NCCL then logs what failed.",
     ),
 )
 DDP = (
@@ -130,7 +130,7 @@ DDP = (
     ),
     Cause(
         r"Default process group has not been initialized",
-        "Call torch.distributed.init_process_group() first; the launcher torchrun sets what it reads.",
+        "Call torch.distributed.init_process_group() first; the launcher torchrun sets the variables it reads.",
     ),
     Cause(
         r"An attempt has been made to start a new process before",
@@ -142,12 +142,12 @@ DDP = (
     ),
     Cause(
         r"size mismatch for|Error\(s\) in loading state_dict",
-        "The checkpoint belongs to a model of another shape: give the script the options it was trained with.",
+        "The checkpoint belongs to a model with other dimensions: launch the script with the options of that training.",
     ),
     Cause(
         r"PytorchStreamReader failed|failed finding central directory|Ran out of input"
         r"|unexpected EOF, expected",
-        "The file is not whole, as after a crash while it was written: resume from an earlier checkpoint.",
+        "The file is incomplete, as after a crash while it was written: resume from an earlier checkpoint.",
     ),
     Cause(
         r"Weights only load failed",
@@ -158,18 +158,17 @@ DDP = (
 IMPORTS = (
     Cause(
         r"^ModuleNotFoundError: No module named '(?P<module>[^']+)'",
-        "Install {module} in the Python that trains, or choose another Python with --python; your own module "
-        "must lie in "
-        "the folder that is launched.",
+        "Install {module} in the Python that trains, or choose another Python with --python; your own "
+        "module must be in the folder that is launched.",
     ),
     Cause(
         r"(?P<library>lib(?:cu|nv|nccl|cupti)[\w.-]*\.so[\w.]*): cannot open shared object file",
-        "{library} belongs to CUDA: install the torch build for node {node}'s CUDA, or choose another Python "
+        "{library} is part of CUDA: install the torch build for node {node}'s CUDA, or choose another Python "
         "with --python.",
     ),
     Cause(
         r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file",
-        "Install the system package that holds {library} on node {node}.",
+        "Install the system package that provides {library} on node {node}.",
     ),
     Cause(
         r"undefined symbol|operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops",
@@ -177,27 +176,26 @@ IMPORTS = (
     ),
     Cause(
         r"version `(?P<version>GLIBC\w*_[\d.]+)' not found",
-        "The package is built for a newer system than node {node}'s: install one that is built there, or use "
-        "conda.",
+        "The package is built for a newer system than node {node}'s: build it there, or use conda.",
     ),
     Cause(
         r"compiled using NumPy 1|numpy\.core\.multiarray failed|_ARRAY_API not found|numpy\.dtype size changed",
-        'A package was built for another NumPy: install "numpy<2", or a newer version of that package.',
+        'A package was built for another NumPy version: install "numpy<2", or a newer version of that package.',
     ),
     Cause(
         r"cannot import name '\w+' from '(?P<package>\w+)[\w.]*' \(.*/(?:site|dist)-packages/"
         r"|module '(?P<module>torch|torchvision|transformers|numpy)[\w.]*' has no attribute",
-        "The installed {package}{module} is another version than the script is written for: install the one "
-        "it names, or choose another "
+        "The installed {package}{module} is not the version that the script was written for: install "
+        "that one, or choose another "
         "Python with --python.",
     ),
     Cause(
         r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|Cannot find a working triton",
-        "Install a C++ compiler (g++) on node {node}, or leave torch.compile out.",
+        "Install a C++ compiler (g++) on node {node}, or do not use torch.compile.",
     ),
     Cause(
         r"CUDA_HOME does not exist|CUDA_HOME environment variable is not set",
-        "Install the CUDA toolkit on node {node} and set CUDA_HOME with --env, or leave out what compiles "
-        "CUDA code.",
+        "Install the CUDA toolkit on node {node} and set CUDA_HOME with --env, or disable the extension "
+        "that compiles CUDA code.",
     ),
 )

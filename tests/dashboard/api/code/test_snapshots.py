@@ -141,7 +141,7 @@ def test_what_is_too_large_is_refused_with_its_largest_parts_and_the_ways_out(tm
     with pytest.raises(CodeRefused) as refused:
         pack_code(CodeRequest(str(code), "train.py"), tmp_path / "archive", MIB)
     assert str(refused.value) == (
-        f"target: {code} is too large to be kept with the run: 4 files, 3 MiB, of which data/ 2 MiB, "
+        f"target: {code} is too large to be stored with the run: 4 files, 3 MiB, of which data/ 2 MiB, "
         "weights 1 MiB, small 1 KiB; the limit is 10000 files and 1 MiB. List data in .gitignore "
         "and link it with --link NAME=PATH, or run in place with --workdir PATH."
     )
@@ -174,7 +174,7 @@ def test_a_script_comes_alone_where_its_folder_is_large(tmp_path, much):
     code = write(tmp_path / "code", train_py="", **much)
     found, (note,) = chosen(code / "train.py")
     assert found == ["train.py"]
-    assert note.startswith(f"Only train.py itself is kept: {code} is not a git checkout and larger than")
+    assert note.startswith(f"Only train.py itself is stored: {code} is not a git checkout and larger than")
 
 
 def test_a_large_checkout_comes_whole(tmp_path):
@@ -200,8 +200,8 @@ def test_a_part_of_a_checkout_says_so(tmp_path):
     commit(top)
     found, notes = chosen(top / "scripts" / "train.py")
     assert found == ["train.py"]
-    expected = f"launch {top} with --entry scripts/train.py to keep all of it."
-    assert notes == [f"Only scripts/ of the checkout is kept; {expected}"]
+    expected = f"launch {top} with --entry scripts/train.py to store all of it."
+    assert notes == [f"Only scripts/ of the checkout is stored; {expected}"]
 
 
 def test_a_script_that_is_a_link_is_started_beside_what_it_leads_to(tmp_path):

@@ -315,7 +315,7 @@ def test_a_second_registration_ends_the_first_token(dashboard: Running, node: Fa
 
 
 def test_two_workers_cannot_have_one_name(dashboard: Running, node: FakeNode) -> None:
-    with pytest.raises(RequestRefused, match="already at work"):
+    with pytest.raises(RequestRefused, match="already connected"):
         dashboard.node("n0")
 
 

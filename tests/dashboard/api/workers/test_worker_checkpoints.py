@@ -53,7 +53,7 @@ def test_more_bytes_than_were_offered_are_refused(dashboard: Running, node: Fake
     dashboard.launch()
     part = node.part()
     place = node.client.offer_checkpoint(part, node.offer(part, b"12345"))
-    with pytest.raises(RequestRefused, match="offered with 5 bytes"):
+    with pytest.raises(RequestRefused, match="announced with 5 bytes"):
         node.client.send_checkpoint(place.checkpoint_id, 0, b"123456")
 
 

@@ -146,13 +146,13 @@ def test_what_is_typed_for_slurm_counts_while_slurm_is_chosen():
         (
             "time_limit",
             "soon",
-            "Time limit must be written as sbatch takes it: 90 (minutes), 12:00:00 or 2-12",
+            "Time limit must be in sbatch's format: 90 (minutes), 12:00:00 or 2-12",
         ),
         ("sbatch_options", "--nodes=4", "--nodes is set by Rankzero for each job, not by a run"),
         ("sbatch_options", "run.sh", "'run.sh' must be a long option of sbatch as one word"),
         ("sbatch_options", "'--x", "Further options of sbatch: no closing quotation"),
         ("nodes", "2:4", "a job has the nodes it was submitted with"),
-        ("on_nodes", "a, b", "of Slurm ask with the option --nodelist"),
+        ("on_nodes", "a, b", "for Slurm use the option --nodelist"),
     ],
 )
 def test_what_is_wrong_with_a_job_stands_beside_its_field(field: str, text: str, sentence: str):

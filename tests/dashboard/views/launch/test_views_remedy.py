@@ -14,10 +14,10 @@ from domain.messages import Reason
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.running import Running
 
-CUDA = "rank 1 on here: CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41"
+CUDA = "rank 1 on here: CUDA out of memory, 2.00 GiB requested, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41"
 LABEL = "Launch with batch 16 × accumulate 4"
 HALVED = "Halve the batch per GPU: 32 → 16, accumulation 2 → 4; the global batch stays 128."
-FRAGMENTS = "9.50 GiB lie unused between tensors."
+FRAGMENTS = "9.50 GiB are unused between tensors."
 
 
 @pytest.fixture

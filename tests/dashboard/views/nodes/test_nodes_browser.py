@@ -150,7 +150,7 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     (token,) = cluster.service.join_tokens()
     assert token.name == "rack b9" and command.inner_text().startswith(f"RANKZERO_TOKEN=rzjoin-{token.id}-")
     nodes.get_by_role("button", name="Revoke").click()
-    expect(nodes.get_by_text("No token is valid now.")).to_be_visible()
+    expect(nodes.get_by_text("There is no valid token.")).to_be_visible()
     assert cluster.service.join_tokens()[0].revoked_at is not None
 
 

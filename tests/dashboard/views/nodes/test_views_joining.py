@@ -42,7 +42,7 @@ def test_how_long_a_token_is_good_can_be_chosen_and_it_can_be_revoked(pages):
     (token,) = pages.service.join_tokens()
     assert token.expires_at - token.created_at == 3600
     page.button(key=f"revoke_{token.id}").click().run()
-    assert not page.exception and "No token is valid now." in texts(page)
+    assert not page.exception and "There is no valid token." in texts(page)
     page.toggle(key="join_ended").set_value(True).run()
     assert any("revoked" in badge.value for badge in page.markdown)
 

@@ -70,7 +70,7 @@ def test_details_are_closed(full):
 def test_a_lost_node_says_so_first(full):
     page = full.open("nodes", node="cpu-1")
     (warning,) = page.warning
-    assert warning.value.replace("\\", "").startswith("Lost: not heard for ")
+    assert warning.value.replace("\\", "").startswith("Lost: silent for ")
 
 
 def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
@@ -116,7 +116,7 @@ def test_a_preflight_of_nobody_says_why(full):
     page.session_state["nodes_tab"] = "Preflight"
     page.run()
     button(page, "Run preflight").click().run()
-    assert "no node is alive" in page.error[0].value
+    assert "no node is online" in page.error[0].value
 
 
 def test_ranks_are_said_in_short():

@@ -83,7 +83,7 @@ def test_why_there_can_be_no_other_form_is_said_once_and_not_tried_again(pages: 
     tensors.check().run()
     button(page, "Prepare the file").click().run()
     wait_for(lambda: page.run().warning, "the sentence")
-    assert "What was saved is no dictionary" in page.warning[0].value
+    assert "It does not contain a dictionary" in page.warning[0].value
     page.run()
     assert links(page) == [] and page.warning
 

@@ -183,12 +183,12 @@ def test_code_that_was_not_kept_or_is_gone_is_told(pages, launch):
         "in place", 300, target="/home/ada/vision/train.py", workdir="/home/ada/vision"
     )
     page = opened(pages, in_place)
-    assert "was run in place, in /home/ada/vision; its code was not kept." in said(page)
+    assert "was run in place, in /home/ada/vision; its code was not stored." in said(page)
     run_id = launch("gone", 100, train_py="1\n")
     page = opened(pages, run_id, compare=in_place)
-    assert f"The code cannot be compared. The code of run {in_place} was not kept." in said(page)
+    assert f"The code cannot be compared. The code of run {in_place} was not stored." in said(page)
     pages.service.snapshots.path(pages.service.run(run_id).spec.snapshot).unlink()
-    assert "is gone from the server." in said(opened(pages, run_id))
+    assert "is no longer on the server." in said(opened(pages, run_id))
 
 
 def test_names_and_lines_of_code_are_never_markup(pages, launch):

@@ -29,13 +29,13 @@ GPU = (
 ROWS = [
     (
         GPU.format(idle="120.50 MiB"), Reason.OUT_OF_MEMORY,
-        "CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
+        "CUDA out of memory, 2.00 GiB requested, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
         "Halve the batch per GPU and double the accumulation: the global batch stays.",
     ),
     (
         GPU.format(idle="9.50 GiB"), Reason.OUT_OF_MEMORY,
-        "CUDA out of memory, 2.00 GiB wanted, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
-        "9.50 GiB lie unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough.",
+        "CUDA out of memory, 2.00 GiB requested, 1.02 GiB of 79.15 GiB free on GPU 0, train.py line 41",
+        "9.50 GiB are unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough.",
     ),
     (
         "MemoryError", Reason.OUT_OF_MEMORY, "not enough memory: MemoryError, train.py line 41",
@@ -43,7 +43,7 @@ ROWS = [
     ),
     (
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64",
-        Reason.OUT_OF_MEMORY, "not enough memory, 7.45 GiB wanted: numpy.core._exceptions._ArrayMemoryError: Unable to",
+        Reason.OUT_OF_MEMORY, "not enough memory, 7.45 GiB requested: numpy.core._exceptions._ArrayMemoryError: Unable to",
         "Halve the batch per process",
     ),
     (
@@ -70,25 +70,25 @@ ROWS = [
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29533, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
         Reason.PORT_IN_USE, "port 29533 is in use by another program, train.py line 41", "The script chooses this port itself",
     ),
-    ("OSError: [Errno 98] Address already in use", Reason.PORT_IN_USE, "a port it wants is in use by another program: OSError", "port 0"),
+    ("OSError: [Errno 98] Address already in use", Reason.PORT_IN_USE, "a port it needs is in use by another program: OSError", "port 0"),
     (
         "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory",
         Reason.SCRIPT_ERROR, "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory, train.py line 41",
-        "libcudnn.so.9 belongs to CUDA: install the torch build",
+        "libcudnn.so.9 is part of CUDA: install the torch build",
     ),
     (
         "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
-        Reason.SCRIPT_ERROR, "ImportError: libGL.so.1", "Install the system package that holds libGL.so.1 on node gpu-1.",
+        Reason.SCRIPT_ERROR, "ImportError: libGL.so.1", "Install the system package that provides libGL.so.1 on node gpu-1.",
     ),
     (
         "ImportError: /x/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
-        Reason.SCRIPT_ERROR, "ImportError: /x/flash_attn", "Install builds that belong together",
+        Reason.SCRIPT_ERROR, "ImportError: /x/flash_attn", "Install matching builds",
     ),
     (
         "ImportError: cannot import name 'fully_shard' from 'torch.distributed.fsdp' (/v/lib/python3.11/site-packages/torch/distributed/fsdp/__init__.py)",
-        Reason.SCRIPT_ERROR, "ImportError: cannot import name 'fully_shard'", "The installed torch is another version than the script is written for",
+        Reason.SCRIPT_ERROR, "ImportError: cannot import name 'fully_shard'", "The installed torch is not the version that the script was written for",
     ),
-    ("AttributeError: module 'torch.amp' has no attribute 'GradScaler'", Reason.SCRIPT_ERROR, "AttributeError", "The installed torch is another version"),
+    ("AttributeError: module 'torch.amp' has no attribute 'GradScaler'", Reason.SCRIPT_ERROR, "AttributeError", "The installed torch is not the version"),
     (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver",
         Reason.SCRIPT_ERROR, "RuntimeError: The NVIDIA driver", "Update the NVIDIA driver of node gpu-1",
@@ -104,7 +104,7 @@ ROWS = [
     ("KeyError: 'LOCAL_RANK'", Reason.SCRIPT_ERROR, "KeyError: 'LOCAL_RANK', train.py line 41", "Choose the launcher torchrun"),
     (
         "ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /gpt2",
-        Reason.SCRIPT_ERROR, "ConnectionError: HTTPSConnectionPool", "Node gpu-1 has no way to that address",
+        Reason.SCRIPT_ERROR, "ConnectionError: HTTPSConnectionPool", "Node gpu-1 cannot reach that address",
     ),
     ('RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory', Reason.SCRIPT_ERROR, "RuntimeError", "resume from an earlier checkpoint"),
 ]  # fmt: skip
@@ -128,7 +128,7 @@ def test_an_exception_nobody_knows_speaks_for_itself() -> None:
     assert found.says == "ValueError: the picture has 3 channels, train.py line 41"
 
 
-COPY = "which holds a copy of the code without what .gitignore ignores"
+COPY = "which contains a copy of the code without the files that .gitignore excludes"
 
 
 @pytest.mark.parametrize(
@@ -136,27 +136,27 @@ COPY = "which holds a copy of the code without what .gitignore ignores"
     [
         (
             "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'",
-            f"data/train.csv is looked for in the run's working directory, {COPY}: launch it with --link data=/path/to/data, "
+            f"data/train.csv is looked up in the run's working directory, {COPY}: launch it with --link data=/path/to/data, "
             "or in place with --workdir FOLDER.",
         ),
         (
             f"FileNotFoundError: [Errno 2] No such file or directory: '{PLACE.folder}/data/train.csv'",
-            f"data/train.csv is looked for in the run's working directory, {COPY}: launch it with --link data=/path/to/data, "
+            f"data/train.csv is looked up in the run's working directory, {COPY}: launch it with --link data=/path/to/data, "
             "or in place with --workdir FOLDER.",
         ),
         (
             "FileNotFoundError: [Errno 2] No such file or directory: '../data/train.csv'",
-            f"../data/train.csv is looked for from the run's working directory, {COPY}: pass an absolute path, or start the "
+            f"../data/train.csv is looked up from the run's working directory, {COPY}: pass an absolute path, or start the "
             "run in place with --workdir FOLDER.",
         ),
         (
             "FileNotFoundError: Couldn't find any class folder in data/train.",
-            f"data/train is looked for in the run's working directory, {COPY}: launch it with --link data=/path/to/data, or in "
+            f"data/train is looked up in the run's working directory, {COPY}: launch it with --link data=/path/to/data, or in "
             "place with --workdir FOLDER.",
         ),
         (
             "RuntimeError: Dataset not found. You can use download=True to download it",
-            f"The data set is looked for in the run's working directory, {COPY}: launch it with --link data=/path/to/data, or "
+            f"The data set is looked up in the run's working directory, {COPY}: launch it with --link data=/path/to/data, or "
             "in place with --workdir FOLDER.",
         ),
         (
@@ -178,7 +178,7 @@ def test_in_place_no_link_is_proposed() -> None:
     place = Workplace("/home/ana/project", in_place=True)
     found = explained("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", place)
     assert found.next_step == (
-        "data/train.csv is looked for in /home/ana/project, the working directory: put it there, or pass an absolute path."
+        "data/train.csv is looked up in /home/ana/project, the working directory: put it there, or pass an absolute path."
     )
 
 
