@@ -81,7 +81,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Launch and watch PyTorch DDP runs, in the browser or from here."""
+    """Launch and monitor PyTorch DDP runs in the browser or from the command line."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Ask what a path from a person is; a name that is too long or holds a NUL is nothing, and no error."""
+"""Check what a user's path leads to; one that is too long or contains a NUL leads nowhere and raises nothing."""
 
 from __future__ import annotations
 

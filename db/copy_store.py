@@ -138,7 +138,7 @@ def _exact(value: Any) -> Any:
 
 
 def _go_on_counting(old: Connection, new: Connection) -> None:
-    """Set the sequences so that new ids follow all old ones: a fencing number is never used twice."""
+    """Set the sequences so that new ids follow all old ones: a fencing token is never used twice."""
     for table in Base.metadata.sorted_tables:
         key, *others = table.primary_key.columns
         if others or not isinstance(key.type, Integer):

@@ -348,9 +348,10 @@ def _sqlite_file(url: str) -> Path:
 
 
 def _connect_sqlite(file: Path, alone: bool) -> sqlite3.Connection:
-    """`alone`: the file's own processes share no index of its WAL, for which a full disk has no room; whoever
-    opens it so keeps all others out."""
-    where = f"{file.as_uri()}?mode=rw{'&vfs=unix-excl' if alone else ''}"  # a deleted file is not made anew, empty
+    """Connect to the file. `alone`: exclusively, without the shared index of its WAL, for which a full disk has no
+    space."""
+    # mode=rw never creates an empty file in place of a deleted one
+    where = f"{file.as_uri()}?mode=rw{'&vfs=unix-excl' if alone else ''}"
     return sqlite3.connect(where, timeout=BUSY_TIMEOUT_S, check_same_thread=False, uri=True)
 
 
@@ -359,7 +360,7 @@ def _copy_sqlite(origin: sqlite3.Connection, target: Path) -> None:
     try:
         origin.backup(copy)
     except BaseException:
-        target.unlink(missing_ok=True)  # half a copy is none
+        target.unlink(missing_ok=True)  # delete a partial copy
         raise
     finally:
         copy.close()
@@ -368,7 +369,7 @@ def _copy_sqlite(origin: sqlite3.Connection, target: Path) -> None:
 
 
 def _rename_copy(copy: Path) -> None:
-    """Give the copy an identity of its own: a store started from it reuses fencing numbers."""
+    """Give the copy an identity of its own: a store started from it reuses fencing tokens."""
     connection = sqlite3.connect(copy)
     try:
         with connection:

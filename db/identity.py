@@ -54,6 +54,6 @@ def knows(session: Session, key: Key) -> bool:
 
 
 def highest_fence(session: Session) -> int:
-    """The highest known fencing number."""
+    """The highest known fencing token."""
     existing, deleted = select(func.max(Attempt.fence)), select(func.max(DeletedAttempt.fence))
     return max(session.scalar(existing) or 0, session.scalar(deleted) or 0)

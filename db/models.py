@@ -50,7 +50,7 @@ class Run(Base):
 
 
 class Attempt(Base):
-    """One execution of a run on a set of nodes; its primary key is the fencing number."""
+    """One execution of a run on a set of nodes; its primary key is the fencing token."""
 
     __tablename__ = "attempts"
     __table_args__ = (UniqueConstraint("run_id", "number"), {"sqlite_autoincrement": True})
@@ -59,7 +59,7 @@ class Attempt(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     number: Mapped[int]
     uid: Mapped[str | None] = mapped_column(String(16), default=lambda: secrets.token_hex(8))
-    """Random, and so unique even across restored stores, which reuse fencing numbers."""
+    """Random, and so unique even across restored stores, which reuse fencing tokens."""
     created_at: Mapped[float]
     stop_requested_at: Mapped[float | None]
     stacks_requested_at: Mapped[float | None]
@@ -70,7 +70,7 @@ class Attempt(Base):
     resize_requested_at: Mapped[float | None]
     """When its end was decided at a checkpoint, so that the next attempt continues on other nodes."""
     resize_message: Mapped[str | None] = mapped_column(Text)
-    """at checkpoint last.pt to go on with 3 nodes: gpu-3 is free"""
+    """at checkpoint last.pt to continue on 3 nodes: gpu-3 is free"""
     turn_since: Mapped[float | None]
     """Queue time inherited from the previous attempt (automatic restarts)."""
     not_before: Mapped[float | None]
@@ -256,7 +256,7 @@ class Chunk(Base):
 
 
 class Checkpoint(Base):
-    """A file rank 0 saved, on its way or whole."""
+    """A checkpoint that rank 0 saved: being uploaded, or complete."""
 
     __tablename__ = "checkpoints"
     __table_args__ = (UniqueConstraint("fence", "node_rank", "path", "sha256"),)

@@ -304,7 +304,7 @@ class Assignment(BaseModel):
     run_id: str
     attempt: int
     fence: int
-    """The fencing number: grows with every attempt of every run; a worker with an older one is answered 409."""
+    """The fencing token: grows with every attempt of every run; a worker with an older one is answered 409."""
     node_rank: int
     action: Literal["run", "stop"]
     spec: RunSpec
@@ -322,7 +322,7 @@ class Assignment(BaseModel):
     """When somebody last asked for the ranks' stack traces."""
     resume_from: ResumeFrom | None = None
     uid: str = ""
-    """Unique even across restored stores, which reuse fencing numbers."""
+    """Unique even across restored stores, which reuse fencing tokens."""
     store: str = ""
     """The identity of the store that assigned it."""
 

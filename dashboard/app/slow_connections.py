@@ -17,7 +17,7 @@ MIN_BYTES = 1000
 """Least growth of a body between two checks: 100 bytes a second, which every working link has."""
 MAX_SLOW_CHECKS = {"headers": 2, "body": 3, "answer": 30}
 """Checks in a row that may find incomplete headers, a body that does not grow, or a response of which the client reads
-nothing: five minutes, after which a download goes on by Range."""
+nothing: five minutes, after which a download can resume by Range."""
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\n"
     b"Connection: close\r\n\r\nThe request came too slowly.\n"

@@ -45,7 +45,7 @@ class Lineage:
     def is_current(self, header: str | None) -> bool:
         """Whether a worker registered with this store in its current state.
 
-        The header names the store, and the fencing number and label of the newest attempt it gave the worker.
+        The header names the store, and the fencing token and label of the newest attempt it gave the worker.
         An attempt that the store does not know shows that the store is an older copy; it then gets a new identity."""
         store_identity, fence, label = (*(header or "").split(), "", "", "")[:3]
         if header is None:
@@ -72,7 +72,7 @@ class Lineage:
         if label is not None:
             if not self._confirm(Key(fence, label)):
                 name = "/".join(label.split("/")[:2])
-                raise UnknownAttempt(f"This store does not know attempt {name} (fencing number {fence}).")
+                raise UnknownAttempt(f"This store does not know attempt {name} (fencing token {fence}).")
             return
         with self._store.read() as session:
             if fence <= identity.highest_fence(session):

@@ -29,7 +29,7 @@ class SlurmJobs:
         credentials: Credentials,
         task_changed: Callable[[int], None],
     ) -> None:
-        """`task_changed` notifies the viewers of an attempt's run; it takes the attempt's fencing number."""
+        """`task_changed` notifies the viewers of an attempt's run; it takes the attempt's fencing token."""
         self._store, self._clock, self._hub = store, clock, hub
         self._credentials, self._task_changed = credentials, task_changed
         self._pools: dict[str, str] = {}

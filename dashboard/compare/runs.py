@@ -29,7 +29,7 @@ class CodeComparison:
 
     difference: CodeDifference
     same: bool | None
-    """None where the code of one of the runs was not kept."""
+    """None where the code of one of the runs was not stored."""
     note: str | None = None
     """Why files were not compared."""
 

@@ -72,12 +72,12 @@ def timeline(start: Mapping[str, Any], key: str) -> None:
 def runs_table(
     filters: Mapping[str, Any], on_cleared: Callable[[], None], on_arrived: Callable[[], None], key: str
 ) -> None:
-    """Draw the runs that match; `cleared` is told when all are wanted, `arrived` with the first run of all."""
+    """Draw the matching runs; `on_cleared` follows when the filters are removed, `on_arrived` the very first run."""
     _table(data=dict(filters), key=key, on_cleared_change=on_cleared, on_arrived_change=on_arrived)
 
 
 def upload_code(name: str, limit_bytes: int, on_uploaded: Callable[[], None], key: str) -> None:
-    """Draw the place for a file with code, which is sent by itself; then `uploaded` stands under `key`."""
+    """Draw the field for a file with code, which is uploaded at once; the result is `uploaded` under `key`."""
     data = {"name": name, "limit_bytes": limit_bytes, "limit": size(limit_bytes)}
     _upload(data=data, key=key, on_uploaded_change=on_uploaded)
 

@@ -1,1 +1,1 @@
-"""A spec made whole, warned of, previewed."""
+"""Complete a spec, warn about it, and preview it."""

@@ -46,7 +46,7 @@ class Principal:
     join_token: str | None = None
     """The id of the join token; None for the server's own."""
     job: int | None = None
-    """The fencing number of the attempt whose Slurm job's workers may register."""
+    """The fencing token of the attempt whose Slurm job's workers may register."""
 
 
 NOBODY = Principal("nobody", "none")

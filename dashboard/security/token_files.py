@@ -55,7 +55,7 @@ class Credentials:
         return f"job-{fence}-{hmac.new(self.join.encode(), message, hashlib.sha256).hexdigest()}"
 
     def job_of(self, token: bytes) -> int | None:
-        """The fencing number of the attempt whose job has this secret."""
+        """The fencing token of the attempt whose job has this secret."""
         match = re.match(rb"job-(\d{1,18})-", token)
         if match is None:
             return None

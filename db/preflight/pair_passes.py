@@ -1,4 +1,4 @@
-"""Pairs of nodes that an all-reduce went through between, remembered until their versions or addresses change."""
+"""Pairs of nodes with a successful all-reduce, remembered until their versions or addresses change."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _figures(rows: Sequence[Series], probed: Sequence[Series], state: State, spe
 
 
 def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | None:
-    """The throughput: the script's own word before that of the probe."""
+    """The throughput that the script logs, else the probe's."""
     speeds = {row.tag: row for row in probed} | dict(by_tag)
     return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
 
@@ -107,7 +107,7 @@ def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | N
 def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | None:
     """The first of the tags that the script logs, else the first that it prints.
 
-    Steps are not filled in so: those of a logged and of a printed series need not be the same."""
+    Not used for steps, which may be counted differently in logged and printed series."""
     candidates = [row for row in rows if row.tag in tags]
     return min(candidates, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
 

@@ -58,7 +58,7 @@ def silent_nodes(nodes: Sequence[PendingNode]) -> list[PendingNode]:
 
 
 def end_waits_for(nodes: Sequence[PendingNode]) -> str | None:
-    """waits for gpu-1, and for gpu-2, which has not been heard of for 14 s"""
+    """waits for gpu-1, and for gpu-2, which has been silent for 14 s"""
     silent = silent_nodes(nodes)
     alive = [node.node for node in nodes if node not in silent]
     clauses = [f"for {names(alive)}"] if alive else []

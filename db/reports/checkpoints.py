@@ -64,7 +64,7 @@ def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint,
 
 
 def received(store: Store, checkpoint_id: int, received_bytes: int) -> None:
-    """So many bytes of a checkpoint are durable (0: it starts again)."""
+    """Record how many bytes of a checkpoint are durable (0: it starts again)."""
     _change(store, checkpoint_id, received_bytes=received_bytes, trouble=None)
 
 

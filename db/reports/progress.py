@@ -79,7 +79,7 @@ def part_reported(
 def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
     """Store the points of one byte range together with the new offset, exactly once. Raises NotOwner, Superseded.
 
-    When the range does not begin at the stored offset, nothing is stored; the returned offset says where to go on."""
+    When the range does not begin at the stored offset, nothing is stored; continue at the returned offset."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
         file = _file(session, fence, node_rank, batch.path, batch.generation)

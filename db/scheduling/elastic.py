@@ -124,7 +124,7 @@ def _without(node: NodeState, run_id: str) -> NodeState:
 
 
 def _words(nodes: Sequence[str], current_nodes: Collection[str], all_nodes: Sequence[NodeState]) -> str:
-    """to go on with 3 nodes: gpu-3 is free; to go on with 2 nodes: gpu-1 drains"""
+    """to continue on 3 nodes: gpu-3 is free; to continue on 2 nodes: gpu-1 drains"""
     new = sorted(
         node.name for node in all_nodes if node.node_id in nodes and node.node_id not in current_nodes
     )

@@ -176,7 +176,7 @@ def _history_line(previous: JobReport | None, report: JobReport) -> str | None:
 
 
 def _end(session: Session, attempt: Attempt, report: JobReport, now: float) -> None:
-    """End an attempt whose job is over, and so has no process left: Slurm tells what its workers have not."""
+    """End an attempt whose job has ended, so no process is left: Slurm's state replaces its workers' missing report."""
     if attempt.state in TERMINAL_STATES:
         return
     explanation, is_stop = slurm.end(report), attempt.stop_requested_at is not None

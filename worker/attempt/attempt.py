@@ -84,7 +84,7 @@ class LocalAttempt:
 
     @property
     def key(self) -> tuple[int, int]:
-        """(fencing number, node rank): identifies the task on this node."""
+        """(fencing token, node rank): identifies the task on this node."""
         return self.task.fence, self.task.node_rank
 
     @property

@@ -1,4 +1,4 @@
-"""Conversion of what torch.save wrote: torch's weights-only loader reads it, torch or safetensors writes it.
+"""Conversion of files written by torch.save: torch's weights-only loader reads it, torch or safetensors writes it.
 
 Tensors stay in the file, mapped into memory; only names and places are held.
 """

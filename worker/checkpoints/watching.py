@@ -259,7 +259,7 @@ class CheckpointWatch:
         return copy
 
     def _add(self, copy: CheckpointCopy) -> None:
-        """Note the copy, and delete the outdated ones: a script that overwrites one file fills no disk that way.
+        """Note the copy and delete outdated ones, so that a script that overwrites one file does not fill the disk.
 
         The first copy of a name stays, because it may be on its way to the server."""
         with self._lock:

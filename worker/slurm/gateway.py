@@ -68,7 +68,7 @@ class Gateway:
         self._desired_jobs: list[DesiredJob] | None = None
         self._jobs = {job.fence: job for job in self._load_jobs()}
         self._ended: set[int] = set()
-        """Fencing numbers of jobs whose end was reported; the desired state may be older than the report."""
+        """Fencing tokens of jobs whose end was reported; the desired state may be older than the report."""
         self._slurm_error = ""
         self.store = ""
         """The current identity of the server's store."""

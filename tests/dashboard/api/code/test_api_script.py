@@ -52,4 +52,6 @@ def test_a_dry_run_warns_of_what_does_not_reach_the_script(shared, tmp_path: Pat
     )
     spec = {"target": str(tmp_path / "train.py"), "gpus_per_node": 1, "batch_size": 4}
     warnings = " ".join(shared.http.post("/api/preview", json=spec).json()["warnings"])
-    assert "takes --bs, but the arguments do not name {batch_size}: its own default 256 is used" in warnings
+    assert (
+        "accepts --bs, but the arguments do not contain {batch_size}: its own default 256 is used" in warnings
+    )
