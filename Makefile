@@ -14,13 +14,13 @@ help:  ## print this list
 setup: .venv/installed  ## install Rankzero into .venv
 	@:
 
-demo: setup  ## start dashboard and worker, and a 2-process training to look at
+demo: setup  ## start dashboard and worker, and a 2-process demo training
 	@exec $(RANKZERO) up --demo $(UP_OPTIONS)
 
 up: setup  ## start dashboard and worker on this machine
 	@exec $(RANKZERO) up $(UP_OPTIONS)
 
-setup-test: .venv/installed-test  ## install what the tests need as well
+setup-test: .venv/installed-test  ## also install the packages that the tests need
 	@tests/setup
 
 check: setup-test  ## format, lint, types, import directions
@@ -29,14 +29,14 @@ check: setup-test  ## format, lint, types, import directions
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
-quick: setup-test  ## the tests of what changed since the last commit, and of domain/
+quick: setup-test  ## the tests of the files changed since the last commit, and of domain/
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/pytest --numprocesses=2 -q tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
-test: check  ## all that this machine can test in minutes
+test: check  ## everything that this machine can test in minutes
 	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)
 
-test-long: check .venv/installed-frameworks  ## the long loops, matrices and frameworks as well
+test-long: check .venv/installed-frameworks  ## also the long loops, matrices and frameworks
 	@.venv/bin/pytest --long $(PYTEST_OPTIONS)
 
 test-compose: setup-test  ## build the image, run docker-compose.yml and train in it
@@ -46,7 +46,7 @@ test-compose: setup-test  ## build the image, run docker-compose.yml and train i
 bench: setup-test  ## the measurements that the README cites
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python $$file; done
 
-constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from what .venv holds
+constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from the packages in .venv
 	@sed -n '/^#/p' constraints.txt > .venv/constraints.txt
 	@.venv/bin/python -m pip freeze --all --exclude-editable | sed -E -e /^pip==/d -e 's/^(torch==[^+]+)\+.*/\1/' >> .venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt
