@@ -22,6 +22,7 @@ from websockets.typing import Subprotocol
 
 from domain.messages import NodeFacts
 from tests.dashboard.running import wait_for
+from tests.end_to_end.product import WITHOUT_TLS
 from worker.session.client import Client
 from worker.session.failures import ServerAway
 
@@ -59,7 +60,7 @@ class Program:
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         bearer = {"Authorization": f"Bearer {self.token}"}
-        return httpx.get(self.about["url"] + path, headers=bearer | headers, trust_env=False, timeout=20)
+        return httpx.get(self.about["url"] + path, headers=bearer | headers, timeout=20, **WITHOUT_TLS)
 
     def end(self, sig: int = signal.SIGTERM) -> float:
         """How long it takes to end."""
