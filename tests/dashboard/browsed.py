@@ -17,6 +17,7 @@ from dashboard.clock import LEASE_S, Lease
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Node
+from tests.db.templates import new_data
 from tests.end_to_end.product import free_port, wait_for
 
 
@@ -58,7 +59,7 @@ def browsed(service: Service) -> Iterator[Browsed]:
 
 def opened(data: Path) -> Service:
     """A service over that directory, on a free port."""
-    return Service.open(Settings(data=data, port=free_port()))
+    return Service.open(Settings(data=new_data(data), port=free_port()))
 
 
 def _keep_as_silent(service: Service, ended: threading.Event) -> None:

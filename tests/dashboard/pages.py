@@ -18,6 +18,7 @@ from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from tests.dashboard.seeded_store import Seed
+from tests.db.templates import new_data
 
 APP = str(files("dashboard.views") / "app.py")
 
@@ -42,7 +43,7 @@ class Pages:
 @contextmanager
 def served(data: Path) -> Iterator[Pages]:
     """Pages over an empty store in that directory."""
-    opened = Service.open(Settings(data=data))
+    opened = Service.open(Settings(data=new_data(data)))
     opened.lease = Lease(0.0, 0.0)  # awake for long: silence counts
     start, calls = opened.clock(), itertools.count()
     # Nobody falls silent while a busy machine draws a page, and what comes later is later.

@@ -19,6 +19,8 @@ from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.messages import CheckpointOffer, Device, NodeFacts, PointBatch, TaskReport
 from domain.spec import Assignment
+from tests.db.templates import new_data
+from tests.end_to_end.product import WITHOUT_TLS
 from worker.session.client import Client, TaskRef
 
 LIMIT_S = 20.0
@@ -48,7 +50,7 @@ class Running:
 
     def anonymous(self, **headers: str) -> httpx.Client:
         """Somebody without the token."""
-        http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_LIMIT_S, trust_env=False)
+        http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_LIMIT_S, **WITHOUT_TLS)
         return self.closing.enter_context(closing(http))
 
     def launch(self, **spec: Any) -> str:
@@ -157,6 +159,8 @@ class FakeNode:
 def running(data: Path, **settings: Any) -> Iterator[Running]:
     """A dashboard on a free port, in a thread."""
     chosen = Settings(data=data, **{"port": 0} | settings)
+    if chosen.database_url is None:
+        new_data(data)
     app = create_app(chosen, with_pages=False)
     server = Server(uvicorn_config(app, chosen), app.state.service)
     thread = threading.Thread(target=server.run)

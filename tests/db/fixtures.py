@@ -10,12 +10,13 @@ import pytest
 from db.engine import Store
 from db.reports.nodes import register_node
 from tests.db.cluster import Cluster, facts
+from tests.db.templates import new_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/rankzero.db"
+        return f"sqlite:///{new_store(tmp_path / 'rankzero.db')}"
     return str(request.getfixturevalue("postgres_url"))
 
 
@@ -28,7 +29,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def sqlite_store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "rankzero.db", tmp_path / "backups")
+    opened = Store.open(new_store(tmp_path / "rankzero.db"), tmp_path / "backups")
     yield opened
     opened.close()
 
