@@ -17,6 +17,9 @@ import httpx
 import psutil
 
 WAIT_S = 180.0
+PAUSE_S = 0.05
+SLOW_PAUSE_S = 0.2
+"""Between two looks at what does not pass by unseen: an end, a step. Each look costs the server some CPU."""
 ENDED = ("succeeded", "failed", "stopped")
 WITHOUT_TLS: dict[str, Any] = {"trust_env": False, "verify": False}
 """For requests in plain HTTP: else each new client reads all certificates, which takes 25 ms of CPU."""
@@ -133,6 +136,7 @@ class Product:
             f"run {run_id} to be {' or '.join(wanted)}",
             timeout_s,
             explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),
+            pause_s=PAUSE_S if states else SLOW_PAUSE_S,
         )
 
     def wait_step(self, run_id: str, step: int, timeout_s: float = WAIT_S) -> None:
@@ -142,6 +146,7 @@ class Product:
             f"run {run_id} to reach step {step}",
             timeout_s,
             explain=lambda: json.dumps(self.run(run_id), indent=1) + self.tail(),
+            pause_s=SLOW_PAUSE_S,
         )
 
     def tail(self) -> str:
@@ -171,13 +176,14 @@ def wait_for(
     what: str,
     timeout_s: float = WAIT_S,
     explain: Callable[[], str] = lambda: "",
+    pause_s: float = PAUSE_S,
 ) -> Any:
     """Wait until the condition gives something true, and return that."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}\n{explain()}")
-        time.sleep(0.05)
+        time.sleep(pause_s)
     return found
 
 
