@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
 LIMIT_MS = 60_000
-CLICKS = 12
 TRAINING = "gpt wide, long warm-up"
 
 
@@ -67,9 +66,10 @@ def filled_from(label: str) -> str:
     return f"Filled in from run {label}"
 
 
-def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashboard):
+@pytest.mark.parametrize("clicks", [3, pytest.param(12, marks=pytest.mark.long)])
+def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashboard, clicks):
     open_run(page, dashboard, TRAINING)
-    for _ in range(CLICKS):
+    for _ in range(clicks):
         again(page).click()
         expect(page.get_by_text(filled_from(TRAINING))).to_be_visible()
         expect(page.get_by_role("textbox", name="Batch per GPU")).to_have_value("8")

@@ -76,7 +76,9 @@ def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("name", [*PAGES, "failed run", "broken run", *TABS])
+@pytest.mark.parametrize(
+    "name", [*PAGES, "failed run", "broken run", *(pytest.param(tab, marks=pytest.mark.long) for tab in TABS)]
+)
 def test_a_page_has_no_error_and_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str) -> None:
     with signed_in(browser, dashboard) as context:
         seen = visit(context, dashboard, name)
@@ -84,6 +86,25 @@ def test_a_page_has_no_error_and_axe_finds_nothing(browser: Browser, dashboard: 
         expect(seen.page.locator("[data-stale=true]")).to_have_count(0)
         assert axe_faults(seen.page) == []
         assert seen.complaints == []
+
+
+def test_no_tab_of_a_run_has_an_error_and_axe_finds_nothing(browser: Browser, dashboard: Browsed) -> None:
+    """All in one visit; the long tests open each by its address."""
+    with signed_in(browser, dashboard) as context:
+        seen = visit(context, dashboard, "run")
+        for tab in TABS:
+            seen.page.get_by_role("tab", name=tab.capitalize()).click()
+            expect(seen.page).to_have_url(re.compile(rf"&tab={tab}$"))
+            settled(seen.page)
+            assert axe_faults(seen.page) == [], tab
+        assert seen.complaints == []
+
+
+def settled(page: Page) -> None:
+    """Wait until the page's script has run and all it shows is there."""
+    expect(page.locator(".stApp[data-test-script-state=notRunning]")).to_be_attached()
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+    expect(page.locator("[data-stale=true]")).to_have_count(0)
 
 
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(

@@ -71,6 +71,7 @@ def test_every_page_says_that_nothing_can_be_stored(
             page = look(context, dashboard, address).page
             expect(page.get_by_role("alert").first).to_contain_text(Trouble.FULL)
             whole(page)
+            page.close()
 
 
 def details(page: Page) -> Locator:
@@ -78,12 +79,11 @@ def details(page: Page) -> Locator:
     return page.locator(".st-key-node_details")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
 def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
-    browser: Browser, full: tuple[Browsed, Seed], width: int
+    browser: Browser, full: tuple[Browsed, Seed]
 ) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard, width=width) as context:
+    with signed_in(browser, dashboard) as context:
         page = look(context, dashboard, "/nodes").page
         expect(page.locator(".cells .summary")).to_contain_text("16 to upgrade")
         expect(page.locator(".cells .summary")).not_to_contain_text("draining")
@@ -91,7 +91,8 @@ def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
         expect(page.locator(".node .mark.to-upgrade")).to_have_text(["↑", "↑"])
         page.locator(".states [data-state='to upgrade']").click()
         expect(page.locator(".node .text")).to_have_text(["gpu-007", "gpu-008"])
-        whole(page)
+        whole_at(page, 390, 1280)
+        page.close()
         for name, badge, advice in (
             ("gpu-007", "to upgrade", "Upgrade its worker"),
             ("gpu-008", "newer than this dashboard", "Upgrade this dashboard"),
@@ -99,7 +100,15 @@ def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
             page = look(context, dashboard, f"/nodes?node={name}").page
             expect(details(page)).to_contain_text(badge)
             expect(details(page)).to_contain_text(advice)
-            whole(page)
+            whole_at(page, 390, 1280)
+            page.close()
+
+
+def whole_at(page: Page, *widths: int) -> None:
+    """Whole at each width; a page follows the window, and a visit for each would cost seconds."""
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 900})
+        whole(page)
 
 
 def test_an_unknown_training_is_ended_after_a_question(browser: Browser, full: tuple[Browsed, Seed]) -> None:
@@ -168,9 +177,9 @@ def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, S
 
 def test_pages_open_at_all_widths(browser: Browser, full: tuple[Browsed, Seed]) -> None:
     dashboard, seeded = full
-    for width in (390, 2560):
-        with signed_in(browser, dashboard, width=width) as context:
-            for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
-                page = look(context, dashboard, address).page
-                expect(page).to_have_url(re.compile(re.escape(address)))
-                whole(page)
+    with signed_in(browser, dashboard, width=390) as context:
+        for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
+            page = look(context, dashboard, address).page
+            expect(page).to_have_url(re.compile(re.escape(address)))
+            whole_at(page, 390, 2560)
+            page.close()
