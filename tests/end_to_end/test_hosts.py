@@ -210,6 +210,7 @@ def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.long  # tests/worker/preflight/test_rendezvous.py does it with a real torchrun
 def test_another_port_is_taken_when_somebody_has_the_one_chosen(hosts: Hosts) -> None:
     run_id = hosts.launch(ROOT / "examples" / "ddp.py", args=["--epochs=1"], **TWO_NODES)
     host, port = wait_for(lambda: chosen_port(hosts, run_id), "a port to be chosen")

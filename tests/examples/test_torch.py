@@ -10,6 +10,7 @@ import torch
 from tests.examples.trained import Examples
 
 
+@pytest.mark.long  # tests/end_to_end/test_hosts.py trains it on two hosts
 def test_ddp(examples: Examples, tmp_path: Path):
     trained = examples.run("ddp.py", "--batch-size", "{batch_size}", "--lr", "{lr}", batch_size=128, lr=0.05)
     curves = trained.assert_tensorboard_reads_the_same()

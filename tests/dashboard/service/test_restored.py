@@ -24,6 +24,8 @@ while pathlib.Path("ready").exists():
     time.sleep(0.02)
 """
 LIMIT_S = 120.0
+LONG = pytest.mark.long
+"""Each of the two ways once in `make test`, each test in both ways among the long ones."""
 
 
 class Machine:
@@ -112,7 +114,7 @@ def restore(data: Path, copy: Path) -> None:
     shutil.copy(copy, data / "rankzero.db")
 
 
-@pytest.mark.parametrize("made", [by_backup, by_copy])
+@pytest.mark.parametrize("made", [by_backup, pytest.param(by_copy, marks=LONG)])
 def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
     machine: Machine,
     tmp_path: Path,
@@ -172,7 +174,7 @@ def test_what_a_younger_store_began_is_whole_when_that_store_is_back(
         wait_for(lambda: not unknown(again), "nothing to be unknown", LIMIT_S)
 
 
-@pytest.mark.parametrize("made", [by_backup, by_copy])
+@pytest.mark.parametrize("made", [pytest.param(by_backup, marks=LONG), by_copy])
 def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
     machine: Machine, tmp_path: Path, made: Callable[[Running, Path], None]
 ) -> None:

@@ -304,6 +304,7 @@ def test_ranks_with_the_same_samples_and_models_that_drift_are_found(watched):
     assert not watched.events("error")
 
 
+@pytest.mark.long  # tests/end_to_end/test_watched.py: two hangs, their lines and stacks
 def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
     script = watched.script(
         TRAINING
