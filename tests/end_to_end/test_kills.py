@@ -47,6 +47,7 @@ def kill_and_wait_for_another(product: Product, command: str) -> None:
     old = wait_for(lambda: product.child(command), f"the {command}")
     os.kill(old.pid, signal.SIGKILL)
     wait_for(lambda: (new := product.child(command)) and new.pid != old.pid, f"another {command}")
+    assert f"{command} ended (SIGKILL" in product.tail()
 
 
 def stored_points(product: Product, run_id: str) -> dict[str, list[tuple[int, float]]]:

@@ -126,6 +126,7 @@ def test_killed_and_started_again_it_finds_what_still_trains(up: Up) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.long  # test_kills kills both of them beneath a training
 @pytest.mark.parametrize("name", ["dashboard", "worker"])
 def test_a_child_that_is_killed_is_started_again(up: Up, name: str) -> None:
     up.up()
