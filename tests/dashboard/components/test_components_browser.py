@@ -12,12 +12,16 @@ from tests.dashboard.components.charts_page import (
     CHROMIUM,
     WALL,
     Show,
+    browser,
     card,
     drawn,
+    server,
+    show,
     wait_for,
 )
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 
+__all__ = ["browser", "server", "show"]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
 
 
