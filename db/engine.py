@@ -212,7 +212,7 @@ class Store:
     def close(self) -> None:
         """Close every connection."""
         for engine in (self._readers, self._writer, self.locks):
-            engine.dispose()
+            postgres.close_engine(engine)
 
     def _require_file(self) -> None:
         if self._file is not None:

@@ -83,6 +83,13 @@ def open_engine(url: URL, pool_size: int = 8, max_overflow: int = 8) -> Engine:
     return engine
 
 
+def close_engine(engine: Engine) -> None:
+    """Close every connection; one that is still in use is closed when it is returned."""
+    used = engine.pool
+    engine.dispose()
+    event.listen(used, "checkin", lambda connection, entry: entry.invalidate())
+
+
 def require_usable(engine: Engine) -> str:
     """The server's version. Raises PostgresUnusable."""
     try:

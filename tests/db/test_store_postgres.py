@@ -49,6 +49,15 @@ def pair(stores: list[Store]) -> list[Cluster]:
     return [Cluster(store, node_id) for store in stores]
 
 
+def test_a_connection_that_outlasts_the_store_is_closed_when_it_is_returned(postgres_url: str) -> None:
+    store = Store.open(postgres_url)
+    with store.read() as session:
+        driver = session.connection().connection.driver_connection
+        store.close()
+        assert driver is not None and not driver.closed
+    assert driver.closed
+
+
 def at_once(*actions: Callable[[], object]) -> list[object]:
     """What each returned; all of them begin together, each in a thread of its own."""
     barrier = threading.Barrier(len(actions))
