@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.collectives.records import Verdict
+from domain.collective_records import CollectivesVerdict
 from domain.liveness import Contact
 from domain.messages import Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -229,7 +229,7 @@ class CollectivesView:
     """The ranks' collectives when they were asked last, and where the ranks disagree."""
 
     ranks: dict[int, PositionView]
-    verdict: Verdict | None
+    verdict: CollectivesVerdict | None
 
 
 @dataclass(frozen=True)

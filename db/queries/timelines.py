@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.models import Attempt, Node, Run, Series, Task
 from db.records.lookups import attempt_spec, latest_attempt
+from domain.launch.timeline import Phase, is_finished, node_phases
 from domain.messages import PhaseEnd, State
 from domain.scheduling import resizing
-from domain.timeline import Phase, is_finished, node_phases
 
 CANDIDATES = 10
 """Earlier runs of the same script that are looked at for one that reached its first step."""

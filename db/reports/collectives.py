@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.models import Node, Task
 from db.records.lookups import attempt_scope, latest_attempt, part_of_node
+from domain.collective_records import CollectivesVerdict, NodeCollectives, RankCollectives
 from domain.collectives.alignment import judge
-from domain.collectives.records import NodeCollectives, RankCollectives, Verdict
 from domain.views import CollectivesView, PositionView
 
 
@@ -22,7 +22,7 @@ def collectives_reported(
         part.collectives = collectives.model_dump(mode="json")
 
 
-def verdict_of_attempt(store: Store, fence: int) -> Verdict | None:
+def verdict_of_attempt(store: Store, fence: int) -> CollectivesVerdict | None:
     """Where the attempt's ranks disagree, by what all its nodes reported last."""
     with store.read() as session:
         return _verdict(_of_nodes(session, fence))
@@ -45,7 +45,7 @@ def node_records(store: Store, run_id: str) -> list[tuple[str, NodeCollectives]]
         return [(node, NodeCollectives.model_validate(stored or {})) for node, stored in rows]
 
 
-def verdict_of_run(store: Store, run_id: str) -> Verdict | None:
+def verdict_of_run(store: Store, run_id: str) -> CollectivesVerdict | None:
     """Where the ranks of the latest attempt disagree. Raises NoSuchRun."""
     return _verdict([records for _, records in node_records(store, run_id)])
 
@@ -62,7 +62,7 @@ def _by_rank(nodes: list[NodeCollectives]) -> dict[int, RankCollectives]:
     }
 
 
-def _verdict(nodes: list[NodeCollectives]) -> Verdict | None:
+def _verdict(nodes: list[NodeCollectives]) -> CollectivesVerdict | None:
     return judge(_by_rank(nodes), is_stalled=any(node.is_stalled for node in nodes))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from domain.collective_records import DEFAULT_GROUP, Collective, CollectivesVerdict, RankCollectives
 from domain.collectives import words
-from domain.collectives.records import DEFAULT_GROUP, Collective, RankCollectives, Verdict
 
 CERTAIN_AFTER_S = 10.0
 """Calls that differ are a mistake at once, but a torn look at two ranks is none: they must have waited this long."""
@@ -35,7 +35,7 @@ class Stall:
         return [rank for rank, call in self.calls.items() if not call.retired]
 
 
-def judge(records: Records, *, is_stalled: bool) -> Verdict | None:
+def judge(records: Records, *, is_stalled: bool) -> CollectivesVerdict | None:
     """Return where the ranks left their common path; None while they may well go on, or where nothing says."""
     stalls = [stall for group in _groups(records) if (stall := _first_stall(group, records))]
     for stall in sorted(stalls, key=lambda stall: min(call.called_at for call in stall.calls.values())):
@@ -91,7 +91,7 @@ def _has_waited(stall: Stall, records: Records) -> bool:
 # -- ranks that called different collectives -----------------------------------------------------
 
 
-def _mismatch(stall: Stall, records: Records) -> Verdict:
+def _mismatch(stall: Stall, records: Records) -> CollectivesVerdict:
     odd = _odd_ranks({rank: _signature(call) for rank, call in stall.calls.items()}, records)
     usual = [rank for rank in stall.calls if rank not in odd] or [min(odd)]
     call, other = stall.calls[usual[0]], stall.calls[odd[-1]]
@@ -100,7 +100,9 @@ def _mismatch(stall: Stall, records: Records) -> Verdict:
         kind = "order"
     elif call.operation == other.operation:
         kind = "dtype" if call.sizes == other.sizes else "size"
-    return Verdict(kind=kind, ranks=odd, sentence=words.mismatch(kind, usual, odd, stall.calls, records))
+    return CollectivesVerdict(
+        kind=kind, ranks=odd, sentence=words.mismatch(kind, usual, odd, stall.calls, records)
+    )
 
 
 def _odd_ranks(signatures: Mapping[int, Signature], records: Records) -> list[int]:
@@ -144,7 +146,7 @@ def _comes_next(call: Collective, other: Collective, calls: Sequence[Collective]
 # -- ranks that did not come ---------------------------------------------------------------------
 
 
-def _absence(stalls: Sequence[Stall], records: Records) -> Verdict | None:
+def _absence(stalls: Sequence[Stall], records: Records) -> CollectivesVerdict | None:
     stalls = [stall for stall in stalls if stall.absent]
     waiting = {rank for stall in stalls for rank in stall.waiting}
     for stall in sorted(stalls, key=lambda stall: -len(stall.waiting)):
@@ -155,7 +157,7 @@ def _absence(stalls: Sequence[Stall], records: Records) -> Verdict | None:
     return _other_group(stalls, records) if len(stalls) > 1 and is_whole else None
 
 
-def _absent(stall: Stall, absent: Sequence[int], records: Records) -> Verdict:
+def _absent(stall: Stall, absent: Sequence[int], records: Records) -> CollectivesVerdict:
     ranks, kind = _most_telling(absent, records)
     if (
         kind == "left"
@@ -164,7 +166,7 @@ def _absent(stall: Stall, absent: Sequence[int], records: Records) -> Verdict:
     ):
         kind = "extra"
     sentence = words.absence(stall.waiting, ranks, kind, stall.calls, records)
-    return Verdict(kind=kind, ranks=stall.waiting if kind == "extra" else ranks, sentence=sentence)
+    return CollectivesVerdict(kind=kind, ranks=stall.waiting if kind == "extra" else ranks, sentence=sentence)
 
 
 def _most_telling(absent: Collection[int], records: Records) -> tuple[list[int], str]:
@@ -184,9 +186,11 @@ def _reason_for_absence(record: RankCollectives) -> str:
     return "loader" if record.doing == "data" else "missing"
 
 
-def _other_group(stalls: Sequence[Stall], records: Records) -> Verdict | None:
+def _other_group(stalls: Sequence[Stall], records: Records) -> CollectivesVerdict | None:
     """Name the ranks that wait in another process group than most, when all wait for each other."""
     calls = {rank: stall.calls[rank] for stall in stalls for rank in stall.waiting}
     odd = _odd_ranks({rank: _signature(call) for rank, call in calls.items()}, records)
     usual = [rank for rank in calls if rank not in odd] or [min(odd)]
-    return Verdict(kind="group", ranks=odd, sentence=words.mismatch("group", usual, odd, calls, records))
+    return CollectivesVerdict(
+        kind="group", ranks=odd, sentence=words.mismatch("group", usual, odd, calls, records)
+    )

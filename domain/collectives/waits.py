@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.collectives.records import Collective, RankCollectives
+from domain.collective_records import Collective, RankCollectives
 
 
 @dataclass(frozen=True)

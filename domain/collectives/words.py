@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from domain.collectives.records import DEFAULT_GROUP, Collective, RankCollectives
+from domain.collective_records import DEFAULT_GROUP, Collective, RankCollectives
 from domain.text.formats import agree, as_list, size
 
 Calls = Mapping[int, Collective]

@@ -50,7 +50,7 @@ def test_a_foreign_script_gets_what_the_form_says(product: Product, browser_page
     expect(
         page.get_by_text("Automatic is torchrun here. It reads RANK from the environment, line 6.")
     ).to_be_visible()
-    expect(page.get_by_text("train.py needs data")).to_be_visible()
+    expect(page.get_by_text("train.py requires data")).to_be_visible()
     expect(page.get_by_role("checkbox", name="--batch-size={batch_size}")).to_be_checked()
     fill_in(page)
     expect(page.get_by_text(re.compile(r"train\.py '/my data' .*--batch-size=8"))).to_be_visible()

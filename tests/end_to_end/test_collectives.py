@@ -1,6 +1,6 @@
 """A run whose ranks call different collectives names the rank, its call and its line. Real runs of gloo ranks.
 
-`tests/worker/monitor/collectives/test_desync.py` does the same without torchrun and server in each test run."""
+`tests/worker/monitor/test_desync.py` does the same without torchrun and server in each test run."""
 
 from __future__ import annotations
 

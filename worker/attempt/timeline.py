@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from domain.launch.timeline import COMPILE, LAST
 from domain.messages import PhaseEnd
-from domain.timeline import COMPILE, LAST
 from worker.monitor.probe_reader import ProbeReader
 from worker.node.attempt_files import ASSIGNMENT_FILE, EXISTING_FILE, LAUNCH_FILE, STATE_FILE
 from worker.node.state_files import read_object

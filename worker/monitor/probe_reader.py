@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from domain.messages import Point, PointBatch
-from worker.monitor.collectives.recorder import RankRecorder
 from worker.monitor.hangs import PythonFrame, RankStatus
+from worker.monitor.rank_recorder import RankRecorder
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
 from worker.streams.point_uploader import OffsetOf

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.collectives.records import NodeCollectives, Verdict
+from domain.collective_records import CollectivesVerdict, NodeCollectives
 from domain.messages import Finding, Findings, Point, StackFrame, Stacks
 from domain.spec import RunSpec
 from worker.monitor.hangs import PythonFrame
@@ -70,7 +70,7 @@ class FindingsReporter:
         """One sentence while the ranks hang, else None."""
         return self._watch.hang
 
-    def _align(self, collectives: NodeCollectives) -> Verdict | None:
+    def _align(self, collectives: NodeCollectives) -> CollectivesVerdict | None:
         """Send this node's collectives; return the verdict over all nodes, None where the server cannot give one."""
         try:
             return self._client.collectives(self._task, collectives)

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 
-from domain.collectives.records import RankCollectives
-from worker.monitor.collectives.fetching import fetch_records
-from worker.monitor.collectives.recorder import RankRecorder
+from domain.collective_records import RankCollectives
+from worker.monitor.collective_fetching import fetch_records
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.probe_reader import ProbeReader
+from worker.monitor.rank_recorder import RankRecorder
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 60.0

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from domain.collectives.records import NodeCollectives, Verdict
+from domain.collective_records import CollectivesVerdict, NodeCollectives
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
-from worker.monitor.collectives.watching import CollectivesWatch
+from worker.monitor.collective_watch import CollectivesWatch
 from worker.monitor.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
 from worker.monitor.probe_faults import fault_findings
@@ -25,7 +25,7 @@ HUNG_FILE = "worker/hung"
 """Holds the sentence with which the attempt is ended because it hangs."""
 
 Clock = Callable[[], float]
-Align = Callable[[NodeCollectives], Verdict | None]
+Align = Callable[[NodeCollectives], CollectivesVerdict | None]
 """Compares this node's collectives with those of the other nodes."""
 
 
@@ -116,7 +116,7 @@ def with_hang_reason(end: TaskReport, folder: Path) -> TaskReport:
     return end
 
 
-def _hang_finding(verdict: HangVerdict, desync: Verdict | None) -> Finding:
+def _hang_finding(verdict: HangVerdict, desync: CollectivesVerdict | None) -> Finding:
     return Finding(
         kind="hung",
         evidence=f"{desync.sentence} {verdict.sentence}" if desync else verdict.sentence,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from domain.collectives.records import CollectivesAnswer, NodeCollectives, Verdict
+from domain.collective_records import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.messages import (
     CheckAnswer,
     CheckpointOffer,
@@ -223,7 +223,7 @@ class Client:
         """Send the stack traces of the task's ranks, which a person requested."""
         self._request("POST", f"{task.path}/stacks", task=task, content=stacks.model_dump_json())
 
-    def collectives(self, task: TaskRef, collectives: NodeCollectives) -> Verdict | None:
+    def collectives(self, task: TaskRef, collectives: NodeCollectives) -> CollectivesVerdict | None:
         """Send the latest collectives of the task's ranks; returns where the ranks of all nodes disagree."""
         content = collectives.model_dump_json()
         answer = self._json("POST", f"{task.path}/collectives", task=task, content=content)

@@ -6,8 +6,8 @@ from typing import Any
 
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal.printing import print_json, print_table, say
+from domain.launch.timeline import Phase, slow_sentence, slowest
 from domain.text import formats
-from domain.timeline import Phase, slow_sentence, slowest
 
 
 def timeline(run: RunId, data: Data = None, as_json: Json = False) -> None:

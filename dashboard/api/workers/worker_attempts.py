@@ -22,7 +22,7 @@ from db.reports import collectives, findings, nodes, progress, ranks
 from db.reports.nodes import Claim
 from db.reports.progress import Arrival
 from domain import protocol
-from domain.collectives.records import CollectivesAnswer, NodeCollectives
+from domain.collective_records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
     CheckAnswer,
     Findings,

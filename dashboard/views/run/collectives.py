@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout.tables import table
 from db.reports.collectives import node_records, verdict_of_run
-from domain.collectives.records import NodeCollectives, RankCollectives
+from domain.collective_records import NodeCollectives, RankCollectives
 from domain.collectives.waits import Wait, waits_of_node
 from domain.collectives.words import call_name
 from domain.text.formats import UNKNOWN, as_text, duration_words, size

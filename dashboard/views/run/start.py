@@ -10,9 +10,7 @@ import streamlit as st
 from dashboard.components.browser import timeline
 from dashboard.service import service
 from db.queries import timelines
-from domain.messages import State
-from domain.text.formats import time_span
-from domain.timeline import (
+from domain.launch.timeline import (
     COMPILE,
     LAST,
     PHASES,
@@ -23,6 +21,8 @@ from domain.timeline import (
     slow_sentence,
     slowest,
 )
+from domain.messages import State
+from domain.text.formats import time_span
 from domain.views import RunView
 
 QUEUED = PHASES[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -148,15 +149,17 @@ def test_streamlit_begins_with_our_colours(browser: Browser, dashboard: Browsed,
 
 def test_a_page_shows_itself_when_all_of_it_is_there(browser: Browser, dashboard: Browsed) -> None:
     with signed_in(browser, dashboard, width=390) as context:
-        page, held = context.new_page(), list[Route]()
+        page, held, released = context.new_page(), list[Route](), threading.Event()
         page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
         page.add_init_script(SHIFTS)
-        page.route("**/Selectbox.*.js", lambda route: held.append(route))
+        page.route(
+            "**/Selectbox.*.js", lambda route: route.continue_() if released.is_set() else held.append(route)
+        )
         page.goto(f"{dashboard.url}/launch")
         expect(page.get_by_test_id("stSkeleton").first).to_be_attached()
         expect(page.locator("#frame")).to_be_visible()
         expect(page.locator(".st-key-launch_now")).to_be_hidden()
-        page.unroute("**/Selectbox.*.js")
+        released.set()
         for route in held:
             route.continue_()
         expect(page.locator(".st-key-launch_now")).to_be_visible()

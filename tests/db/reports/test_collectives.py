@@ -8,7 +8,7 @@ from db.queries.desired_state import assignments
 from db.records.exceptions import NoSuchRun, Superseded
 from db.reports.collectives import collectives, collectives_reported, verdict_of_attempt
 from db.reports.nodes import register_node
-from domain.collectives.records import Collective, NodeCollectives, RankCollectives
+from domain.collective_records import Collective, NodeCollectives, RankCollectives
 from domain.views import PositionView
 from tests.db.cluster import facts, send_heartbeat
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from dashboard.views.run.collectives import strip
 from db.queries import run_queries
 from db.reports.collectives import collectives_reported
-from domain.collectives.records import Collective, NodeCollectives, RankCollectives
+from domain.collective_records import Collective, NodeCollectives, RankCollectives
 from domain.collectives.waits import Wait, waits_of_node
 from tests.dashboard.pages import served, texts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.views.run.start import picture
-from domain.timeline import Phase
+from domain.launch.timeline import Phase
 
 
 def phases(node: str, queued_s: float = 10.0, **seconds: float) -> list[Phase]:

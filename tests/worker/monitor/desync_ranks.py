@@ -11,14 +11,14 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[4] / "worker" / "probe"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "worker" / "probe"))
 import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
 rankzero_probe.switch_on()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-SCRIPT = Path(__file__).parents[3] / "end_to_end" / "scripts" / "desync.py"
+SCRIPT = Path(__file__).parents[2] / "end_to_end" / "scripts" / "desync.py"
 
 
 def start_rank(folder: Path, desync: str, rank: int, world_size: int) -> int:

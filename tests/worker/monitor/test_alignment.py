@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from domain.collective_records import Collective, RankCollectives
 from domain.collectives.alignment import judge
-from domain.collectives.records import Collective, RankCollectives
-from worker.monitor.collectives.parsing import fail_last, parse_calls
+from worker.monitor.collective_parsing import fail_last, parse_calls
 
 RECORDED = json.loads((Path(__file__).parent / "flight_records.json").read_text())
 GROUPS = {"0": [0, 1, 2], "1": [0, 1, 2]}

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from domain.collective_records import CollectivesVerdict, NodeCollectives
 from domain.collectives.alignment import judge
-from domain.collectives.records import NodeCollectives, Verdict
 from domain.messages import Finding
 from domain.spec import RunSpec
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.watch import Watch
 
 RANKS = Path(__file__).parent / "desync_ranks.py"
-SCRIPT = Path(__file__).parents[3] / "end_to_end" / "scripts" / "desync.py"
+SCRIPT = Path(__file__).parents[2] / "end_to_end" / "scripts" / "desync.py"
 LINES = SCRIPT.read_text().splitlines()
 WORLD_SIZE = 3
 PATIENCE_S = 600.0
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert ranks.wait(60) == 0
 
 
-def align(collectives: NodeCollectives) -> Verdict | None:
+def align(collectives: NodeCollectives) -> CollectivesVerdict | None:
     """Compare as the server does for a run on one node."""
     return judge({record.rank: record for record in collectives.ranks}, is_stalled=collectives.is_stalled)
 

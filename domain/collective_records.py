@@ -79,7 +79,7 @@ class NodeCollectives(BaseModel):
     ranks: Annotated[list[RankCollectives], Field(max_length=1024)] = []
 
 
-class Verdict(BaseModel):
+class CollectivesVerdict(BaseModel):
     """Where the ranks left their common path."""
 
     model_config = ConfigDict(frozen=True)
@@ -94,4 +94,4 @@ class Verdict(BaseModel):
 class CollectivesAnswer(BaseModel):
     """What the server answers to a node's collectives."""
 
-    verdict: Verdict | None = None
+    verdict: CollectivesVerdict | None = None

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from domain.collectives.records import MAX_CALLS, Collective
+from domain.collective_records import MAX_CALLS, Collective
 
 _COMMUNICATION = re.compile(
     r"gloo|nccl|c10d|Dist\w*Error|ProcessGroup|Timed out|remote worker", re.IGNORECASE

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from domain.collectives.records import NodeCollectives, RankCollectives, Verdict
+from domain.collective_records import CollectivesVerdict, NodeCollectives, RankCollectives
 from domain.messages import Finding
-from worker.monitor.collectives.fetching import read_left_records
+from worker.monitor.collective_fetching import read_left_records
 from worker.monitor.probe_reader import ProbeReader
 
 log = logging.getLogger(__name__)
 KIND = "collectives differ"
-Align = Callable[[NodeCollectives], Verdict | None]
+Align = Callable[[NodeCollectives], CollectivesVerdict | None]
 
 
 class CollectivesWatch:
@@ -22,9 +22,9 @@ class CollectivesWatch:
     def __init__(self, folder: Path, probe: ProbeReader, align: Align) -> None:
         self._folder, self._probe, self._align = folder, probe, align
         self._sent: Sequence[RankCollectives] | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: CollectivesVerdict | None = None
 
-    def align(self, records: Sequence[RankCollectives]) -> Verdict | None:
+    def align(self, records: Sequence[RankCollectives]) -> CollectivesVerdict | None:
         """Return where the ranks of all nodes left their common path in a hang."""
         if records and (self._verdict is None or records is not self._sent):
             self._sent = records
@@ -60,7 +60,7 @@ class CollectivesWatch:
             return []
 
 
-def _finding(verdict: Verdict) -> Finding:
+def _finding(verdict: CollectivesVerdict) -> Finding:
     return Finding(
         kind=KIND,
         evidence=verdict.sentence,

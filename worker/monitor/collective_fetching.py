@@ -14,11 +14,11 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from domain.collectives.records import RankCollectives
-from worker.monitor.collectives.parsing import fail_last, parse_calls
-from worker.monitor.collectives.recorder import RankRecorder
+from domain.collective_records import RankCollectives
+from worker.monitor.collective_parsing import fail_last, parse_calls
 from worker.monitor.hangs import PythonFrame, RankStatus, users_frame
 from worker.monitor.probe_reader import parse_stack
+from worker.monitor.rank_recorder import RankRecorder
 
 LIMIT_S = 3.0
 """A rank in teardown, or stopped, may not answer."""

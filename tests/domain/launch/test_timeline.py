@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from domain.launch.timeline import Phase, is_finished, longest_by_phase, node_phases, slow_sentence, slowest
 from domain.messages import PhaseEnd
-from domain.timeline import Phase, is_finished, longest_by_phase, node_phases, slow_sentence, slowest
 
 
 def ended(**ends: float) -> list[PhaseEnd]:
