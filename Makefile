@@ -1,4 +1,4 @@
-# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT.
+# `make help` lists the targets. Variables: PYTHON (makes .venv), DATA (data directory), PORT, ONLY (of bench).
 # Without a GPU, put the CPU build of PyTorch into .venv first: it saves gigabytes of downloads, and is kept.
 
 PYTHON ?= python3
@@ -43,8 +43,8 @@ test-compose: setup-test  ## build the image, run docker-compose.yml and train i
 	@tests/setup docker.io debootstrap
 	@.venv/bin/pytest -m compose -s tests/compose $(PYTEST_OPTIONS)
 
-bench: setup-test  ## the measurements that the README cites
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python $$file; done
+bench: setup-test  ## measure against peers and limits, one table (ONLY="event_files …" for some)
+	@.venv/bin/python -m benchmarks $(ONLY)
 
 constraints: setup-test .venv/installed-frameworks  ## write constraints.txt from the packages in .venv
 	@sed -n '/^#/p' constraints.txt > .venv/constraints.txt

@@ -26,7 +26,7 @@ from dashboard.service.service import Service
 from db.models import Node
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
-from tests.end_to_end.browsers import chromium
+from tests.end_to_end.browsers import launch
 
 WATCH = """() => {
   window.longest = 0;
@@ -47,7 +47,7 @@ def main() -> None:
         seed_cluster(service.store, service.clock(), options.nodes)
         server(service, 20)
         with browsed(service) as dashboard, sync_playwright() as playwright:
-            page = chromium(playwright).new_page(viewport={"width": 1440, "height": 900})
+            page = launch(playwright).new_page(viewport={"width": 1440, "height": 900})
             page.goto(dashboard.entrance)
             session = page.context.new_cdp_session(page)
             session.send(

@@ -2,75 +2,88 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from collections.abc import Sequence
-from importlib import metadata
-from typing import Annotated
+from collections.abc import MutableMapping, Sequence
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
-from cli.commands import (
-    checkpoints,
-    diff,
-    launch,
-    nodes,
-    output,
-    preflight,
-    programs,
-    ranks,
-    runs,
-    store,
-    system,
-    tokens,
-    worker,
-)
-from cli.commands.performance import collectives, hardware, timeline
+from cli.commands_on_demand import CommandsOnDemand
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 
+COMMANDS = (
+    "cli.commands.programs:up",
+    "cli.commands.programs:dashboard",
+    "cli.commands.worker:worker",
+    "cli.commands.worker:gateway",
+    "cli.commands.launch:launch",
+    "cli.commands.runs:runs",
+    "cli.commands.runs:show",
+    "cli.commands.compare:compare",
+    "cli.commands.diff:diff",
+    "cli.commands.ranks:ranks",
+    "cli.commands.performance.collectives:collectives",
+    "cli.commands.performance.profile:profile",
+    "cli.commands.performance.timeline:timeline",
+    "cli.commands.performance.hardware:hardware",
+    "cli.commands.studies.scale:scale",
+    "cli.commands.studies.sweep:sweep",
+    "cli.commands.performance.phases:phases",
+    "cli.commands.output:metrics",
+    "cli.commands.output:logs",
+    "cli.commands.transfer.export:export",
+    "cli.commands.checkpoints:checkpoints",
+    "cli.commands.checkpoints:download",
+    "cli.commands.runs:stop",
+    "cli.commands.runs:resume",
+    "cli.commands.runs:delete",
+    "cli.commands.edits:tag",
+    "cli.commands.edits:note",
+    "cli.commands.edits:archive",
+    "cli.commands.transfer.importing:import_",
+    "cli.commands.edits:baseline",
+    "cli.commands.nodes:drain",
+    "cli.commands.nodes:undrain",
+    "cli.commands.tokens:token",
+    "cli.commands.preflight:preflight",
+    "cli.commands.system:backup",
+    "cli.commands.store:migrate_store",
+    "cli.commands.system:doctor",
+    "cli.commands.nodes:nodes_app",
+    "cli.commands.alerts:alert_app",
+)
+"""In the order of the help: the module, and the function or Typer app in it."""
+
+
+class Commands(TyperGroup):
+    """All commands, each imported when it is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._on_demand = CommandsOnDemand(COMMANDS)
+        self.commands = cast("MutableMapping[str, Any]", self._on_demand)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, without importing them."""
+        TyperGroup(commands=dict(self._on_demand.described())).format_commands(ctx, formatter)
+
+
 app = typer.Typer(
     name="rankzero",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(nodes.nodes_app, name="nodes")
-for _command in (
-    programs.up,
-    programs.dashboard,
-    worker.worker,
-    worker.gateway,
-    launch.launch,
-    runs.runs,
-    runs.show,
-    diff.diff,
-    ranks.ranks,
-    collectives.collectives,
-    timeline.timeline,
-    hardware.hardware,
-    output.metrics,
-    output.logs,
-    checkpoints.checkpoints,
-    checkpoints.download,
-    runs.stop,
-    runs.resume,
-    runs.delete,
-    nodes.drain,
-    nodes.undrain,
-    tokens.token,
-    preflight.preflight,
-    system.backup,
-    store.migrate_store,
-    system.doctor,
-):
-    # What a function raises is for those who read the code, not for the help.
-    app.command(help=str(inspect.getdoc(_command)).partition("\n\nRaises ")[0])(_command)
 
 
 def _print_version(requested: bool) -> None:
     if requested:
+        from importlib import metadata
+
         typer.echo(f"rankzero {metadata.version('rankzero')}")
         raise typer.Exit
 

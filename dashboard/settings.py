@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     files: Path | None = None
     """Directory of logs, checkpoints and code; by default `files` in `data`. Dashboards on one PostgreSQL store
     must share it."""
+    public_url: str | None = None
+    """Address under which people open the dashboard, for the links in alerts; by default the one it listens on."""
+    alert_private_targets: bool = False
+    """Send alerts also to targets on the server's own network: loopback, private and link-local addresses."""
     join_token_file: Path | None = None
     """File of the token that workers join with; by default `join-token` in `data`. It is created if missing."""
     checkpoints_url: str | None = None
@@ -85,6 +89,13 @@ class Settings(BaseSettings):
             return None
         ObjectName.parse(value)
         return value.rstrip("/")
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_web_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must be an address such as https://rankzero.example.com")
+        return value.rstrip("/") if value else value
 
     @field_validator("data", "files", "join_token_file")
     @classmethod

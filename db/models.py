@@ -5,11 +5,24 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from db.alert_models import Alert as Alert
+from db.alert_models import AlertEvent as AlertEvent
 from db.base import Base as Base
 from db.base import ExactFloat
+from db.check_models import Check as Check
+from db.check_models import CheckPart as CheckPart
+from db.check_models import PairPass as PairPass
+from db.import_models import ImportedRun as ImportedRun
+from db.profile_models import ProfiledRank as ProfiledRank
+from db.study_models import ScalingRun as ScalingRun
+from db.study_models import ScalingStudy as ScalingStudy
+from db.sweep_models import Sweep as Sweep
+from db.sweep_models import SweepTrial as SweepTrial
+from db.tag_models import RunTag as RunTag
+from db.tag_models import SavedView as SavedView
 
 
 class StoreIdentity(Base):
@@ -41,12 +54,26 @@ class Run(Base):
     """A run as a person requested it; never changed by a worker."""
 
     __tablename__ = "runs"
+    __table_args__ = (
+        Index(
+            "baseline_of_project",
+            "project",
+            unique=True,
+            sqlite_where=text("baseline_at IS NOT NULL"),
+            postgresql_where=text("baseline_at IS NOT NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String(10), primary_key=True)
     name: Mapped[str] = mapped_column(Text)
     project: Mapped[str] = mapped_column(Text, index=True)
     spec: Mapped[dict[str, Any]]
     created_at: Mapped[float] = mapped_column(index=True)
+    note: Mapped[str | None] = mapped_column(Text)
+    archived_at: Mapped[float | None]
+    pinned_at: Mapped[float | None]
+    baseline_at: Mapped[float | None]
+    """When it became the baseline of its project."""
 
 
 class Attempt(Base):
@@ -91,7 +118,7 @@ class Attempt(Base):
     error: Mapped[dict[str, Any] | None]
     placed_at: Mapped[float | None]
     started_at: Mapped[float | None]
-    ended_at: Mapped[float | None]
+    ended_at: Mapped[float | None] = mapped_column(index=True)
     master_addr: Mapped[str | None] = mapped_column(Text)
     master_port: Mapped[int | None]
     preflighted_at: Mapped[float | None]
@@ -234,6 +261,11 @@ class Series(Base):
     first_wall: Mapped[float]
     last_wall: Mapped[float]
     last_value: Mapped[float] = mapped_column(ExactFloat)
+    last_number: Mapped[float | None]
+    """`last_value` for comparisons in SQL; None when it is NaN."""
+    lowest: Mapped[float | None]
+    highest: Mapped[float | None]
+    """Of the finite values; None without any."""
     finite_sum: Mapped[float]
     finite_count: Mapped[int] = mapped_column(BigInteger)
     not_finite_since: Mapped[int | None] = mapped_column(BigInteger)
@@ -322,59 +354,6 @@ class FindingRow(Base):
     first_at: Mapped[float]
     gone_at: Mapped[float | None]
     """When it was resolved; None while it persists."""
-
-
-class Check(Base):
-    """A preflight that somebody asked for, or that a run needs for the bandwidth between its nodes."""
-
-    __tablename__ = "checks"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    fence: Mapped[int | None] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), unique=True)
-    """The attempt that waits for it."""
-    python: Mapped[str | None] = mapped_column(Text)
-    bandwidth: Mapped[bool]
-    asked_at: Mapped[float]
-    """Desired state; the columns below are observed state."""
-    stage: Mapped[int]
-    """0: nodes check themselves; 1: they reach each other; each further stage measures disjoint pairs."""
-    stage_at: Mapped[float]
-    rounds: Mapped[list[Any]]
-    """The pairs of each further stage: [[[node rank, node rank], …], …]."""
-    measured: Mapped[list[Any]]
-    """[node rank, node rank, bytes per second or null, problem or null]."""
-    ended_at: Mapped[float | None] = mapped_column(index=True)
-
-
-class CheckPart(Base):
-    """One node's share of a preflight."""
-
-    __tablename__ = "check_parts"
-
-    check_id: Mapped[int] = mapped_column(ForeignKey("checks.id", ondelete="CASCADE"), primary_key=True)
-    node_rank: Mapped[int] = mapped_column(primary_key=True)
-    node_id: Mapped[str] = mapped_column(String(10), index=True)
-    node: Mapped[str] = mapped_column(Text)
-    """The node's name at the time."""
-    devices: Mapped[list[Any]]
-    facts: Mapped[dict[str, Any] | None]
-    answered_stage: Mapped[int]
-    """The last stage it has answered; -1: none."""
-    silent_s: Mapped[float | None]
-    """Seconds since its last heartbeat when the preflight stopped waiting for it."""
-
-
-class PairPass(Base):
-    """A pair of nodes with a successful all-reduce, and their configuration at the time."""
-
-    __tablename__ = "pair_passes"
-
-    node_a: Mapped[str] = mapped_column(String(10), primary_key=True)
-    node_b: Mapped[str] = mapped_column(String(10), primary_key=True)
-    fingerprint: Mapped[str] = mapped_column(String(64))
-    """A digest of both nodes' addresses and versions: when it changes, the pair is measured again."""
-    bytes_per_s: Mapped[float]
-    at: Mapped[float]
 
 
 class HistoryEntry(Base):

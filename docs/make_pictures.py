@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.dashboard.browsed import browsed, opened  # noqa: E402
 from tests.dashboard.seeded_cluster import a_preflight, seed_cluster  # noqa: E402
-from tests.end_to_end.browsers import chromium  # noqa: E402
+from tests.end_to_end.browsers import launch  # noqa: E402
 from tests.end_to_end.product import Product, wait_for  # noqa: E402
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -31,6 +31,8 @@ DRAWN = {
     "runs": "tbody tr td.name",
     "launch": ".st-key-launch_meaning [data-testid=stCode] .token",
     "run": ".card canvas",
+    "ranks": ".phases canvas, canvas",
+    "scaling": "svg",
 }
 """The part of each page that is drawn last."""
 LIMIT_MS = 120_000
@@ -51,13 +53,14 @@ def main() -> None:
         try:
             product.start()
             with sync_playwright() as playwright:
-                browser = chromium(playwright)
+                browser = launch(playwright)
                 hung = a_hung_run(product)
                 take(browser, product, {"hang": f"/run?id={hung}"})
                 product.request("POST", f"/api/runs/{hung}/stop")
+                take(browser, product, {"scaling": f"/scaling?id={a_scaling_study(product)}"})
                 run_id = some_runs(product, options.steps)
                 run_pages = {"launch": f"/launch?from={run_id}", "run": f"/run?id={run_id}"}
-                take(browser, product, {"runs": "/"} | run_pages)
+                take(browser, product, {"runs": "/"} | run_pages | {"ranks": f"/run?id={run_id}&tab=ranks"})
                 browser.close()
             product.stop()
         finally:
@@ -71,7 +74,7 @@ def the_cluster() -> None:
         seed_cluster(service.store, service.clock(), NODES)
         service.preflights.all = a_preflight  # type: ignore[method-assign]
         with browsed(service) as dashboard, sync_playwright() as playwright:
-            browser = chromium(playwright)
+            browser = launch(playwright)
             for scheme in ("light", "dark"):
                 page = browser.new_page(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5)
                 page.goto(f"{dashboard.url}/nodes?token={service.credentials.user}")
@@ -95,6 +98,15 @@ def some_runs(product: Product, steps: int) -> str:
     run_id = product.launch("language_model", name="small GPT", project="text", **linear)
     product.wait_step(run_id, steps, timeout_s=1200)
     return run_id
+
+
+def a_scaling_study(product: Product) -> str:
+    """The image classifier on one and two processes of this machine."""
+    request = {"spec": {"target": "image_classifier", "name": "digits"}, "gpus": [1, 2], "steps": 300}
+    study_id = product.request("POST", "/api/scaling-studies", json=request).json()["id"]
+    path = f"/api/scaling-studies/{study_id}"
+    wait_for(lambda: product.get(path)["state"] not in ("running", "stopping"), "the study to end", 1800)
+    return study_id
 
 
 def a_hung_run(product: Product) -> str:

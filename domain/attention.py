@@ -14,7 +14,9 @@ _KINDS = {"hung": HUNG, "loss is not a number": NOT_A_NUMBER}
 
 
 def with_attention(run: RunView, now: float) -> RunView:
-    """The run with its `attention` field set."""
+    """The run with its `attention` field set; nothing can be done here about imported ones."""
+    if run.imported_from:
+        return run
     about = (run.state, run.finding, run.lost_contact, run.last_loss, run.ended_at)
     return replace(run, attention=attention(*about, now))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from domain.device_memory import DeviceMemory
 from domain.protocol import PROTOCOL
 
 Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -93,6 +94,8 @@ class RankError(BaseModel):
     """Seconds since the epoch by the failing node's clock."""
     is_consequence: bool = False
     """The rank only noticed that another one was gone or late."""
+    memory: DeviceMemory | None = None
+    """What filled its device, if the allocation failed for which it ended."""
 
 
 class Reached(BaseModel):
@@ -176,6 +179,7 @@ class PhaseEnd(BaseModel):
     at: Annotated[float, Field(allow_inf_nan=False)]
     began_at: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """None: with the end of the phase before it."""
+    note: Annotated[str, Field(max_length=1000)] = ""
 
 
 class TaskReport(BaseModel):
@@ -249,6 +253,13 @@ Point = tuple[
 """(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
 
 
+PointKind = Literal["events", "printed", "probe", "hardware"]
+"""Where points come from; one tag of two of them is two series."""
+PointChoice = Literal[PointKind, "all"]
+SCRIPT_KINDS: tuple[PointKind, ...] = ("events", "printed")
+"""What the script itself reports; where both have a tag, the first one counts."""
+
+
 class PointBatch(BaseModel):
     """Points read from one byte range of one file; they are stored together with the new offset, or not at all."""
 
@@ -259,7 +270,7 @@ class PointBatch(BaseModel):
     generation: Size
     start: Size
     end: Size
-    source: Literal["events", "printed", "probe", "hardware"] = "events"
+    source: PointKind = "events"
     series: dict[str, list[Point]]
 
     @field_validator("end")

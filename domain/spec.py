@@ -8,19 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-LrScaling = Literal["none", "linear", "sqrt"]
-Precision = Literal["fp32", "bf16", "fp16"]
-Strategy = Literal["ddp", "fsdp", "dp", "single"]
-Launcher = Literal["torchrun", "python", "launch"]
-OnHang = Literal["report", "end", "resume"]
-"""The reaction to a hang: report it, end the run, or end the attempt and start the next one."""
-OnLostNode = Literal["wait", "end"]
-"""wait: keep a run whose other ranks still step; end: end it as soon as the node counts as lost."""
-LrOnResize = Literal["keep", "scale"]
-"""How the learning rate follows when an attempt has another number of ranks than the run was launched with."""
-Pool = Literal["nodes", "slurm"]
-"""Where devices come from: our own scheduler, or a Slurm cluster."""
-RUN_ID = re.compile(r"[a-z0-9]{10}")
+from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
+from domain.profile_records import ProfileRequest
+
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux refuses a longer single argument (MAX_ARG_STRLEN)."""
 RESERVED_VARIABLES = frozenset(
@@ -320,6 +310,7 @@ class Assignment(BaseModel):
     """Whether the node has reported on it: a worker with no trace of it on disk did not start it."""
     stacks_requested_at: float | None = None
     """When somebody last asked for the ranks' stack traces."""
+    profile: ProfileRequest | None = None
     resume_from: ResumeFrom | None = None
     uid: str = ""
     """Unique even across restored stores, which reuse fencing tokens."""

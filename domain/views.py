@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.collective_records import CollectivesVerdict
+from domain.goals import BaselineChange
 from domain.liveness import Contact
 from domain.messages import Point, StackFrame, State
 from domain.protocol import PROTOCOL
@@ -80,6 +81,17 @@ class RunView:
     """The starts of its later attempts, for its curves; only when a single run is read."""
     attention: str | None = None
     """Why it needs a person, in a word or two; None when it does not (`domain.attention`)."""
+    tags: list[str] = field(default_factory=list)
+    note: str | None = None
+    """Plain text of a person."""
+    archived: bool = False
+    pinned: bool = False
+    imported_from: str | None = None
+    """The format it was imported from (tensorboard, wandb, archive, …); None: it was launched here."""
+    baseline: bool = False
+    """Whether it is the baseline of its project."""
+    against_baseline: BaselineChange | None = None
+    """Its result beside that of its project's baseline; only when a single run is read."""
 
 
 @dataclass(frozen=True)

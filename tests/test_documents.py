@@ -15,7 +15,7 @@ from dashboard.settings import Settings
 from domain.messages import Reason, State
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = typer.main.get_group(app).commands
+COMMANDS = dict(typer.main.get_group(app).commands)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 

@@ -79,6 +79,11 @@ class Hooks:
             (loaders._BaseDataLoaderIter, "__next__"),
             (loaders._BaseDataLoaderIter, "_next_index"),
             (loaders.DataLoader, "__iter__"),
+            (torch.Tensor, "to"),
+            (torch.Tensor, "cuda"),
+            (torch.autograd, "backward"),
+            (DistributedDataParallel, "forward"),
+            (DistributedDataParallel, "_sync_buffers"),
         ]
         self.hooked = [getattr(owner, name) for owner, name in self.places]
         self.registers = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]

@@ -19,7 +19,7 @@ from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, printable, say, warn
 from dashboard.snapshots.git_address import is_git_address
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 from domain.text import formats
 
 AS_GIVEN = (
@@ -125,7 +125,7 @@ def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
     """Return a recipe's name or a git address unchanged, else the target's absolute path.
 
     Raises CommandFailed for a path that does not exist on this machine, or a folder without an entry."""
-    if target in recipe_names():
+    if target in RECIPES:
         return target
     if is_git_address(target):
         return target
@@ -133,7 +133,7 @@ def resolve_target(target: str, has_start: bool, is_local: bool) -> str:
     if not os.path.exists(path):  # noqa: PTH110  (a NUL or a very long name is just not there)
         if os.path.isabs(target) and not is_local:  # noqa: PTH117
             return target  # a path on the dashboard's machine, or in place on the nodes
-        recipes = ", ".join(recipe_names())
+        recipes = ", ".join(RECIPES)
         raise CommandFailed(
             f"target: {path} does not exist, and no recipe has that name (known: {recipes}).", 2
         )

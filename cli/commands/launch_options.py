@@ -7,14 +7,23 @@ from typing import Annotated
 
 import typer
 
-from domain.launch.plan import recipe_names
-from domain.spec import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
+from domain.choices import (
+    RECIPES,
+    Launcher,
+    LrOnResize,
+    LrScaling,
+    OnHang,
+    OnLostNode,
+    Pool,
+    Precision,
+    Strategy,
+)
 
 
 def complete_target(incomplete: str) -> list[str]:
     """Return the recipes and files that complete the target in the shell."""
     paths = [str(path) + ("/" if path.is_dir() else "") for path in Path().glob(f"{incomplete}*")]
-    return [name for name in recipe_names() if name.startswith(incomplete)] + paths
+    return [name for name in RECIPES if name.startswith(incomplete)] + paths
 
 
 Target = Annotated[

@@ -11,12 +11,24 @@ import typer
 
 from cli.commands.runs import figure
 from cli.server.client import ServerClient, ServerUnreachable
-from cli.server.options import Data, Json, RunId, run_path, server_at
+from cli.server.log_search import matching_lines, matching_runs, merged_runs
+from cli.server.options import Data, Json, RunId, complete_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_table, printable, say, warn
 from cli.terminal.terminal import RESET, TerminalText
+from domain.messages import PointChoice
 from domain.text import formats
+from domain.text.formats import plural
 
+LoggedRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id; all runs with --search.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
 RETRY_S = 1.0
 QUIET_S = 60.0
 """Seconds of silence after which the connection of a followed log is opened again."""
@@ -26,8 +38,9 @@ def metrics(
     run: RunId,
     name: Annotated[list[str] | None, typer.Option(help="Only this series; repeatable.")] = None,
     since: Annotated[int | None, typer.Option(help="Only points from this step on.")] = None,
+    until: Annotated[int | None, typer.Option(help="Only points up to this step.")] = None,
     source: Annotated[
-        Literal["events", "printed", "probe", "hardware", "all"],
+        PointChoice,
         typer.Option(help="Where the points were read."),
     ] = "events",
     attempt: Annotated[int | None, typer.Option(help="Only this attempt's points.")] = None,
@@ -36,9 +49,8 @@ def metrics(
 ) -> None:
     """List the series of a run; with --name print their points."""
     server = server_at(data)
-    series = server.get(
-        run_path(run, "metrics"), name=name, since=since, source=source, attempt=attempt
-    )  # every point: scripts count them
+    choice = {"name": name, "since": since, "until": until, "source": source, "attempt": attempt}
+    series = server.get(run_path(run, "metrics"), **choice)  # every point: scripts count them
     if as_json:
         print_json(series)
     elif not series:
@@ -67,7 +79,7 @@ def print_points(series: dict[str, Any]) -> None:
 
 
 def logs(
-    run: RunId,
+    run: LoggedRun = None,
     rank: Annotated[str, typer.Option(help="A rank's number, or `launcher`.")] = "0",
     stream: Annotated[Literal["out", "err"], typer.Option(help="Standard output or error.")] = "out",
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default="latest")] = None,
@@ -75,11 +87,32 @@ def logs(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write every byte to the terminal, including control sequences.")
     ] = False,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="List the runs that printed this text instead; of one run, its matching lines.",
+        ),
+    ] = None,
+    search_filter: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", metavar="QUERY", help="Search only the logs of runs that match, as in `runs`."
+        ),
+    ] = None,
     data: Data = None,
+    as_json: Json = False,
 ) -> None:
     """Print a rank's log: text and colours to a terminal, unchanged bytes to a file or program.
 
+    With --search, print what matches in any rank, stream and attempt, ignoring case.
     Raises CommandFailed for a rank that is neither a number nor `launcher`."""
+    if search is not None:
+        if run is None:
+            return print_matching_runs(server_at(data), search, search_filter, as_json)
+        return print_matching_lines(server_at(data), run, search, attempt, as_json)
+    if run is None or search_filter or as_json:
+        raise CommandFailed("Name a run, or search the logs of all with --search TEXT.", 2)
     if rank != "launcher" and not rank.isdecimal():
         raise CommandFailed(f"--rank must be a number from 0 or `launcher`, got {rank!r}.", 2)
     write = write_bytes if raw or not sys.stdout.isatty() else TerminalWriter()
@@ -89,6 +122,55 @@ def logs(
             time.sleep(RETRY_S)
     finally:
         write(b"")
+
+
+def print_matching_lines(
+    server: ServerClient, run: str, text: str, attempt: int | None, as_json: bool
+) -> None:
+    """Print the lines of a run that contain a text, each after its rank, stream and number."""
+    hits = matching_lines(server, run, text, attempt)
+    if as_json:
+        return print_json([{name: hit[name] for name in ("rank", "stream", "line", "text")} for hit in hits])
+    for hit in hits:
+        print(f"{log_name(hit)}:{hit['line']}: {printable(hit['text'])}")
+
+
+def print_matching_runs(server: ServerClient, text: str, search: str | None, as_json: bool) -> None:
+    """Print the runs that contain a text, with the number of matching lines and the first; Ctrl-C ends the search."""
+    runs: list[dict[str, Any]] = []
+    searched = total = 0
+    is_complete = False
+    try:
+        for answer in matching_runs(server, text, search):
+            runs, total = merged_runs(runs, answer["runs"]), answer["total"]
+            searched += answer["searched"]
+            if not as_json and sys.stderr.isatty():
+                print(f"\rSearched {searched} of {total} runs", end="", file=sys.stderr, flush=True)
+        is_complete = True
+    except KeyboardInterrupt:
+        warn("Interrupted: these are the matches so far.")
+    if as_json:
+        return print_json({"runs": runs, "searched": searched, "total": total, "is_complete": is_complete})
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    if runs:
+        print_table(
+            ("run", "name", "lines", "first", "text"), [match_row(run) for run in runs], right=frozenset({2})
+        )
+    say(f"{plural(len(runs), 'run')} of {searched} searched printed it.")
+
+
+def match_row(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a run whose logs match."""
+    first = run["first"]
+    place = f"attempt {first['attempt']}, {log_name(first)}:{first['line']}"
+    return run["id"], run["name"], formats.count(run["lines"]), place, first["text"]
+
+
+def log_name(line: dict[str, Any]) -> str:
+    """Return the name of the log that a line is in: `rank0.out`."""
+    rank = line["rank"]
+    return f"{rank if rank == 'launcher' else f'rank{rank}'}.{line['stream']}"
 
 
 def write_bytes(chunk: bytes) -> None:

@@ -44,6 +44,15 @@ Python = Annotated[
     ),
 ]
 
+WarmStart = Annotated[
+    bool,
+    typer.Option(
+        "--warm-start/--no-warm-start",
+        help="Import torch ahead of the next launch, which then starts in a second (experimental).",
+        envvar="RANKZERO_WARM_START",
+    ),
+]
+
 NewStore = Annotated[
     bool,
     typer.Option(

@@ -8,31 +8,79 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands.preflight import print_matrix
 from cli.server.following import describe
-from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.terminal.printing import print_facts, print_json, print_outcome, print_table, printable, say
+from cli.server.options import Data, Json, RunId, complete_filter, run_path, server_at
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_facts, print_json, print_outcome, print_table, printable, say, warn
 from domain.text import formats
+
+PAGE = 1000
+"""Runs that are asked for at once."""
 
 
 def runs(
     state: Annotated[list[str] | None, typer.Option(help="Only runs in this state; repeatable.")] = None,
     project: Annotated[str | None, typer.Option(help="Only runs of this project.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Maximum number of runs, newest first.", show_default="200")
+    search: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            help='Only runs that match, as in: state:failed lr>0.001 "out of memory".',
+            autocompletion=complete_filter,
+        ),
     ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            help="A field or series; -FIELD sorts the other way round.", show_default="newest first"
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 200,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """List runs, newest first."""
-    listed = server_at(data).get("/api/runs", state=state, project=project, limit=limit)
+    """List runs, newest first or sorted."""
+    point_at_errors(search, sort)
+    server, listed, options = server_at(data), list[dict[str, Any]](), {"filter": search, "sort": sort}
+    while len(listed) < limit:
+        page = min(limit - len(listed), PAGE)
+        answer = server.get(
+            "/api/runs", state=state, project=project, limit=page, offset=len(listed), **options
+        )
+        listed += answer
+        if len(answer) < page:
+            break
     if as_json:
         print_json(listed)
     elif not listed:
-        say("No runs. Launch one with `rankzero launch TARGET` or in the browser.")
+        is_all = not (search or state or project)
+        say(
+            "No runs. Launch one with `rankzero launch TARGET` or in the browser."
+            if is_all
+            else "No run matches."
+        )
     else:
         titles = ("id", "name", "project", "state", "ranks", "step", "loss", "samples/s", "time", "started")
         print_table(titles, [row(run, time.time()) for run in listed], right=frozenset({4, 5, 6, 7, 8}))
+
+
+def point_at_errors(search: str | None, sort: str | None) -> None:
+    """Check the search and the order, and point at the word that is wrong. Raises CommandFailed."""
+    if not search and not sort:
+        return
+    from domain.search.fields import parse_sort
+    from domain.search.parser import parse
+    from domain.search.query import QueryError
+
+    text = search or ""
+    try:
+        parse(text, now=0.0)
+        text = sort or ""
+        parse_sort(text)
+    except QueryError as error:
+        warn(text)
+        warn(" " * error.start + "^" * max(1, error.end - error.start))
+        raise CommandFailed(f"{error}{'' if str(error).endswith('?') else '.'}", 2) from None
 
 
 def row(run: dict[str, Any], now: float) -> tuple[object, ...]:
@@ -72,6 +120,8 @@ def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
         return
     print_run(shown, server.address.url)
     if preflight is not None and shown["reason"] == "preflight":
+        from cli.commands.preflight import print_matrix
+
         print_matrix(preflight)
 
 
@@ -85,6 +135,9 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("expected", run.get("expected_start_at") and expected(run["expected_start_at"], now)),
             ("reason", run["reason"]),
             ("message", run["message"]),
+            ("tags", ", ".join(run.get("tags") or ()) or None),
+            ("note", run.get("note")),
+            ("baseline", baseline_words(run)),
             ("beware", run.get("finding")),
             ("next step", run.get("next_step")),
             ("ready to launch", remedy["url"] if (remedy := run.get("remedy")) else None),
@@ -101,6 +154,19 @@ def print_run(run: dict[str, Any], url: str) -> None:
     )
     for line in str((run.get("error") or {}).get("traceback") or "").splitlines():
         print(f"  {printable(line)}")
+
+
+def baseline_words(run: dict[str, Any]) -> str | None:
+    """Return the result beside that of the project's baseline in words; None where it has none."""
+    against = run.get("against_baseline")
+    if run.get("baseline") or not against:
+        return f"of project {run['project']}" if run.get("baseline") else None
+    name = f"{against['name']} ({against['run_id']})"
+    better = against["better_percent"]
+    if better is None:
+        return name
+    comparison = f"{abs(better):.2g} % {'better' if better > 0 else 'worse'} than" if better else "equal to"
+    return f"{against['metric']} {figure(against['value'], 4)}, {comparison} {name}"
 
 
 def expected(start_at: float, now: float) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cli.commands.launch import pairs
-from cli.commands.programs import Python, Slots
+from cli.commands.programs import Python, Slots, WarmStart
 from cli.server.client import data_directory
 from cli.server.interpreter import named
 from cli.server.options import Data
@@ -49,6 +49,7 @@ def worker(
         bool,
         typer.Option("--stop-runs", help="On SIGTERM end the runs instead of leaving them running."),
     ] = False,
+    warm_start: WarmStart = False,
     print_unit: Annotated[
         bool,
         typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
@@ -66,6 +67,7 @@ def worker(
         slots=slots,
         address=address,
         stop_runs=stop_runs,
+        warm_start=warm_start,
         only_attempt=only_attempt,
     )
     if print_unit:
@@ -134,6 +136,7 @@ def _command(options: WorkerOptions) -> list[str]:
     }
     command += [part for flag, value in values.items() if value is not None for part in (flag, str(value))]
     command += [part for key, value in options.labels.items() for part in ("--label", f"{key}={value}")]
+    command += ["--warm-start"] * options.warm_start
     return command + ["--stop-runs"] * options.stop_runs
 
 

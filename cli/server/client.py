@@ -89,6 +89,8 @@ class ServerClient:
     """A connection to one dashboard; every method raises CommandFailed with a sentence for the user."""
 
     def __init__(self, address: Address) -> None:
+        # httpx leaves its own command line out where rich is missing; importing it takes as long as the rest.
+        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         import httpx
 
         self.address = address
@@ -114,6 +116,10 @@ class ServerClient:
         """DELETE a resource and return the response's document. Raises CommandFailed."""
         return self._ask("DELETE", path)
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH a resource and return the response's document. Raises CommandFailed."""
+        return self._ask("PATCH", path, json=body)
+
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """PUT a JSON document and return the response's. Raises CommandFailed."""
         return self._ask("PUT", path, json=body)
@@ -123,6 +129,15 @@ class ServerClient:
         with file.open("rb") as content:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
             return self._ask("PUT", path, content=content, headers=headers)
+
+    def post_file(self, path: str, file: Path, answer_timeout_s: float, **params: Any) -> Any:
+        """POST a file's bytes, streamed from disk, and return the response's document. Raises CommandFailed."""
+        import httpx
+
+        with file.open("rb") as content:
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
+            timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
+            return self._ask("POST", path, content=content, headers=headers, params=params, timeout=timeout)
 
     def has(self, path: str) -> bool:
         """Whether the path exists. Raises CommandFailed."""

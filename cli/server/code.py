@@ -11,7 +11,7 @@ from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import warn
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.snapshots.refusal import CodeRefused
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
     from dashboard.snapshots.bringing import CodeRequest, PackedCode
@@ -67,7 +67,7 @@ def _code_request(spec: Spec) -> CodeRequest | None:
     from dashboard.snapshots.bringing import CodeRequest
 
     target = spec["target"]
-    if target in recipe_names():
+    if target in RECIPES:
         return None
     if spec.get("workdir"):
         if is_git_address(target):

@@ -9,7 +9,7 @@ import typer
 
 from cli.server.client import ServerClient, find_server
 from cli.terminal.errors import CommandFailed
-from domain.spec import RUN_ID
+from domain.choices import RUN_ID
 
 
 def complete_run(incomplete: str) -> list[tuple[str, str]]:
@@ -19,6 +19,16 @@ def complete_run(incomplete: str) -> list[tuple[str, str]]:
     except CommandFailed:
         return []
     return [(run["id"], f"{run['name']}, {run['state']}") for run in runs if run["id"].startswith(incomplete)]
+
+
+def complete_filter(incomplete: str) -> list[str]:
+    """Return searches that go on after the last word of this one."""
+    try:
+        path, search = "/api/search/completions", incomplete[:500]
+        completion = ServerClient(find_server(None)).get(path, filter=search)
+    except CommandFailed:
+        return []
+    return [search[: completion["start"]] + proposal["text"] for proposal in completion["proposals"]]
 
 
 Data = Annotated[

@@ -9,7 +9,18 @@ from starlette.responses import JSONResponse, Response
 from dashboard.errors import error_body
 from db.engine import StoreGone
 from db.identity import UnknownAttempt
-from db.records.exceptions import NoSuchCheck, NoSuchNode, NoSuchRun, NotOwner, Superseded, WrongState
+from db.records.exceptions import (
+    NoSuchAlert,
+    NoSuchCheck,
+    NoSuchNode,
+    NoSuchProfile,
+    NoSuchRun,
+    NoSuchStudy,
+    NoSuchSweep,
+    NotOwner,
+    Superseded,
+    WrongState,
+)
 from db.reports.nodes import IdentityEnded, NameTaken
 from db.requests.join_tokens import NoSuchToken
 from domain.errors import InvalidRequest
@@ -19,7 +30,11 @@ STATUS: dict[type[Exception], int] = {
     NoSuchRun: 404,
     NoSuchNode: 404,
     NoSuchToken: 404,
+    NoSuchAlert: 404,
     NoSuchCheck: 404,
+    NoSuchStudy: 404,
+    NoSuchSweep: 404,
+    NoSuchProfile: 404,
     WrongState: 409,
     Superseded: 409,
     NameTaken: 409,

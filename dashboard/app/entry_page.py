@@ -14,9 +14,19 @@ from dashboard import colours
 from dashboard.app.assets import Assets
 from dashboard.marks import ICON, LOGO
 
-TITLES = {"/": "Runs", "/launch": "Launch", "/nodes": "Nodes", "/run": "Run"}
+TITLES = {
+    "/": "Runs",
+    "/scaling": "Scaling",
+    "/sweeps": "Sweeps",
+    "/launch": "Launch",
+    "/nodes": "Nodes",
+    "/alerts": "Alerts",
+    "/run": "Run",
+    "/compare": "Compare",
+    "/logs": "Log search",
+}
 """The addresses of Streamlit's pages."""
-IN_BAR = ("/", "/launch", "/nodes")
+IN_BAR = ("/", "/scaling", "/sweeps", "/launch", "/nodes", "/alerts")
 _SHIPPED = Path(streamlit.__file__).parent / "static" / "index.html"
 _STYLE = (
     colours.variables()
@@ -36,7 +46,8 @@ font-size:1.1rem;color:var(--accent)}
 [data-settled] #frame,body:has(.st-key-run_head,[role=dialog],[data-testid=stException]) #frame{display:none}
 [data-testid=stAppSkeleton]{visibility:hidden}
 @media(max-width:640px){#frame header,#frame main{padding-left:.75rem;padding-right:.75rem}
-#frame a{padding:.25rem .45rem}#frame .logo span{display:none}}
+#frame header{gap:0;padding-left:.4rem;padding-right:.4rem}#frame a{padding:.25rem .35rem;font-size:.86rem}
+#frame .logo{display:none}}
 """
 )
 

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -22,21 +22,33 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from dashboard import errors
-from dashboard.api import docs, prometheus, statuses, system
+from dashboard.alerts.watch import AlertWatch
+from dashboard.api import alerts, docs, prometheus, statuses, system
 from dashboard.api.code import script, snapshots
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
+from dashboard.api.lists import saved_views
+from dashboard.api.logs import run_searches
 from dashboard.api.nodes import cluster, joining, nodes, preflight
 from dashboard.api.runs import (
     checkpoints,
+    compare,
+    completions,
     differences,
     live,
+    loggers,
     logs,
     merged_logs,
     metrics,
     overview,
+    perfetto,
+    phases,
+    profiles,
     runs,
+    scaling,
+    sweeps,
     tensorboard,
 )
+from dashboard.api.transfer import archives, exports, imports
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
 from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
@@ -46,6 +58,7 @@ from dashboard.app.slow_connections import ImpatientProtocol
 from dashboard.app.streamlit_app import pages
 from dashboard.app.trouble_header import Warned
 from dashboard.private_files import spare_path, write_private
+from dashboard.scaling.conductor import Conductor
 from dashboard.security import headers
 from dashboard.security.auth import Guard
 from dashboard.security.login import Login
@@ -55,6 +68,7 @@ from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from dashboard.storage.checkpoint_storages import StorageUnusable
+from dashboard.sweeps.conductor import SweepConductor
 from dashboard.tensorboard.process import TensorBoards
 from db.engine import StoreGone, StoreUnusable
 from db.requests import join_tokens
@@ -72,23 +86,37 @@ ROUTERS = (
     worker_attempts,  # first: routes are tried in order, and workers send most requests
     worker_files,
     worker_checkpoints,
+    loggers,
+    phases,
     runs,
     overview,
+    compare,
+    completions,
     differences,
+    exports,
+    archives,
     script,
     snapshots,
     metrics,
     logs,
     merged_logs,
+    run_searches,
     checkpoints,
     nodes,
     joining,
     cluster,
     preflight,
+    profiles,
     system,
     prometheus,
     live,
+    scaling,
+    sweeps,
+    imports,
+    alerts,
+    saved_views,
     tensorboard,
+    perfetto,
     docs,
 )
 
@@ -233,9 +261,19 @@ def _lifespan(shared: Service, ui: Any) -> Callable[[FastAPI], Any]:
 
 
 async def _tick(shared: Service) -> None:
+    alert_watch = AlertWatch(shared)
+    ticks = (shared.tick, Conductor(shared).tick, SweepConductor(shared).tick, alert_watch.tick)
+    try:
+        await _tick_forever(shared, ticks)
+    finally:
+        alert_watch.close()
+
+
+async def _tick_forever(shared: Service, ticks: Sequence[Callable[[], None]]) -> None:
     while True:
         try:
-            await run_in_threadpool(shared.tick)
+            for tick in ticks:
+                await run_in_threadpool(tick)
         except StoreGone:
             pass  # the store has logged it
         except Exception:

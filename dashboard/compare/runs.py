@@ -1,22 +1,26 @@
-"""Compare two runs: their settings, their interpreters and their code."""
+"""Compare runs: their settings and interpreters, and the code of two."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from dashboard.compare.spec_changes import SpecChange, interpreter_changes, masked, spec_changes
+from dashboard.compare.spec_changes import (
+    Difference,
+    SpecChange,
+    interpreter_differences,
+    masked,
+    spec_differences,
+)
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import CodeDifference, compare
 from dashboard.snapshots.keeping import Snapshots
 from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
-from db.queries import run_queries
-from db.requests import run_requests
-from domain.launch.plan import recipe_names
+from db.queries.compared_runs import ComparedRun, compared_runs
+from domain.choices import RECIPES
 from domain.spec import RunSpec
 from domain.views import RunView
 
@@ -58,10 +62,17 @@ _comparer = _Comparer()
 
 def setting_changes(store: Store, old: RunView, new: RunView) -> list[SpecChange]:
     """Return the differences of two runs' specs and interpreters, secrets masked."""
-    interpreters = _interpreter(store, old.id), _interpreter(store, new.id)
-    # The views are masked; only the store can tell that a secret differs.
-    specs = [run_requests.specification(store, run.id) or run.spec for run in (old, new)]
-    return [*map(masked, spec_changes(*specs)), *interpreter_changes(*interpreters)]
+    compared = compared_runs(store, [old.id, new.id])
+    if len(compared) < 2 and old.id != new.id:  # deleted meanwhile
+        return []
+    pair = [compared[run.id] for run in (old, new)]
+    return [SpecChange(row.field, row.label, *row.values) for row in setting_differences(pair)]
+
+
+def setting_differences(runs: Sequence[ComparedRun]) -> list[Difference]:
+    """Return the differences of the runs' specs and interpreters, secrets masked."""
+    specs, interpreters = [run.spec for run in runs], [run.interpreter for run in runs]
+    return [*map(masked, spec_differences(specs)), *interpreter_differences(interpreters)]
 
 
 def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
@@ -81,7 +92,7 @@ def code(service: Service, old: RunView, new: RunView) -> CodeComparison:
 
 def is_recipe(spec: RunSpec) -> bool:
     """Whether the run trains a recipe that ships with Rankzero."""
-    return spec.target in recipe_names()
+    return spec.target in RECIPES
 
 
 def _of_snapshots(snapshots: Snapshots, old: str, new: str) -> CodeComparison:
@@ -103,10 +114,3 @@ def _of_recipes(old: str, new: str) -> CodeComparison:
         )
     note = f"They train two recipes that ship with Rankzero: {old} and {new}."
     return CodeComparison(CodeDifference(), False, note)
-
-
-def _interpreter(store: Store, run_id: str) -> Mapping[str, Any] | None:
-    """Return the interpreter of the run's latest task."""
-    attempts = reversed(run_queries.attempts(store, run_id))
-    interpreters = (task.interpreter for attempt in attempts for task in attempt.parts if task.interpreter)
-    return next(interpreters, None)

@@ -1,8 +1,8 @@
-"""Compare two specs field by field, with the figures that follow from them."""
+"""Compare specs field by field, with the figures that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,25 +40,63 @@ class SpecChange:
     new: Any
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A field in which runs differ, with the value of each run in their order; None as in `SpecChange`."""
+
+    field: str
+    label: str
+    values: tuple[Any, ...]
+
+
 def spec_changes(old: RunSpec, new: RunSpec) -> list[SpecChange]:
-    """Return the fields that differ, labelled as in the form, then the figures that follow."""
-    return [*_fields(old, new), *_arguments(old.args, new.args), *_figures(old, new)]
+    """Return the fields in which two specs differ, labelled as in the form, then the figures that follow."""
+    return [_pair(difference) for difference in spec_differences([old, new])]
+
+
+def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
+    """Return the fields in which any of the specs differ, labelled as in the form, then the figures that follow."""
+    return [*_fields(specs), *_arguments([spec.args for spec in specs]), *_figures(specs)]
 
 
 def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[SpecChange]:
     """Return the differences of two interpreters; empty where one is unknown."""
-    if not old or not new:
-        return []
-    properties = ((name, label, old.get(name), new.get(name)) for name, label in INTERPRETER.items())
-    return [SpecChange(f"interpreter.{name}", label, a, b) for name, label, a, b in properties if a != b]
+    return [_pair(difference) for difference in interpreter_differences([old, new])]
 
 
-def masked(change: SpecChange) -> SpecChange:
-    """Return the change with secrets masked, but still marked as different."""
-    old, new = _masked(change.field, change.old), _masked(change.field, change.new)
-    if old == new and old is not None:
-        old, new = f"{MASK} (one value)", f"{MASK} (another)"
-    return replace(change, old=old, new=new)
+def interpreter_differences(interpreters: Sequence[Mapping[str, Any] | None]) -> list[Difference]:
+    """Return the differences between the known interpreters; an unknown one has the value None."""
+    reported = [interpreter for interpreter in interpreters if interpreter]
+    versions = [
+        Difference(f"interpreter.{name}", label, tuple((i or {}).get(name) for i in interpreters))
+        for name, label in INTERPRETER.items()
+        if _differ([interpreter.get(name) for interpreter in reported])
+    ]
+    return [*versions, *_package_differences([(i or {}).get("packages") or {} for i in interpreters])]
+
+
+def _package_differences(packages: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+    """Yield the packages whose versions differ; interpreters whose packages were not recorded do not count."""
+    recorded = [versions for versions in packages if versions]
+    for name in sorted({name for versions in recorded for name in versions} - {"torch"}):
+        if _differ([versions.get(name) for versions in recorded]):
+            values = tuple(versions.get(name) for versions in packages)
+            yield Difference(f"package.{name}", f"Package {name}", values)
+
+
+def masked(difference: Difference) -> Difference:
+    """Return the difference with secrets masked; different values that are masked alike are numbered."""
+    shown = [_masked(difference.field, value) for value in difference.values]
+    for text in {repr(value) for value in shown if value is not None}:
+        places = [place for place, value in enumerate(shown) if repr(value) == text]
+        distinct = list(dict.fromkeys(repr(difference.values[place]) for place in places))
+        for place in places if len(distinct) > 1 else ():
+            shown[place] = f"{MASK} ({_ordinal(distinct.index(repr(difference.values[place])))})"
+    return replace(difference, values=tuple(shown))
+
+
+def _ordinal(number: int) -> str:
+    return ("one value", "another")[number] if number < 2 else f"value {number + 1}"
 
 
 def label_of(field: str) -> str:
@@ -76,34 +114,41 @@ def _masked(field: str, value: Any) -> Any:
     return masked_args([name, *arguments])[1:] if name and kind == "args" else masked_args(arguments)
 
 
-def _fields(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:
-    before, after = old.model_dump(mode="json"), new.model_dump(mode="json")
-    for name in before:
-        if name in NOT_COMPARED or before[name] == after[name]:
-            continue
+def _pair(difference: Difference) -> SpecChange:
+    return SpecChange(difference.field, difference.label, *difference.values)
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    return any(value != values[0] for value in values[1:])
+
+
+def _row(field: str, label: str, values: Iterable[Any]) -> Iterator[Difference]:
+    """Yield the field where its values differ."""
+    shown = tuple(values)
+    if _differ(shown):
+        yield Difference(field, label, shown)
+
+
+def _fields(specs: Sequence[RunSpec]) -> Iterator[Difference]:
+    documents = [spec.model_dump(mode="json") for spec in specs]
+    for name in documents[0] if documents else ():
+        values = [document[name] for document in documents]
         if name in PAIRS:
-            yield from _keyed(name, PAIRS[name], before[name], after[name])
-        else:
-            yield SpecChange(name, label_of(name), before[name], after[name])
+            for key in dict.fromkeys(key for value in values for key in value):
+                yield from _row(f"{name}.{key}", f"{PAIRS[name]} {key}", (value.get(key) for value in values))
+        elif name not in NOT_COMPARED:
+            yield from _row(name, label_of(name), values)
 
 
-def _keyed(field: str, label: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[SpecChange]:
-    for key in [*old, *(key for key in new if key not in old)]:
-        if old.get(key) != new.get(key):
-            yield SpecChange(f"{field}.{key}", f"{label} {key}", old.get(key), new.get(key))
-
-
-def _arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[SpecChange]:
+def _arguments(arguments: Sequence[Sequence[str]]) -> Iterator[Difference]:
     """Yield the options that differ; all arguments where an option repeats or only the order differs."""
-    before, after = _options(old), _options(new)
-    if before is None or after is None or before == after:
-        if list(old) != list(new):
-            yield SpecChange("args", label_of("args"), list(old), list(new))
+    options = [parsed for parsed in map(_options, arguments) if parsed is not None]
+    if len(options) < len(arguments) or not _differ(options):
+        yield from _row("args", label_of("args"), map(list, arguments))
         return
-    for name in [*before, *(name for name in after if name not in before)]:
-        if before.get(name) != after.get(name):
-            label = f"Argument {name}" if name else "Arguments"
-            yield SpecChange(f"args.{name}" if name else "args", label, before.get(name), after.get(name))
+    for name in dict.fromkeys(name for by_name in options for name in by_name):
+        label = f"Argument {name}" if name else "Arguments"
+        yield from _row(f"args.{name}" if name else "args", label, (by_name.get(name) for by_name in options))
 
 
 def _options(args: Sequence[str]) -> dict[str, list[str] | bool] | None:
@@ -129,14 +174,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _figures(old: RunSpec, new: RunSpec) -> Iterator[SpecChange]:
+def _figures(specs: Sequence[RunSpec]) -> Iterator[Difference]:
     """Yield the derived figures that differ; the learning rate only where a scaling rule applies."""
-    yield from _figure("world_size", "World size", old.world_size, new.world_size)
-    yield from _figure("global_batch_size", "Global batch", old.global_batch_size, new.global_batch_size)
-    if {old.lr_scaling, new.lr_scaling} != {"none"}:
-        yield from _figure("scaled_lr", "Learning rate after scaling", old.scaled_lr, new.scaled_lr)
-
-
-def _figure(field: str, label: str, old: float | None, new: float | None) -> Iterator[SpecChange]:
-    if old != new:
-        yield SpecChange(field, label, old, new)
+    yield from _row("world_size", "World size", (spec.world_size for spec in specs))
+    yield from _row("global_batch_size", "Global batch", (spec.global_batch_size for spec in specs))
+    if any(spec.lr_scaling != "none" for spec in specs):
+        yield from _row("scaled_lr", "Learning rate after scaling", (spec.scaled_lr for spec in specs))

@@ -1,8 +1,9 @@
-"""Two values of a spec as text, with enough digits to tell them apart."""
+"""Values of a spec as text, with enough digits to tell them apart."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 NOT_SET = "–"
@@ -10,8 +11,15 @@ NOT_SET = "–"
 
 def in_words(old: Any, new: Any) -> tuple[str, str]:
     """Return both values as people write them; different values never read the same."""
-    texts = _as_text(old), _as_text(new)
-    return texts if texts[0] != texts[1] else (repr(old), repr(new))
+    before, after = all_in_words([old, new])
+    return before, after
+
+
+def all_in_words(values: Sequence[Any]) -> list[str]:
+    """Return the values as people write them; different values never read the same."""
+    texts = [_as_text(value) for value in values]
+    written = {(text, repr(value)) for text, value in zip(texts, values, strict=True)}
+    return texts if len(written) == len(set(texts)) else [repr(value) for value in values]
 
 
 def _as_text(value: Any) -> str:

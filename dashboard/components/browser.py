@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -27,13 +27,21 @@ def browser_component(name: str, module: str, css: str = "") -> Callable[..., An
 
 
 _cells = browser_component("cells", "cluster/cells")
-_charts = browser_component(
-    "live_charts", "charts/charts", (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
-)
+_plot_css = (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8")
+_charts_css = (files("dashboard.components") / "charts/charts.css").read_text(encoding="utf-8")
+_charts = browser_component("live_charts", "charts/charts", _plot_css)
+_plots_css = (files("dashboard.components") / "plots/plots.css").read_text(encoding="utf-8")
+_compare = browser_component("compare", "compare/compare", _plot_css + _charts_css + _plots_css)
+_flame = browser_component("flame_graph", "flame/flame")
 _header = browser_component("run_header", "run_header/run_header")
+_finder = browser_component("log_finder", "logs/log_finder")
 _link = browser_component("page_link", "links/page_links")
 _log = browser_component("log_view", "logs/log_view")
+_phases = browser_component("phases", "phases/phases")
 _preflight = browser_component("preflight", "preflight_matrix/preflight")
+_scaling = browser_component("scaling", "scaling/scaling")
+_search = browser_component("search_field", "search_field/search_field")
+_sweep = browser_component("sweep", "sweeps/sweeps", _plots_css)
 _table = browser_component("runs_table", "runs/runs_table")
 _timeline = browser_component("timeline", "timeline/timeline")
 _upload = browser_component("upload_code", "code_upload/upload_code")
@@ -49,9 +57,24 @@ def live_charts(run_id: str, key: str | None = None) -> None:
     _charts(data={"run_id": run_id}, key=key)
 
 
+def compare(runs: Sequence[Mapping[str, str]], key: str) -> None:
+    """Draw all series of these runs (`id`, `name`, `state`), a chart a series, and what differs between the runs."""
+    _compare(data={"runs": [dict(run) for run in runs]}, key=key)
+
+
 def log_view(run_id: str, key: str | None = None) -> None:
     """Draw the log of one rank, following."""
     _log(data={"run_id": run_id}, key=key)
+
+
+def log_finder(key: str) -> None:
+    """Draw a search in the logs of all runs; what is searched for is in the address."""
+    _finder(data={}, key=key)
+
+
+def phases(run_id: str, key: str | None = None) -> None:
+    """Draw what the ranks of a run spend their steps on, over time."""
+    _phases(data={"run_id": run_id}, key=key)
 
 
 def cells(selected: str | None, on_picked: Callable[[], None], key: str) -> None:
@@ -69,11 +92,43 @@ def timeline(start: Mapping[str, Any], key: str) -> None:
     _timeline(data=dict(start), key=key)
 
 
+def scaling(picture: Mapping[str, Any], key: str) -> None:
+    """Draw a study's chart and points, or the list of studies; newer ones under the same key change what differs."""
+    _scaling(data=dict(picture), key=key)
+
+
+def sweep(sweep_id: str, key: str) -> None:
+    """Draw the curves of a sweep's trials, their parameters side by side, and the trials as a table."""
+    _sweep(data={"sweep_id": sweep_id}, key=key)
+
+
+def flame_graph(path: str, key: str) -> None:
+    """Draw the flame graph that the server gives at this path."""
+    _flame(data={"path": path}, key=key)
+
+
 def runs_table(
-    filters: Mapping[str, Any], on_cleared: Callable[[], None], on_arrived: Callable[[], None], key: str
+    filters: Mapping[str, Any],
+    on_cleared: Callable[[], None],
+    on_arrived: Callable[[], None],
+    on_viewed: Callable[[], None],
+    key: str,
 ) -> None:
-    """Draw the matching runs; `on_cleared` follows when the filters are removed, `on_arrived` the very first run."""
-    _table(data=dict(filters), key=key, on_cleared_change=on_cleared, on_arrived_change=on_arrived)
+    """Draw the matching runs; `on_cleared` follows when the filters are removed, `on_arrived` the very first run.
+
+    The filters of a saved view are `viewed` under `key`."""
+    _table(
+        data=dict(filters),
+        key=key,
+        on_cleared_change=on_cleared,
+        on_arrived_change=on_arrived,
+        on_viewed_change=on_viewed,
+    )
+
+
+def search_field(search: Mapping[str, Any], on_typed: Callable[[], None], key: str) -> None:
+    """Draw the field for a search, which it completes; what is typed is the `text` of `typed` under `key`."""
+    _search(data=dict(search), key=key, on_typed_change=on_typed)
 
 
 def upload_code(name: str, limit_bytes: int, on_uploaded: Callable[[], None], key: str) -> None:

@@ -44,6 +44,8 @@ class SearchResult:
     offset: int = 0
     line: int = 1
     """Where the next search continues."""
+    last_hit: int = 0
+    """The last matching line's number, which the next search does not count again; 0 without any."""
     is_complete: bool = False
     """Whether the log was searched to its end."""
 
@@ -71,11 +73,14 @@ def find_error(stretch: bytes, start: int) -> int:
 
 def search(
     read: Read, size: int, finder: Finder, overlap: int, offset: int = 0, line: int = 1, most: int = 1000,
-    stops_at_most: bool = False,
+    stops_at_most: bool = False, last_hit: int = 0, deadline: float | None = None,
 ) -> SearchResult:  # fmt: skip
-    """The matching lines from the start of a line on. Takes at most MOST_SECONDS and a few MiB of memory."""
-    result, cursor, carried = SearchResult(offset=offset, line=line), _LineCursor(line, offset), b""
-    deadline, base = time.monotonic() + MOST_SECONDS, offset
+    """The matching lines from the start of a line on, without the line `last_hit`.
+
+    Takes at most MOST_SECONDS, or until the deadline of `time.monotonic()`, and a few MiB of memory."""
+    result = SearchResult(offset=offset, line=line, last_hit=last_hit)
+    cursor, carried, base = _LineCursor(line, offset, last_hit), b"", offset
+    deadline = time.monotonic() + MOST_SECONDS if deadline is None else deadline
     while base + len(carried) < size:
         at = base + len(carried)
         piece = read(at, min(STRETCH_BYTES, size - at))
@@ -84,7 +89,7 @@ def search(
         stretch, is_last = carried + piece, at + len(piece) >= size
         consumed = _search_stretch(stretch, base, finder, 0 if is_last else overlap, cursor, result, most)
         carried, base = stretch[consumed:], base + consumed
-        result.offset, result.line = cursor.begins_at, cursor.line
+        result.offset, result.line, result.last_hit = cursor.begins_at, cursor.line, cursor.last_hit
         if (stops_at_most and len(result.hits) >= most) or time.monotonic() > deadline:
             break
     result.is_complete = base + len(carried) >= size

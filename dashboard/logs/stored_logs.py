@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,8 +45,13 @@ def find_log(store: Store, run_id: str, attempt: int, rank: str, stream: Stream)
 
 def find_logs(store: Store, run_id: str, attempt: int) -> dict[tuple[int | str, str], LogFile]:
     """The newest generation of each log of an attempt, by rank and stream."""
+    return newest_logs(run_queries.files(store, run_id, attempt))
+
+
+def newest_logs(files: Iterable[FileView]) -> dict[tuple[int | str, str], LogFile]:
+    """The newest generation of each log among the files of one attempt, by rank and stream."""
     newest: dict[tuple[int | str, str], FileView] = {}
-    for file in run_queries.files(store, run_id, attempt):
+    for file in files:
         if (match := _LOG.fullmatch(file.path)) is not None:
             log = (LAUNCHER if match[1] is None else int(match[1]), match[2])
             current = newest.get(log, file)

@@ -5,14 +5,18 @@ For an out-of-memory error: a smaller batch per GPU and more accumulation, which
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from dashboard.script_reader import targets
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from domain import not_finite
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
+from domain.device_memory import DeviceMemory, fitting_share
 from domain.messages import Reason, State
 from domain.spec import RunSpec
 from domain.views import CheckpointView, RunView
@@ -38,18 +42,43 @@ class Fix:
 
 
 def suggest_fix(
-    spec: RunSpec, reason: str | None, message: str | None, script: Script | None = None
+    spec: RunSpec,
+    reason: str | None,
+    message: str | None,
+    script: Script | None = None,
+    memory: DeviceMemory | None = None,
 ) -> Fix | None:
-    """Return the fix for a run that failed with this reason and message; `script` is its parsed source, if known."""
+    """Return the fix for a run that failed with this reason and message; `script` is its parsed source, if known.
+
+    `memory`: what filled the failing rank's device."""
     error_text = message or ""
     if reason != Reason.OUT_OF_MEMORY or any(phrase in error_text for phrase in _NOT_THE_BATCH):
         return None
     unit = "GPU" if any(kind in error_text for kind in ("CUDA", "HIP", "XPU")) else "process"
     wiring = _Wiring(spec, script)
     batch = wiring.value("batch_size")
+    share = fitting_share(memory) if memory is not None else None
     if batch is None:
-        return Fix(_BY_HAND.format(unit=unit))
-    return _smaller_batch(wiring, batch, unit) if batch > 1 else _without_batch(wiring, unit)
+        return Fix(_BY_HAND.format(unit=unit) + _estimated(share, memory.batch_size if memory else None))
+    fits = None if share is None else int(batch * share)
+    if batch > 1 and fits != 0:
+        return _smaller_batch(wiring, batch, unit, fits)
+    return _without_batch(wiring, unit, batch)
+
+
+def _estimated(share: float | None, batch: int | None) -> str:
+    """Return a sentence on the batch that fits; empty where it is not known, or where the estimate says nothing."""
+    if share is None or batch is None or share >= 1:
+        return ""
+    return f" About {int(batch * share)} of its {batch} samples fit at most (an estimate)."
+
+
+def memory_of(run: RunView) -> DeviceMemory | None:
+    """Return what filled the device of the first rank to fail; None where no snapshot was taken."""
+    with suppress(ValidationError):
+        memory = (run.error or {}).get("memory")
+        return None if memory is None else DeviceMemory.model_validate(memory)
+    return None
 
 
 def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | None:
@@ -60,7 +89,7 @@ def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | No
 def _of_memory(run: RunView) -> Fix | None:
     if run.state != State.FAILED or run.reason != Reason.OUT_OF_MEMORY:
         return None
-    return suggest_fix(run.spec, run.reason, run.message, targets.script_of(run.spec))
+    return suggest_fix(run.spec, run.reason, run.message, targets.script_of(run.spec), memory_of(run))
 
 
 def with_next_step(run: RunView) -> RunView:
@@ -109,13 +138,13 @@ def launch_path(run_id: str) -> str:
     return f"/launch?from={run_id}&remedy=1"
 
 
-def split(batch: int, accumulate: int) -> tuple[int, int]:
-    """Return a batch of at most half the size, and the accumulation that keeps their product.
+def split(batch: int, accumulate: int, most: int | None = None) -> tuple[int, int]:
+    """Return a batch of at most `most` (half of it by default), and the accumulation that keeps their product.
 
-    Where only a far smaller batch would keep it exactly, half the batch keeps it approximately."""
-    product, half = batch * accumulate, batch // 2
-    divisor = next(size for size in range(half, 0, -1) if product % size == 0)
-    return (divisor, product // divisor) if divisor * 2 >= half else (half, accumulate * 2)
+    Where only a far smaller batch would keep it exactly, the largest keeps it approximately."""
+    product, largest = batch * accumulate, most or batch // 2
+    divisor = next(size for size in range(largest, 0, -1) if product % size == 0)
+    return (divisor, product // divisor) if divisor * 2 >= largest else (largest, round(product / largest))
 
 
 @dataclass
@@ -142,7 +171,7 @@ class _Wiring:
     def reaches(self, name: str) -> bool:
         """Whether the form's value already reaches the script."""
         is_passed = any(f"{{{name}}}" in argument for argument in self.spec.args)
-        return self.spec.target in recipe_names() or is_passed or self._is_read(name)
+        return self.spec.target in RECIPES or is_passed or self._is_read(name)
 
     def set(self, name: str, value: object) -> None:
         """Set the value, and pass it to the script where it was not passed."""
@@ -189,15 +218,18 @@ class _Wiring:
         return next((p.argument for p in proposals if p.field == name and p.only_when is None), None)
 
 
-def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Fix:
+def _smaller_batch(wiring: _Wiring, batch: int, unit: str, fits: int | None) -> Fix:
+    """Suggest the batch that fits by estimate, or half of it where nothing shows that."""
     before = wiring.value("accumulate") or wiring.spec.accumulate
-    smaller, accumulate = split(batch, before)
+    is_estimated = fits is not None and fits < batch
+    smaller, accumulate = split(batch, before, fits if is_estimated else None)
     wiring.set("batch_size", smaller)
     wiring.set("accumulate", accumulate)
     ranks = wiring.spec.world_size
     old, new = batch * before * ranks, smaller * accumulate * ranks
     verb = "Halve" if smaller * 2 == batch else "Lower"
     step = f"{verb} the batch per {unit}: {batch} → {smaller}, accumulation {before} → {accumulate}"
+    step += f" (by estimate at most {fits} fit)" if is_estimated else ""
     stays = f"the global batch {'stays' if old == new else 'becomes'} {new}{'' if old == new else f' instead of {old}'}"
     label = f"Launch with batch {smaller} × accumulate {accumulate}"
     if wiring.can_set("accumulate"):
@@ -206,10 +238,11 @@ def _smaller_batch(wiring: _Wiring, batch: int, unit: str) -> Fix:
     return Fix(f"{step}; {stays} {warning}.", wiring.changed(), label)
 
 
-def _without_batch(wiring: _Wiring, unit: str) -> Fix:
-    """Suggest a fix where the batch is already 1: half precision, then sharded parameters."""
+def _without_batch(wiring: _Wiring, unit: str, batch: int) -> Fix:
+    """Suggest a fix where a batch of 1 is too large: half precision, then sharded parameters."""
     spec = wiring.spec
-    already = f"The batch per {unit} is already 1"
+    too_large = f"By estimate not even one sample fits beside the model on its {unit}"
+    already = f"The batch per {unit} is already 1" if batch == 1 else too_large
     if spec.precision == "fp32" and unit == "GPU" and wiring.reaches("precision"):
         wiring.set("precision", "bf16")
         return Fix(f"{already}: bf16 halves the activations.", wiring.changed(), "Launch with bf16")

@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dashboard.paths import is_folder
-from domain.launch.plan import recipe_names
-from domain.spec import RunSpec
-from domain.views import NodeView
+from domain.choices import RECIPES
+
+if TYPE_CHECKING:  # the command line needs no models for this
+    from domain.spec import RunSpec
+    from domain.views import NodeView
 
 ENVIRONMENTS = (".venv", "venv")
 PROJECT_FILES = ("pyproject.toml", "uv.lock")
@@ -21,7 +23,7 @@ def project_python(target: str, entry: str | None = None) -> Path | None:
     """Return the Python of the .venv or venv beside a script or above it, up to its project's root.
 
     The root is the git checkout's, else the nearest folder with a pyproject.toml or uv.lock. None without one."""
-    if target in recipe_names() or not target.startswith("/"):
+    if target in RECIPES or not target.startswith("/"):
         return None
     try:
         return next(_pythons(Path(target), entry), None)

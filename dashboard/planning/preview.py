@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.planning.resolve import ClusterNodes, Command, Resolved, recipe_options
 from dashboard.script_reader.options import Option
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 from domain.launch.slurm_script import GatewayPaths, Submission, submission
 from domain.masking import masked_spec
 from domain.scheduling import resizing
@@ -79,7 +79,7 @@ def preview(resolved: Resolved, is_brought: bool = False) -> Preview:
 
 def recipes() -> list[Recipe]:
     """Return the recipes that ship with Rankzero."""
-    return [Recipe(name, recipe_options(name)) for name in recipe_names()]
+    return [Recipe(name, recipe_options(name)) for name in RECIPES]
 
 
 def slurm_job(spec: RunSpec, cluster: ClusterNodes) -> Submission:

@@ -21,6 +21,7 @@ from dashboard.snapshots.bringing import CodeRequest, PackedCode, check
 from dashboard.snapshots.git_address import check_address, is_git_address
 from dashboard.snapshots.refusal import CodeRefused
 from db.slurm.slurm_jobs import GATEWAY
+from domain.choices import RECIPES
 from domain.errors import InvalidRequest
 from domain.launch import plan
 from domain.masking import masked_args, masked_env
@@ -89,7 +90,7 @@ def _number_of_devices(spec: RunSpec, situation: Situation) -> Changes:
 
 def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
     """The recipe's own batch size and learning rate; of a script, only a rate that a scaling rule needs."""
-    if spec.target not in plan.recipe_names():
+    if spec.target not in RECIPES:
         return _rate_to_scale(spec, situation.script)
     defaults = {option.name: option.default for option in recipe_options(spec.target)}
     return {name: defaults.get(name) for name in ("batch_size", "lr") if getattr(spec, name) is None}
@@ -104,7 +105,7 @@ def _code(spec: RunSpec, situation: Situation) -> Changes:
     """The stored snapshot and the entry in it; before a launch the entry, `<entry>` where a folder's is not named."""
     if situation.code:
         return {"snapshot": situation.code.packed.sha256, "entry": situation.code.entry}
-    if spec.entry or spec.module or spec.workdir or spec.target in plan.recipe_names():
+    if spec.entry or spec.module or spec.workdir or spec.target in RECIPES:
         return {}
     return {
         "entry": "<entry>"
@@ -236,7 +237,7 @@ def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None
 
 def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
     """Raise InvalidRequest where the target, its entry or its module cannot be launched."""
-    if spec.target in plan.recipe_names():
+    if spec.target in RECIPES:
         if spec.entry or spec.module or spec.snapshot:
             raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
     elif is_git_address(spec.target):
@@ -283,7 +284,7 @@ def _check_in_place(spec: RunSpec) -> None:
 def _not_absolute(target: str) -> InvalidRequest:
     if "/" in target or target.endswith(".py"):
         return InvalidRequest("target", f"target must be an absolute path, got {target!r}.")
-    recipes = ", ".join(plan.recipe_names())
+    recipes = ", ".join(RECIPES)
     return CodeRefused(
         "target",
         f"there is no recipe {target!r} (known: {recipes}); a script is named by its absolute path.",

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from dashboard.paths import is_folder
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import LARGEST_FILE_BYTES, UnreadableScript
-from domain.launch import plan
+from domain.choices import RECIPES
 from domain.spec import RunSpec
 
 MOST_FILES = 500
@@ -44,7 +44,7 @@ def read_target(
     if snapshot:
         return read_from_snapshot(_archive(snapshot), entry, module)
     path = Path(target)
-    if target in plan.recipe_names() or not path.is_absolute():
+    if target in RECIPES or not path.is_absolute():
         raise UnreadableScript(f"{target} is not a path on this machine.")
     if not is_folder(path):
         return read_script(path.parent, path.name)

@@ -19,7 +19,7 @@ from dashboard.errors import error_body
 from dashboard.security.login import local_path, signed_in
 from dashboard.security.plain_pages import login_page
 from dashboard.security.sessions import Sessions
-from dashboard.security.tensorboard_pass import METHODS, PREFIX, Passes
+from dashboard.security.tensorboard_pass import METHODS, PREFIXES, Passes
 from dashboard.security.token_files import Credentials
 from db.records.node_tokens import TurnedAway
 from db.requests.join_tokens import Admitted
@@ -51,7 +51,7 @@ class Principal:
 
 NOBODY = Principal("nobody", "none")
 PASS_HOLDER = Principal("nobody", "pass")
-"""A request of TensorBoard's page, which may reach its own run's TensorBoard only."""
+"""A request of TensorBoard's or Perfetto's page, which may reach its own run's TensorBoard or Perfetto's files only."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Guard:
 
     def _has_pass(self, scope: Scope) -> bool:
         path = scope["path"]
-        if scope["type"] != "http" or scope["method"] not in METHODS or not path.startswith(PREFIX):
+        if scope["type"] != "http" or scope["method"] not in METHODS or not path.startswith(PREFIXES):
             return False
         return Passes(self.credentials).admits(path, self.now())
 

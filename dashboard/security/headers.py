@@ -126,8 +126,11 @@ def _limit(path: str, method: str) -> int | None:
         if path.endswith("/points"):
             return 16 * MIB
         return 4 * MIB + 64 * KIB if path.endswith("/files") else 2 * MIB
+    if path == "/api/archives":
+        return None  # the route itself requires free space for it
     if path == "/api/uploads" or (method == "PUT" and path.startswith("/api/snapshots/")):
         return None  # the routes themselves enforce the size limit of snapshots
     if path.startswith(("/_stcore/upload_file", "/tensorboard/")):
         return 2 * MIB
-    return 4 * MIB if path in ("/api/runs", "/api/preview") else 64 * KIB
+    is_large = path in ("/api/runs", "/api/preview", "/api/imports") or path.startswith("/api/imports/")
+    return 4 * MIB if is_large else 64 * KIB

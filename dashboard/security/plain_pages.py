@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
 from html import escape
 
 from dashboard import colours
 from dashboard.marks import ICON
+from dashboard.security.sandbox import source_hash
 
 _STYLE = (
     colours.variables()
@@ -27,10 +26,8 @@ code{font-size:.875em}[role=alert]{border-left:4px solid #d6336c;padding-left:.7
 [role=status]{border-left:4px solid var(--accent);padding-left:.75rem}
 """
 )
-STYLE_HASH = "sha256-" + b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-"""The content security policy allows this style and no other."""
 PLAIN_POLICY = (
-    f"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; form-action 'self'; base-uri 'none'; "
+    f"default-src 'none'; style-src {source_hash(_STYLE)}; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dashboard.service.loss_curves import Curve, LossCurves
 from db.engine import Store
-from db.metrics.curves import main_loss
-from db.queries import run_queries
-from db.queries.run_queries import number_in
-from domain.messages import LIVE_STATES, State
+from db.queries.run_list import RunList, RunSelection
+from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.search.fields import Column, parse_column, parse_sort
+from domain.search.parser import parse
+from domain.search.query import FieldKind
+from domain.spec import RunSpec
 from domain.text.formats import not_finite
 from domain.views import RunView
 
-MOST_ROWS = 200
-MOST_QUEUED = 50
-"""Limit on queued runs: a long queue leaves rows to runs that train, failed or ended."""
-CURVE_POINTS = 40
+MOST_URGENT = 500
+"""Limit on runs that are ranked by urgency; further ones follow by their time of launch."""
+FEW_QUEUED = 5
+"""Queued runs that a folded queue shows."""
+WINDOW = 100
+CURVES = LossCurves()
 
 
 class Filter(NamedTuple):
@@ -27,38 +31,128 @@ class Filter(NamedTuple):
     text: str = ""
     states: tuple[State, ...] = ()
     project: str = ""
+    search: str = ""
+    """In the language of `domain.search`."""
+    needs_attention: bool = False
+
+
+class RowRange(NamedTuple):
+    """The rows that a page shows now, and their order; by default urgent runs first and a long queue folded."""
+
+    sort: str = ""
+    offset: int = 0
+    limit: int = WINDOW
+    is_queue_unfolded: bool = False
+    columns: tuple[str, ...] = ()
+    """Further values of each run, in the language of `domain.search.fields.parse_column`."""
 
 
 EVERYTHING = Filter()
+FIRST = RowRange()
 
 
-def overview(store: Store, now: float, run_filter: Filter = EVERYTHING) -> dict[str, Any]:
-    """Rows in the order of `rank`, the number of queued runs, and whether older runs were left out."""
-    other_states = [state for state in run_filter.states or State if state != State.QUEUED]
-    asks_for_queued = not run_filter.states or State.QUEUED in run_filter.states
-    not_queued = _runs(store, now, run_filter, other_states, MOST_ROWS)
-    most_queued = MOST_QUEUED if other_states else MOST_ROWS
-    queued = _runs(store, now, run_filter, [State.QUEUED], most_queued) if asks_for_queued else []
-    rows = [row(store, run) for run in sorted([*not_queued, *queued], key=rank)]
+def overview(
+    store: Store, now: float, run_filter: Filter = EVERYTHING, window: RowRange = FIRST
+) -> dict[str, Any]:
+    """The rows of a window with their place in the whole list, and the numbers of runs. Raises QueryError.
+
+    `total` counts the rows of the whole list; `fold` is the row before which `folded` queued runs are left out."""
+    selection = RunSelection(
+        parse(run_filter.search, now), run_filter.text, run_filter.states, run_filter.project
+    )
+    with store.read() as session:
+        runs = RunList(session, selection, now)
+        counts, ranked = runs.counts(), sorted(runs.urgent(MOST_URGENT), key=rank)
+        attention = [run for run in ranked if run.attention]
+        if run_filter.needs_attention:
+            page = _sorted_attention(runs, attention, window)
+        elif window.sort:
+            page = _Page(runs.page(parse_sort(window.sort), window.offset, window.limit), counts.total())
+        else:
+            is_folded = not (window.is_queue_unfolded or run_filter.states)
+            page = _by_urgency(runs, [run for run in ranked if _is_urgent(run)], counts, window, is_folded)
+        columns = [parse_column(text) for text in window.columns]
+        values = _values(runs, page.views, columns)
+    curves = CURVES.of(store, page.views)
     return {
-        "runs": rows,
-        "queued": number_in(store, State.QUEUED) if len(queued) == most_queued else len(queued),
-        "is_cut": len(not_queued) == MOST_ROWS,
+        "runs": [row(run, curves[run.id]) | {"values": values[run.id]} for run in page.views],
+        "columns": [{"key": key, "kind": of.kind} for key, of in zip(window.columns, columns, strict=True)],
+        "offset": window.offset,
+        "total": page.total,
+        "fold": page.fold,
+        "folded": page.folded,
+        "live": sum(counts[state] for state in LIVE_STATES),
+        "queued": counts[State.QUEUED],
+        "ended": sum(counts[state] for state in TERMINAL_STATES),
+        "attention": len(attention),
+        "is_cut": window.offset + len(page.views) < page.total,
     }
 
 
-def rank(run: RunView) -> tuple[int, float]:
-    """Sort key: live runs that need attention, other live ones, recently failed, queued, others; newest first."""
+def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[Column]) -> dict[str, list[Any]]:
+    """The values of the columns by run; those of the spec with masked secrets."""
+    values = runs.values([run.id for run in views], columns)
+    for run in views:
+        own = values.setdefault(run.id, [None] * len(columns))
+        for at, column in enumerate(columns):
+            if column.kind is not FieldKind.SERIES and column.name in RunSpec.model_fields:
+                own[at] = getattr(run.spec, column.name)
+    return values
+
+
+class _Page(NamedTuple):
+    views: list[RunView]
+    total: int
+    fold: int | None = None
+    folded: int = 0
+
+
+def _sorted_attention(runs: RunList, attention: list[RunView], window: RowRange) -> _Page:
+    first, end = window.offset, window.offset + window.limit
+    if not window.sort:
+        return _Page(attention[first:end], len(attention))
+    only = [run.id for run in attention]
+    return _Page(runs.page(parse_sort(window.sort), first, window.limit, only=only), len(attention))
+
+
+def _by_urgency(
+    runs: RunList, urgent: list[RunView], counts: Counter[State], window: RowRange, is_folded: bool
+) -> _Page:
+    """Urgent runs, then the queue, then all others; each of the three is read as far as the window shows it."""
+    ids = [run.id for run in urgent]
+    waiting = counts[State.QUEUED] - sum(run.state == State.QUEUED for run in urgent)
+    shown = FEW_QUEUED if is_folded and waiting > FEW_QUEUED + 1 else waiting
+    first, end = window.offset, window.offset + window.limit
+    views = urgent[first:end]
+    queue_end = len(urgent) + shown
+    if waiting and first < queue_end and end > len(urgent):
+        start = max(0, first - len(urgent))
+        views += runs.page(None, start, min(shown, end - len(urgent)) - start, [State.QUEUED], ids)
+    if end > queue_end:
+        start = max(0, first - queue_end)
+        others = [state for state in State if state != State.QUEUED]
+        views += runs.page(None, start, end - queue_end - start, others, ids)
+    total = counts.total() - waiting + shown
+    return _Page(views, total, queue_end if shown < waiting else None, waiting - shown)
+
+
+def _is_urgent(run: RunView) -> bool:
+    return run.pinned or run.state in LIVE_STATES or run.attention is not None
+
+
+def rank(run: RunView) -> tuple[bool, int, float]:
+    """Sort key: pinned runs, then live ones that need attention, other live ones, recently failed, queued, others;
+    newest first."""
     if run.state in LIVE_STATES:
         group = 0 if run.attention else 1
     elif run.attention:
         group = 2
     else:
         group = 3 if run.state == State.QUEUED else 4
-    return group, -run.created_at
+    return not run.pinned, group, -run.created_at
 
 
-def row(store: Store, run: RunView) -> dict[str, Any]:
+def row(run: RunView, curve: Curve) -> dict[str, Any]:
     """One run as the table shows it."""
     return {
         "id": run.id,
@@ -67,11 +161,17 @@ def row(store: Store, run: RunView) -> dict[str, Any]:
         "state": run.state,
         "attention": run.attention,
         "note": note(run),
+        "tags": run.tags,
+        "own_note": run.note,
+        "pinned": run.pinned,
+        "baseline": run.baseline,
+        "archived": run.archived,
+        "imported_from": run.imported_from,
         "progress": run.progress,
         "step": run.step,
         "total_steps": run.total_steps,
         "loss": run.last_loss,
-        "curve": loss_curve(store, run.id, run.attempt, run.step),
+        "curve": curve,
         "throughput": run.throughput,
         "created_at": run.created_at,
         "started_at": run.started_at,
@@ -91,22 +191,3 @@ def note(run: RunView) -> str:
     elif not_finite_text := not_finite(run.last_loss, run.loss_not_finite_since):
         remarks.append(f"the loss is {not_finite_text}")
     return ", ".join(remarks)
-
-
-@lru_cache(maxsize=4 * MOST_ROWS)
-def loss_curve(store: Store, run_id: str, attempt: int, step: int | None) -> list[float] | None:
-    """The loss in a few points; read again only after a new step."""
-    name = main_loss(run_queries.series_names(store, run_id)) if step is not None else None
-    if name is None:
-        return None
-    points = run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points
-    finite = [float(f"{value:.4g}") for _, value, _ in points if math.isfinite(value)]
-    return finite if len(finite) > 1 else None
-
-
-def _runs(
-    store: Store, now: float, run_filter: Filter, states: Collection[State], limit: int
-) -> list[RunView]:
-    if not states:
-        return []
-    return run_queries.runs(store, now, states, run_filter.text, run_filter.project, limit, urgent_first=True)

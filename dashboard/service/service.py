@@ -18,6 +18,7 @@ from dashboard.cluster.slurm_jobs import SlurmJobs
 from dashboard.json_responses import document, json_text
 from dashboard.live.hub import Hub
 from dashboard.live.pubsub import DashboardPeers
+from dashboard.performance.slow_ranks import SlowRanks
 from dashboard.planning import interpreters
 from dashboard.planning.fixes import with_next_step
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
@@ -40,11 +41,14 @@ from db.records.lookups import latest_attempt
 from db.reports import nodes, ranks
 from db.reports.nodes import Claim, RegisteredNode
 from db.requests import join_tokens, run_requests
+from db.requests.run_requests import NewTrial, StudyPoint
+from db.scaling.figures import Figures
 from db.scheduling import elastic, queue_placement
 from db.trouble import Trouble, has_room
+from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import CheckAnswer, NodeFacts
-from domain.spec import RUN_ID, Assignment, RunSpec
+from domain.spec import Assignment, RunSpec
 from domain.spec_size import check_size
 from domain.views import NodeView, RunView, StacksView
 
@@ -70,13 +74,15 @@ class Service(Membership):
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
+        self.figures = Figures(store)
         self.uploads: dict[int, object] = {}
         """The request that is uploading each checkpoint, by the checkpoint's id."""
         self._queue_turns = QueueTurns()
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._live_changes = 0
-        self._silence = Silence(store, self.hub, self.run_changed, self._may_note)
+        self._silence = Silence(store, self.hub, self.run_changed, self.leads)
+        self._slow_ranks = SlowRanks(store, self.run_changed, self.leads)
         self._lost_nodes = LostNodes()
         self.check_disk_space()
         self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.task_changed)
@@ -103,13 +109,15 @@ class Service(Membership):
         self.storages.close()
         self.store.close()
 
-    def submit(self, spec: RunSpec, like: str | None = None) -> RunView:
+    def submit(
+        self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
+    ) -> RunView:
         """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
         spec = self.launchable(spec, self.cluster(), like)
         with self.snapshots.for_launch(spec) as code:  # a clone takes minutes: look at the nodes again
             resolved = self.resolve(spec, self.cluster(), code)
             remark = interpreters.remark(resolved.spec)
-            run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark)
+            run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.schedule()
         return self.run(run_id)
@@ -125,14 +133,16 @@ class Service(Membership):
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`. Raises InvalidRequest."""
         original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
+        if original and has_mask(original):  # imported without its secrets
+            original = None
         spec = unmasked_spec(spec, original)
         check_size(spec)
         check_target(spec, cluster)
         return spec
 
-    def stop(self, run_id: str) -> RunView:
-        """Ask a run to end. Raises NoSuchRun."""
-        run_requests.request_stop(self.store, run_id, self.clock())
+    def stop(self, run_id: str, why: str | None = None) -> RunView:
+        """Ask a run to end, with the reason for its history. Raises NoSuchRun."""
+        run_requests.request_stop(self.store, run_id, self.clock(), why)
         return self._after_request(run_id)
 
     def resume(self, run_id: str, checkpoint: str | None = None) -> RunView:
@@ -316,6 +326,7 @@ class Service(Membership):
         self.schedule_in_turn()
         now = self.now_for_contact()
         self._end_tasks_of_lost_nodes(now)
+        self._slow_ranks.update(self.clock())
         for run_id in self.preflights.tick(now):
             self.run_changed(run_id)
 
@@ -351,8 +362,8 @@ class Service(Membership):
         self.schedule()
         return view
 
-    def _may_note(self) -> bool:
-        """Whether this dashboard records the history that all of them observe."""
+    def leads(self) -> bool:
+        """Whether this dashboard records what all of them observe, and carries out studies and sweeps."""
         return (self.peers is None or self.peers.leads) and self.store.trouble is None
 
     def _after_request(self, run_id: str) -> RunView:

@@ -23,7 +23,7 @@ from dashboard.snapshots.refusal import CodeRefused
 from db.engine import Store
 from db.reports import snapshots as snapshot_records
 from db.reports.snapshots import SnapshotView
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 from domain.spec import RunSpec
 
 log = logging.getLogger("rankzero")
@@ -127,7 +127,7 @@ class Snapshots:
     def _bring(self, spec: RunSpec) -> PackedCode | None:
         if spec.snapshot:
             self._check_kept(spec)
-        if spec.snapshot or spec.workdir or spec.target in recipe_names():
+        if spec.snapshot or spec.workdir or spec.target in RECIPES:
             return None
         with self.arriving() as folder:
             request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, frozenset(spec.links))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
 from html import escape
 
 from starlette.responses import HTMLResponse
 
-_STAND_INS = """(() => {
-  const kept = new Map([["_tb_global_settings", JSON.stringify({autoReload: true})]]);
-  const storage = {
-    getItem: (key) => kept.get(String(key)) ?? null,
-    setItem: (key, value) => { kept.set(String(key), String(value)); },
-    removeItem: (key) => { kept.delete(String(key)); },
-    clear: () => kept.clear(),
-    key: (number) => [...kept.keys()][number] ?? null,
-    get length() { return kept.size; },
-  };
-  for (const name of ["localStorage", "sessionStorage"]) {
-    Object.defineProperty(window, name, {configurable: true, value: storage});
-  }
-  Object.defineProperty(document, "cookie", {configurable: true, get: () => "", set: () => {}});
+from dashboard.security.sandbox import CORS, STORAGE, source_hash
+
+_STAND_INS = (
+    """(() => {
+  const kept = new Map([["_tb_global_settings", JSON.stringify({autoReload: true})]]);"""
+    + STORAGE
+    + """  Object.defineProperty(document, "cookie", {configurable: true, get: () => "", set: () => {}});
 
   const page = new URL(".", location.href), base = new URL(document.baseURI);
   const withPass = (address) => {
@@ -45,6 +36,7 @@ _STAND_INS = """(() => {
     return new RealWorker(URL.createObjectURL(new Blob([source], {type: "text/javascript"})), options);
   };
 })();"""
+)
 """Substitutes for what a sandboxed page lacks: storage, cookies, and workers from an address. Addresses derived from
 the page's own get the pass. TensorBoard's setting to reload data is on from the start."""
 _STYLE = """:root{color-scheme:light dark;--text:#1b1f24;--soft:#5b6470;--page:#f6f7f9;--accent:#3b5bdb}
@@ -58,23 +50,10 @@ ASK_AGAIN_S = 5
 _SOURCES_OF_EVENTS = (
     "Event files come from torch's or tensorboardX's SummaryWriter, or a framework's TensorBoard logger."
 )
-CORS = {
-    "Access-Control-Allow-Origin": "null",
-    "Access-Control-Allow-Credentials": "true",
-    "Access-Control-Allow-Methods": "GET, HEAD, POST",
-    "Access-Control-Max-Age": "600",
-}
-"""A sandboxed page has the origin `null`; TensorBoard requests with credentials, though it has none."""
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        f"script-src 'self' '{_hash(_STAND_INS)}'",
+        f"script-src 'self' {source_hash(_STAND_INS)}",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "media-src 'self' data: blob:",
@@ -101,7 +80,7 @@ PART_HEADERS = {
     "Cross-Origin-Resource-Policy": "cross-origin",
     **CORS,
 }
-NOTE_POLICY = f"default-src 'none'; style-src '{_hash(_STYLE)}'; base-uri 'none'; frame-ancestors 'none'"
+NOTE_POLICY = f"default-src 'none'; style-src {source_hash(_STYLE)}; base-uri 'none'; frame-ancestors 'none'"
 
 
 def sandboxed(page: str, base: str) -> HTMLResponse:

@@ -6,23 +6,50 @@ import streamlit as st
 
 from dashboard.marks import LOGO
 from dashboard.views import runs_page
+from dashboard.views.alerts import alerts_page
+from dashboard.views.compare import compare_page
 from dashboard.views.launch import launch_page
+from dashboard.views.logs import logs_page
 from dashboard.views.nodes import nodes_page
 from dashboard.views.run import run_page
+from dashboard.views.scaling import scaling_page
+from dashboard.views.sweeps import sweeps_page
 
-IN_BAR = ("runs", "launch", "nodes")
+IN_BAR = ("runs", "scaling", "sweeps", "launch", "nodes", "alerts")
 
 
-HEADED_BY_BAR = frozenset({"Runs", "Launch", "Nodes"})
+HEADED_BY_BAR = frozenset({"Runs", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"})
 """Pages whose title is the highlighted link in the bar; the page of a run has its own heading."""
 
 
 def pages() -> dict[str, st.Page]:
-    """Return all pages by name. The default page is only at `/`; Run is opened from a table, not from the bar."""
+    """Return all pages by name. The default page is only at `/`; Run and Compare are opened from a table,
+    Log search from the list of runs."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
+        "scaling": st.Page(
+            scaling_page.page, title="Scaling", icon=":material/trending_up:", url_path="scaling"
+        ),
+        "sweeps": st.Page(sweeps_page.page, title="Sweeps", icon=":material/tune:", url_path="sweeps"),
         "launch": st.Page(launch_page.page, title="Launch", icon=":material/play_arrow:", url_path="launch"),
         "nodes": st.Page(nodes_page.page, title="Nodes", icon=":material/dns:", url_path="nodes"),
+        "alerts": st.Page(
+            alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"
+        ),
+        "compare": st.Page(
+            compare_page.page,
+            title="Compare",
+            icon=":material/stacked_line_chart:",
+            url_path="compare",
+            visibility="hidden",
+        ),
+        "logs": st.Page(
+            logs_page.page,
+            title="Log search",
+            icon=":material/manage_search:",
+            url_path="logs",
+            visibility="hidden",
+        ),
         "run": st.Page(
             run_page.page, title="Run", icon=":material/show_chart:", url_path="run", visibility="hidden"
         ),

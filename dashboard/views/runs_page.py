@@ -1,4 +1,4 @@
-"""The Runs page: filters, and below them every run with its state, figures and a small loss curve."""
+"""The Runs page: search and filters, and below them every run with its state, figures and a small loss curve."""
 
 from __future__ import annotations
 
@@ -7,69 +7,113 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.components.browser import runs_table
+from dashboard.components.browser import runs_table, search_field
 from dashboard.service import service
-from dashboard.views.layout import style
-from db.queries import run_queries
+from dashboard.views.layout import links, style
+from db.queries import run_list
 from domain.messages import State
-from domain.views import RunView
+from domain.search.parser import LONGEST, as_text, parse
+from domain.search.query import QueryError
 
-MOST_KNOWN = 200
-ATTENTION = "attention"
-"""A filter that the table itself writes into the address."""
+OF_TABLE = ("attention", "sort", "column")
+"""Choices that the table itself writes into the address."""
+HINT = "Words, or state:failed lr>0.001 tag:paper val/loss<0.2 started:<2d"
+HELP = """
+- Words are looked for in id, name, project, script, message and note: `gpt "out of memory"`
+- `state:failed` `project:vision` `recipe:language_model` `tag:paper` `node:gpu-3`
+- `lr>0.001` `batch_size=32` `nodes>1` `duration>2h` `started:<2d` `created>2026-01-31`
+- `val/loss<0.2` the last value of a series
+- `archived:yes` `pinned:yes`
+- `-tag:paper` excludes; `tag:paper or loss<1` either of them
+"""
 
 
 @style.asked_again_without_store
 def page() -> None:
     """Show the filters and the table of matching runs, which updates itself."""
-    store, now = service.current().store, service.current().now_for_contact()
-    runs = run_queries.runs(store, now, limit=MOST_KNOWN)
-    filters: dict[str, Any] = _filters(runs) if runs else {}
-    runs_table(filters, on_cleared=_clear_filters, on_arrived=_run_again, key="runs_table")
+    projects = run_list.projects(service.current().store)
+    filters: dict[str, Any] = _filters(projects) if projects else {}
+    runs_table(
+        filters, on_cleared=_clear_filters, on_arrived=_run_again, on_viewed=_take_view, key="runs_table"
+    )
 
 
-def _filters(runs: Sequence[RunView]) -> dict[str, Any]:
-    """Show the filters for text, state and project; they are in the address, so that a view can be shared."""
+def _filters(projects: Sequence[str]) -> dict[str, Any]:
+    """Show the search and the filters for state and project; they are in the address, so that a view can be shared."""
     _take_filters_from_address()
-    search, states, projects = st.columns([3, 6, 2], vertical_alignment="center")
-    text = search.text_input(
-        "Search", key="runs_q", type="search", placeholder="Name, project, id or script", live=True,
-        icon=":material/search:", label_visibility="collapsed", persist_state="session",
-    )  # fmt: skip
+    search, states, project_field, help_ = st.columns([5, 6, 2, 2], vertical_alignment="center")
+    text = st.session_state["runs_search"]
+    shown = {"text": text, "revision": st.session_state.get("runs_cleared", 0)}
+    with search:
+        search_field(shown | {"hint": HINT, "longest": LONGEST}, _typed, key="runs_search_field")
     chosen = states.pills(
         "State", [state.value for state in State], selection_mode="multi", key="runs_state",
         label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
-    project_names = sorted({run.project for run in runs} | {st.session_state["runs_project"] or "default"})
-    project = projects.selectbox(
-        "Project", project_names, index=None, placeholder="All projects", key="runs_project",
+    names = sorted({*projects, st.session_state["runs_project"] or projects[0]})
+    project = project_field.selectbox(
+        "Project", names, index=None, placeholder="All projects", key="runs_project",
         label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
-    shared = {"q": text, "state": chosen, "project": project}
+    with help_.container(horizontal=True, vertical_alignment="center", key="runs_help_bar"):
+        with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
+            st.markdown(HELP)
+        query = {"filter": text} if text else {}
+        links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
+    shared = {"filter": text, "state": chosen, "project": project}
     _show_in_address({name: value for name, value in shared.items() if value})
-    return {"q": text or "", "states": list(chosen or ()), "project": project}
+    return _checked(text) | {"states": list(chosen or ()), "project": project}
+
+
+def _checked(text: str) -> dict[str, Any]:
+    """The search, or the last one that could be read with the problem of this one."""
+    try:
+        parse(text, service.current().clock())
+    except QueryError as error:
+        problem = {"text": text, "start": error.start, "end": error.end, "message": str(error)}
+        return {"search": st.session_state.get("runs_last_search", ""), "problem": problem}
+    st.session_state["runs_last_search"] = text
+    return {"search": text, "problem": None}
 
 
 def _take_filters_from_address() -> None:
     """Read the filters from the address on the first visit; afterwards the session has them."""
-    if "runs_q" in st.session_state:
+    if "runs_search" in st.session_state:
         return
     state_names = {state.value for state in State}
-    st.session_state["runs_q"] = st.query_params.get("q", "")
+    words = as_text(st.query_params.get("q", ""))  # addresses of earlier versions
+    st.session_state["runs_search"] = st.query_params.get("filter", words)[:LONGEST]
     st.session_state["runs_state"] = [s for s in st.query_params.get_all("state") if s in state_names]
     st.session_state["runs_project"] = st.query_params.get("project")
 
 
 def _show_in_address(filters: dict[str, Any]) -> None:
     shown = {name: st.query_params.get_all(name) for name in st.query_params}
-    query = {name: shown[name] for name in (ATTENTION,) if name in shown}
+    query = {name: shown[name] for name in OF_TABLE if name in shown}
     query |= {name: value if isinstance(value, list) else [value] for name, value in filters.items()}
     if shown != query:
         st.query_params.from_dict(query)
 
 
+def _typed() -> None:
+    st.session_state["runs_search"] = st.session_state["runs_search_field"].typed["text"][:LONGEST]
+
+
 def _clear_filters() -> None:
-    st.session_state.update(runs_q="", runs_state=[], runs_project=None)
+    st.session_state.update(runs_search="", runs_state=[], runs_project=None)
+    st.session_state["runs_cleared"] = st.session_state.get("runs_cleared", 0) + 1
+
+
+def _take_view() -> None:
+    """Show what a saved view lists; the table itself has its columns and its order."""
+    viewed = st.session_state["runs_table"].viewed
+    names = {state.value for state in State}
+    st.session_state.update(
+        runs_search=str(viewed["filter"])[:LONGEST],
+        runs_state=[name for name in viewed["states"] if name in names],
+        runs_project=viewed["project"] or None,
+        runs_cleared=st.session_state.get("runs_cleared", 0) + 1,
+    )
 
 
 def _run_again() -> None:

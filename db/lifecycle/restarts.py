@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.lifecycle.new_attempt import open_next_attempt
 from db.models import Attempt, Checkpoint, Run, Series
 from db.records.history import add_history
-from domain.messages import State
+from domain.messages import SCRIPT_KINDS, State
 from domain.recovery.restart_policy import FailedAttempt, Leave, decide_restart
 from domain.spec import RunSpec
 
@@ -78,5 +78,5 @@ def _has_stepped(session: Session, attempt: Attempt) -> bool:
     if session.scalar(of_attempt.where(Series.source == "probe")):
         return True
     start = session.get(Checkpoint, attempt.resume_checkpoint_id) if attempt.resume_checkpoint_id else None
-    logged = session.scalar(of_attempt.where(Series.source.in_(("events", "printed"))))
+    logged = session.scalar(of_attempt.where(Series.source.in_(SCRIPT_KINDS)))
     return logged is not None and logged > ((start.step if start else None) or 0)

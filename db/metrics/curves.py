@@ -39,24 +39,39 @@ def series(
     since_step: int | None = None,
     max_points: int | None = None,
     whole: bool = False,
+    until_step: int | None = None,
 ) -> dict[str, SeriesView]:
-    """Curves by name. From its first step on a newer attempt's points replace the older ones; `whole` keeps
-    the older ones as well, `attempt` shows one attempt alone."""
+    """Curves by name, between two steps.
+
+    From its first step on a newer attempt's points replace the older ones; `whole` keeps the older ones as well,
+    `attempt` shows one attempt alone."""
     with store.read() as session:
         by_name: dict[str, list[tuple[Series, int]]] = {}
         for row, number in _rows(session, run_id, source):
             if (names is None or public_name(row) in names) and attempt in (None, number):
                 by_name.setdefault(public_name(row), []).append((row, number))
         return {
-            name: _curve(session, name, rows, since_step, max_points, whole)
+            name: _curve(session, name, rows, (since_step, until_step), max_points, whole)
             for name, rows in sorted(by_name.items())
         }
 
 
+def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -> list[Point]:
+    """Points of a metric over all attempts: from the event files, else from what the run printed."""
+    named = series(store, run_id, (metric, f"printed/{metric}"), "all", max_points=most)
+    shown = named.get(metric) or named.get(f"printed/{metric}")
+    return shown.points if shown else []
+
+
 def public_name(row: Series) -> str:
     """How people name a series: its tag, with its source or node before it where it is not rank 0's own."""
-    name = row.tag if row.source == "events" else f"{row.source}/{row.tag}"
-    return name if row.node_rank == 0 else f"node{row.node_rank}/{name}"
+    return name_of(row.node_rank, row.source, row.tag)
+
+
+def name_of(node_rank: int, source: str, tag: str) -> str:
+    """Return the name that people use for a series (`public_name`)."""
+    name = tag if source == "events" else f"{source}/{tag}"
+    return name if node_rank == 0 else f"node{node_rank}/{name}"
 
 
 def main_loss(names: Collection[str]) -> str | None:
@@ -83,14 +98,14 @@ def _curve(
     session: Session,
     name: str,
     rows: Sequence[tuple[Series, int]],
-    since_step: int | None,
+    steps: tuple[int | None, int | None],
     max_points: int | None,
     whole: bool,
 ) -> SeriesView:
     segments: list[Segment] = []
     until = math.inf
     for row, number in reversed(rows):
-        read_points = points.read(session, row.id, since_step, max_points)
+        read_points = points.read(session, row.id, steps[0], max_points, steps[1])
         segment_points = read_points if whole else [p for p in read_points if p[0] < until]
         segments.insert(0, Segment(number, segment_points))
         until = min(until, row.first_step)

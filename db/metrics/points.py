@@ -11,12 +11,16 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from db.metrics import columns
 from db.models import Chunk
 from domain.messages import Point
 
@@ -30,12 +34,17 @@ _REPLACE = (
     .where(_CHUNKS.c.seq == bindparam("number"))
 )
 
+_TAILS = (
+    select(Chunk.series_id, Chunk.seq, Chunk.points)
+    .where(Chunk.series_id.in_(bindparam("series", expanding=True)), Chunk.level == bindparam("at"))
+    .where(Chunk.seq.in_(bindparam("numbers", expanding=True)))
+)
+
 
 def pack(points: Sequence[Point]) -> bytes:
     """All steps (int64), then all values, then all wall times (float64), little-endian."""
-    columns = array("q", (p[0] for p in points)), array("d", (p[1] for p in points))
-    walls = array("d", (p[2] for p in points))
-    return b"".join(_little_endian(column).tobytes() for column in (*columns, walls))
+    columns = zip("qdd", zip(*points, strict=True), strict=True) if points else ()
+    return b"".join(_little_endian(array(code, column)).tobytes() for code, column in columns)
 
 
 def unpack(*blobs: bytes) -> list[Point]:
@@ -58,21 +67,49 @@ def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]
 
 
 def read(
-    session: Session, series_id: int, since_step: int | None = None, max_points: int | None = None
+    session: Session,
+    series_id: int,
+    since_step: int | None = None,
+    max_points: int | None = None,
+    until_step: int | None = None,
 ) -> list[Point]:
-    """The points of a series from `since_step` on, in the order they came.
+    """The points of a series from `since_step` to `until_step`, in the order they came.
 
     At most `max_points`, when given, by keeping the extremes of buckets whose borders never move, so that a
     curve does not jump as points arrive."""
     where = [Chunk.series_id == series_id]
     if since_step is not None:
         where.append(Chunk.step_max >= since_step)
+    if until_step is not None:
+        where.append(Chunk.step_min <= until_step)
     counts = _counts_by_level(session, where)
     level = 0 if max_points is None else _finest_affordable_level(counts, 8 * max_points)
     points = unpack(*_blobs(session, where, level))
-    if since_step is not None:
-        points = [p for p in points if p[0] >= since_step]
+    if since_step is not None or until_step is not None:
+        first, last = _or_infinite(since_step, -math.inf), _or_infinite(until_step, math.inf)
+        points = [p for p in points if first <= p[0] <= last]
     return points if max_points is None else thin_out(points, max_points)
+
+
+def _or_infinite(step: int | None, infinity: float) -> float:
+    return infinity if step is None else step
+
+
+def read_each(session: Session, series_ids: Collection[int], max_points: int) -> dict[int, list[Point]]:
+    """At most `max_points` points of each of several series, as `read` chooses them, in two queries."""
+    counts: dict[int, dict[int, int]] = {}
+    count = select(Chunk.series_id, Chunk.level, func.sum(Chunk.count)).group_by(Chunk.series_id, Chunk.level)
+    for series_id, level, number in session.execute(count.where(Chunk.series_id.in_(series_ids))):
+        counts.setdefault(series_id, {})[level] = int(number)
+    by_level: dict[int, list[int]] = {}
+    for series_id, numbers in counts.items():
+        by_level.setdefault(_finest_affordable_level(numbers, 8 * max_points), []).append(series_id)
+    chunks = select(Chunk.series_id, Chunk.points).order_by(Chunk.series_id, Chunk.seq)
+    blobs: dict[int, list[bytes]] = {}
+    for level, ids in by_level.items():
+        for series_id, blob in session.execute(chunks.where(Chunk.series_id.in_(ids), Chunk.level == level)):
+            blobs.setdefault(series_id, []).append(blob)
+    return {series_id: thin_out(unpack(*parts), max_points) for series_id, parts in blobs.items()}
 
 
 def value_at(session: Session, series_id: int, step: int) -> float | None:
@@ -92,12 +129,9 @@ def value_at(session: Session, series_id: int, step: int) -> float | None:
 
 def thin_out(points: list[Point], max_points: int) -> list[Point]:
     """At most `max_points` of the points: the extremes of buckets of a power of two."""
-    bucket = 4
-    reduced = points
-    while len(reduced) > max_points and bucket <= 2 * len(points):
-        reduced = _extremes(points, bucket)
-        bucket *= 2
-    return reduced
+    if len(points) <= max_points:
+        return points
+    return [points[at] for at in columns.picked(_values(points), max_points)]
 
 
 def _append_at_level(
@@ -127,24 +161,15 @@ def _append_at_level(
 
 def _extremes(points: Sequence[Point], bucket: int) -> list[Point]:
     """The smallest and largest value and the first NaN or infinity of each bucket, in their original order."""
-    extremes: list[Point] = []
-    for start in range(0, len(points), bucket):
-        part = points[start : start + bucket]
-        finite = [p for p in part if math.isfinite(p[1])]
-        chosen = {id(p) for p in part if not math.isfinite(p[1])}
-        chosen = {id(next(p for p in part if id(p) in chosen))} if chosen else set()
-        if finite:
-            chosen |= {id(min(finite, key=_value)), id(max(finite, key=_value))}
-        extremes.extend(p for p in part if id(p) in chosen)
-    return extremes
+    return [points[at] for at in columns.extremes(_values(points), bucket)]
 
 
-def _value(point: Point) -> float:
-    return point[1]
+def _values(points: Sequence[Point]) -> NDArray[np.float64]:
+    return np.fromiter(map(itemgetter(1), points), np.float64, len(points))
 
 
 def _row(series_id: int, level: int, seq: int, points: Sequence[Point]) -> dict[str, Any]:
-    steps = [p[0] for p in points]
+    steps = [*map(itemgetter(0), points)]
     return {
         "series_id": series_id,
         "level": level,
@@ -169,11 +194,7 @@ def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[s
 def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, list[Point]]:
     if not seqs:
         return {}
-    rows = session.execute(
-        select(Chunk.series_id, Chunk.seq, Chunk.points).where(
-            Chunk.series_id.in_(seqs), Chunk.level == level, Chunk.seq.in_(set(seqs.values()))
-        )
-    )
+    rows = session.execute(_TAILS, {"series": [*seqs], "at": level, "numbers": [*{*seqs.values()}]})
     return {series: unpack(blob) for series, seq, blob in rows if seqs[series] == seq}
 
 

@@ -11,6 +11,7 @@ from db.models import Attempt, Checkpoint, Task
 from db.preflight import start_gate
 from db.records.lookups import attempt_spec, part_is_live
 from db.records.stop_grace import part_grace_s
+from db.reports import profiles
 from domain.messages import State
 from domain.scheduling import resizing
 from domain.spec import Assignment, ResumeFrom
@@ -53,6 +54,7 @@ def _assignment(session: Session, part: Task, attempt: Attempt) -> Assignment:
         may_start=start_gate.may_start(session, attempt.fence),
         is_known=part.reported_at is not None,
         stacks_requested_at=attempt.stacks_requested_at,
+        profile=profiles.request_of(session, part),
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
 from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
-from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
+from db.models import Attempt, Checkpoint, File, HistoryEntry, ImportedRun, Node, Run, RunTag, Series, Task
 from db.queries.attempt_changes import takeovers
+from db.queries.baselines import against_baseline
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
 from db.records.liveness import last_heartbeat, pending_nodes
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
-from domain.attention import FAILED_LATELY_S, with_attention
+from domain.attention import with_attention
 from domain.masking import masked_args, masked_env
-from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, TERMINAL_STATES, State
 from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
@@ -38,9 +40,8 @@ def runs(
     text: str | None = None,
     project: str | None = None,
     limit: int = 200,
-    urgent_first: bool = False,
 ) -> list[RunView]:
-    """Runs, newest first or by `urgency`; `text` is searched in id, name, project and target."""
+    """Runs, newest first; `text` is searched in id, name, project and target."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
     query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
     if states is not None:
@@ -48,12 +49,16 @@ def runs(
     if project:
         query = query.where(Run.project == project)
     if text:
-        searched = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
-        query = query.where(or_(*(column.icontains(text, autoescape=True) for column in searched)))
+        query = query.where(has_text(text))
     with store.read() as session:
-        order = [urgency(now)] if urgent_first else []
-        query = query.order_by(*order, Run.created_at.desc(), Run.id).limit(limit)
-        return _views(session, [(row[0], row[1]) for row in session.execute(query)], now)
+        query = query.order_by(Run.created_at.desc(), Run.id).limit(limit)
+        return views(session, [(row[0], row[1]) for row in session.execute(query)], now)
+
+
+def has_text(text: str) -> ColumnElement[bool]:
+    """Whether the text is part of a run's id, name, project or target."""
+    searched = (Run.id, Run.name, Run.project, Run.spec["target"].as_string())
+    return or_(*(column.icontains(text, autoescape=True) for column in searched))
 
 
 def run(store: Store, run_id: str, now: float) -> RunView | None:
@@ -63,8 +68,9 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
         row, attempt = session.get(Run, run_id), session.scalars(newest).first()
         if row is None or attempt is None:
             return None
-        (view,) = _views(session, [(row, attempt)], now)
-        return replace(view, takeovers=takeovers(session, run_id, view.spec)) if view.attempt > 1 else view
+        (view,) = views(session, [(row, attempt)], now)
+        starts = takeovers(session, run_id, view.spec) if view.attempt > 1 else []
+        return replace(view, takeovers=starts, against_baseline=against_baseline(session, row))
 
 
 def live_attempts(store: Store) -> list[LiveAttempt]:
@@ -148,12 +154,17 @@ def last_word(store: Store) -> float | None:
         return session.scalar(select(func.max(Node.last_seen)))
 
 
-def _views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
+def views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
+    """The views of runs and their latest attempts, in the same order."""
     fences = [attempt.fence for _, attempt in rows]
     summaries = _summaries(session, fences)
     nodes = pending_nodes(session, fences, now)
     findings, probed = first_findings(session, fences), _probed(session, fences)
-    views = (
+    tags, formats = (
+        _tags(session, [run.id for run, _ in rows]),
+        _formats(session, [run.id for run, _ in rows]),
+    )
+    read = (
         run_view(
             run,
             attempt,
@@ -161,15 +172,31 @@ def _views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) ->
             probed.get(attempt.fence, []),
             nodes.get(attempt.fence, []),
             findings.get(attempt.fence),
+            tags.get(run.id, []),
+            formats.get(run.id),
         )
         for run, attempt in rows
     )
-    return [with_attention(view, now) for view in views]
+    return [with_attention(view, now) for view in read]
+
+
+def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The tags of each run that has some, in order, by its id."""
+    tags: dict[str, list[str]] = {}
+    for row in session.scalars(select(RunTag).where(RunTag.run_id.in_(run_ids)).order_by(RunTag.tag)):
+        tags.setdefault(row.run_id, []).append(row.tag)
+    return tags
+
+
+def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
+    """The format that each imported run was read from, by its id."""
+    imported = select(ImportedRun).where(ImportedRun.run_id.in_(run_ids))
+    return {row.run_id: row.format for row in session.scalars(imported)}
 
 
 def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
     """Node rank 0's series of each attempt, by fence: logged ones and those parsed from the output."""
-    return _by_fence(session, fences, Series.source.in_(("events", "printed")))
+    return _by_fence(session, fences, Series.source.in_(SCRIPT_KINDS))
 
 
 def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
@@ -226,8 +253,13 @@ def _part_view(part: Task, node: str) -> TaskView:
         cwd=part.cwd,
         exit_code=part.exit_code,
         message=part.message,
-        interpreter=part.interpreter,
+        interpreter=_without_packages(part.interpreter),
     )
+
+
+def _without_packages(interpreter: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The interpreter without its hundreds of packages, which only comparisons show."""
+    return interpreter and {name: value for name, value in interpreter.items() if name != "packages"}
 
 
 def _checkpoint_view(session: Session, row: Checkpoint, attempt: int) -> CheckpointView:
@@ -272,17 +304,3 @@ def _marked(views: list[CheckpointView]) -> list[CheckpointView]:
     validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)
     return [replace(view, latest=view is latest, best=view is best) for view in views]
-
-
-def urgency(now: float) -> ColumnElement[int]:
-    """A sort expression for latest attempts: live ones first, then those that failed lately."""
-    has_failed_lately = and_(Attempt.state == State.FAILED, Attempt.ended_at > now - FAILED_LATELY_S)
-    return case((Attempt.state.in_(LIVE_STATES), 0), (has_failed_lately, 1), else_=2)
-
-
-def number_in(store: Store, state: State) -> int:
-    """The number of runs in a state."""
-    newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
-    query = select(func.count()).select_from(Attempt).where(Attempt.fence.in_(newest), Attempt.state == state)
-    with store.read() as session:
-        return session.scalar(query) or 0

@@ -36,6 +36,8 @@ def run_view(
     probed: Sequence[Series],
     nodes: Sequence[PendingNode],
     finding: str | None,
+    tags: Sequence[str] = (),
+    imported_from: str | None = None,
 ) -> RunView:
     """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
 
@@ -71,6 +73,12 @@ def run_view(
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,
         spec=masked_spec(launched),
+        tags=list(tags),
+        note=run.note,
+        archived=run.archived_at is not None,
+        pinned=run.pinned_at is not None,
+        imported_from=imported_from,
+        baseline=run.baseline_at is not None,
         **_figures(rows, probed, state, spec),
     )
 

@@ -11,8 +11,24 @@ class NoSuchNode(LookupError):
     """There is no node of that name or id."""
 
 
+class NoSuchStudy(LookupError):
+    """There is no scaling study of that id."""
+
+
+class NoSuchSweep(LookupError):
+    """There is no sweep of that id."""
+
+
+class NoSuchAlert(LookupError):
+    """There is no alert of that id."""
+
+
 class NoSuchCheck(LookupError):
     """There is no preflight of that id."""
+
+
+class NoSuchProfile(LookupError):
+    """The run has no such profile, or no trace of the rank."""
 
 
 class WrongState(Exception):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Run, Task
 from db.records.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
+
+_PART = (
+    select(Task, Attempt)
+    .join(Attempt, Attempt.fence == Task.fence)
+    .where(Task.fence == bindparam("fence"), Task.node_rank == bindparam("node_rank"))
+)
+"""Built once: every report of a worker asks it."""
 
 
 def latest_attempt(session: Session, run_id: str) -> Attempt:
@@ -36,9 +43,10 @@ def attempt_scope(fence: int) -> str:
 
 def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> tuple[Task, Attempt]:
     """A part and its attempt. Raises NotOwner, Superseded."""
-    part, attempt = session.get(Task, (fence, node_rank)), session.get(Attempt, fence)
-    if part is None or attempt is None:
+    row = session.execute(_PART, {"fence": fence, "node_rank": node_rank}).first()
+    if row is None:
         raise Superseded(f"Attempt {fence} does not exist any more.")
+    part, attempt = row
     if part.node_id != node_id:
         raise NotOwner(f"Part {node_rank} of attempt {fence} belongs to another node.")
     return part, attempt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -25,7 +27,7 @@ def collectives_reported(
 def verdict_of_attempt(store: Store, fence: int) -> CollectivesVerdict | None:
     """Where the attempt's ranks disagree, by what all its nodes reported last."""
     with store.read() as session:
-        return _verdict(_of_nodes(session, fence))
+        return verdict(_of_nodes(session, fence))
 
 
 def collectives(store: Store, run_id: str) -> CollectivesView:
@@ -33,7 +35,7 @@ def collectives(store: Store, run_id: str) -> CollectivesView:
     with store.read() as session:
         nodes = _of_nodes(session, latest_attempt(session, run_id).fence)
     records = _by_rank(nodes)
-    return CollectivesView({rank: _position(record) for rank, record in records.items()}, _verdict(nodes))
+    return CollectivesView({rank: _position(record) for rank, record in records.items()}, verdict(nodes))
 
 
 def node_records(store: Store, run_id: str) -> list[tuple[str, NodeCollectives]]:
@@ -45,24 +47,20 @@ def node_records(store: Store, run_id: str) -> list[tuple[str, NodeCollectives]]
         return [(node, NodeCollectives.model_validate(stored or {})) for node, stored in rows]
 
 
-def verdict_of_run(store: Store, run_id: str) -> CollectivesVerdict | None:
-    """Where the ranks of the latest attempt disagree. Raises NoSuchRun."""
-    return _verdict([records for _, records in node_records(store, run_id)])
-
-
 def _of_nodes(session: Session, fence: int) -> list[NodeCollectives]:
     stored = session.scalars(select(Task.collectives).where(Task.fence == fence).order_by(Task.node_rank))
     return [NodeCollectives.model_validate(collectives) for collectives in stored if collectives]
 
 
-def _by_rank(nodes: list[NodeCollectives]) -> dict[int, RankCollectives]:
+def _by_rank(nodes: Sequence[NodeCollectives]) -> dict[int, RankCollectives]:
     return {
         record.rank: record
         for record in sorted((r for node in nodes for r in node.ranks), key=lambda r: r.rank)
     }
 
 
-def _verdict(nodes: list[NodeCollectives]) -> CollectivesVerdict | None:
+def verdict(nodes: Sequence[NodeCollectives]) -> CollectivesVerdict | None:
+    """Return where the ranks of an attempt's nodes left their common path."""
     return judge(_by_rank(nodes), is_stalled=any(node.is_stalled for node in nodes))
 
 

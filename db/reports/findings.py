@@ -11,8 +11,12 @@ from db.engine import Store
 from db.models import Attempt, FindingRow
 from db.records.history import add_history
 from db.records.lookups import attempt_scope, part_of_node
-from domain.messages import Finding
+from domain.messages import TERMINAL_STATES, Finding
+from domain.performance.words import KIND as SLOW_RANK
 from domain.views import FindingView
+
+JUDGED_BY_SERVER = frozenset({SLOW_RANK})
+"""Kinds that take the reports of all nodes: no single node's list resolves them."""
 
 
 def findings_reported(
@@ -28,12 +32,25 @@ def findings_reported(
             _store_finding(session, attempt, node_rank, finding, stored.get(finding.kind), now)
             for finding in findings
         ]
-        resolved = [stored[kind] for kind in stored.keys() - {finding.kind for finding in findings}]
-        for row in (row for row in resolved if row.gone_at is None):
-            row.gone_at = now
-            add_history(session, attempt.run_id, attempt.number, now, f"no longer applies: {row.kind}")
-            changed.append(True)
+        resolved = stored.keys() - {finding.kind for finding in findings} - JUDGED_BY_SERVER
+        changed += [_resolve(session, attempt, stored[kind], now) for kind in resolved]
         return attempt.run_id if any(changed) else None
+
+
+def finding_judged(store: Store, fence: int, kind: str, finding: Finding | None, now: float) -> str | None:
+    """Store what the server itself judges from all nodes' reports; return the run's id when it is news.
+
+    `finding` is None where there is nothing of this kind."""
+    with store.write(attempt_scope(fence)) as session:
+        attempt = session.get(Attempt, fence)
+        if attempt is None or attempt.state in TERMINAL_STATES:
+            return None
+        row = session.scalars(_of_part(fence, 0).filter_by(kind=kind)).first()
+        if finding is not None:
+            is_news = _store_finding(session, attempt, 0, finding, row, now)
+        else:
+            is_news = row is not None and _resolve(session, attempt, row, now)
+        return attempt.run_id if is_news else None
 
 
 def findings(store: Store, run_id: str, attempt: int | None = None) -> list[FindingView]:
@@ -83,6 +100,15 @@ def _store_finding(
         row.first_at, row.gone_at = now, None
         _set_columns(row, values)
     add_history(session, attempt.run_id, attempt.number, now, f"{finding.kind}: {finding.evidence}")
+    return True
+
+
+def _resolve(session: Session, attempt: Attempt, row: FindingRow, now: float) -> bool:
+    """Note that a finding no longer applies; return False if it was noted before."""
+    if row.gone_at is not None:
+        return False
+    row.gone_at = now
+    add_history(session, attempt.run_id, attempt.number, now, f"no longer applies: {row.kind}")
     return True
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -28,6 +28,15 @@ MAX_SERIES = 10_000
 
 NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching"}
 """Fields of a report that are not columns of its task."""
+_FILE = select(File).where(
+    File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
+    File.path == bindparam("path"), File.generation == bindparam("generation"),
+)  # fmt: skip
+_SERIES = select(Series).where(
+    Series.fence == bindparam("fence"), Series.node_rank == bindparam("node_rank"),
+    Series.source == bindparam("source"), Series.tag.in_(bindparam("tags", expanding=True)),
+)  # fmt: skip
+# Built once: building a statement takes longer than running it, and points arrive many times a second.
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,11 @@ def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch
     When the range does not begin at the stored offset, nothing is stored; continue at the returned offset."""
     with store.write(attempt_scope(fence)) as session:
         _, attempt = part_of_node(session, node_id, fence, node_rank)
-        file = _file(session, fence, node_rank, batch.path, batch.generation)
+        file = file_of(session, fence, node_rank, batch.path, batch.generation)
         if file.points_offset != batch.start:
             return Arrival(file.points_offset, False, attempt.run_id, attempt.number)
         file.points_offset = batch.end
-        _store_series(session, attempt, node_rank, batch)
+        store_series(session, attempt, node_rank, batch.source, batch.series)
         return Arrival(batch.end, True, attempt.run_id, attempt.number, dict(batch.series))
 
 
@@ -96,7 +105,7 @@ def file_offsets(
     """(bytes mirrored, bytes whose points are stored) of a file; (0, 0) for a new one. Raises NotOwner, Superseded."""
     with store.read() as session:
         part_of_node(session, node_id, fence, node_rank)
-        file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+        file = _stored_file(session, fence, node_rank, path, generation)
         return (file.size_bytes, file.points_offset) if file else (0, 0)
 
 
@@ -106,7 +115,7 @@ def file_for_append(
     """(file id, durable bytes) of a mirrored file, registered if it is new. Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
         part_of_node(session, node_id, fence, node_rank)
-        file = _file(session, fence, node_rank, path, generation)
+        file = file_of(session, fence, node_rank, path, generation)
         session.flush()
         return file.id, file.size_bytes
 
@@ -150,12 +159,9 @@ def _store_endpoint(session: Session, attempt: Attempt, part: Task, report: Task
     attempt.master_addr, attempt.master_port = report.master_addr, report.master_port
 
 
-def _file_query(fence: int, node_rank: int, path: str, generation: int) -> Select[File]:
-    return select(File).filter_by(fence=fence, node_rank=node_rank, path=path, generation=generation)
-
-
-def _file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File:
-    file = session.scalars(_file_query(fence, node_rank, path, generation)).first()
+def file_of(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File:
+    """The row of a mirrored file; a new one if it has none yet."""
+    file = _stored_file(session, fence, node_rank, path, generation)
     if file is None:
         file = File(fence=fence, node_rank=node_rank, path=path, generation=generation)
         file.size_bytes = file.points_offset = 0
@@ -163,13 +169,20 @@ def _file(session: Session, fence: int, node_rank: int, path: str, generation: i
     return file
 
 
-def _store_series(session: Session, attempt: Attempt, node_rank: int, batch: PointBatch) -> None:
-    arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in batch.series.items() if pts}
-    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=batch.source)
-    series_by_tag = {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(arrived)))}
+def _stored_file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File | None:
+    key = {"fence": fence, "node_rank": node_rank, "path": path, "generation": generation}
+    return session.scalars(_FILE, key).first()
+
+
+def store_series(
+    session: Session, attempt: Attempt, node_rank: int, source: str, series: Mapping[str, list[Point]]
+) -> None:
+    """Append points to the series of an attempt, and to what its figures are read from."""
+    arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in series.items() if pts}
+    series_by_tag = _series_by_tag(session, attempt.fence, node_rank, source, [*arrived])
     fresh = [tag for tag in arrived if tag not in series_by_tag]
     if fresh:
-        series_by_tag |= _new_series(session, attempt, node_rank, batch.source, arrived, fresh)
+        series_by_tag |= _new_series(session, attempt, node_rank, source, arrived, fresh)
     new_points = {
         series_by_tag[tag].id: (series_by_tag[tag].count, pts)
         for tag, pts in arrived.items()
@@ -198,8 +211,14 @@ def _new_series(
     if not rows:
         return {}
     session.execute(insert(Series), rows)
-    same_source = select(Series).filter_by(fence=attempt.fence, node_rank=node_rank, source=source)
-    return {s.tag: s for s in session.scalars(same_source.where(Series.tag.in_(tags)))}
+    return _series_by_tag(session, attempt.fence, node_rank, source, tags)
+
+
+def _series_by_tag(
+    session: Session, fence: int, node_rank: int, source: str, tags: Sequence[str]
+) -> dict[str, Series]:
+    key = {"fence": fence, "node_rank": node_rank, "source": source, "tags": tags}
+    return {series.tag: series for series in session.scalars(_SERIES, key)}
 
 
 def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Point) -> dict[str, object]:
@@ -215,6 +234,9 @@ def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Poin
         "first_wall": wall,
         "last_wall": wall,
         "last_value": value,
+        "last_number": None if math.isnan(value) else value,
+        "lowest": None,
+        "highest": None,
         "finite_sum": 0.0,
         "finite_count": 0,
         "not_finite_since": None,
@@ -222,19 +244,24 @@ def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Poin
 
 
 def _summary(series: Series, pts: Sequence[Point]) -> dict[str, object]:
-    finite = [p[1] for p in pts if math.isfinite(p[1])]
+    steps, values, _ = zip(*pts, strict=True)
+    finite = [*filter(math.isfinite, values)]
     before, since = series.last_value, series.not_finite_since
-    for step, value, _ in pts:
-        since = not_finite.since(value, step, before, since)
-        before = value
+    if since is not None or len(finite) < len(values):
+        for step, value in zip(steps, values, strict=True):
+            since = not_finite.since(value, step, before, since)
+            before = value
     last = pts[-1]
     return {
         "id": series.id,
         "count": series.count + len(pts),
-        "first_step": min(series.first_step, *(p[0] for p in pts)),
-        "last_step": max(series.last_step, *(p[0] for p in pts)),
+        "first_step": min(series.first_step, *steps),
+        "last_step": max(series.last_step, *steps),
         "last_wall": last[2],
         "last_value": last[1],
+        "last_number": None if math.isnan(last[1]) else last[1],
+        "lowest": min((v for v in (series.lowest, *finite) if v is not None), default=None),
+        "highest": max((v for v in (series.highest, *finite) if v is not None), default=None),
         "finite_sum": series.finite_sum + sum(finite),
         "finite_count": series.finite_count + len(finite),
         "not_finite_since": since,

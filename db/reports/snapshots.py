@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import delete, select
 
 from db.engine import Store
-from db.models import Run, Snapshot
+from db.models import Run, ScalingStudy, Snapshot, Sweep
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,14 @@ def find(store: Store, sha256: str) -> SnapshotView | None:
 
 
 def forget_unused(store: Store, besides: Collection[str], made_before: float = math.inf) -> list[str]:
-    """Delete snapshots that no run uses, except `besides` and younger ones; return the deleted digests."""
+    """Delete snapshots that no run, study or sweep in progress uses, except `besides` and younger ones; return their
+    digests."""
     with store.write() as session:
         named = Run.spec["snapshot"].as_string()
         used = set(session.scalars(select(named).where(named.is_not(None)).distinct()))
+        for table in (ScalingStudy, Sweep):
+            in_progress = select(table.spec["snapshot"].as_string()).where(table.ended_at.is_(None))
+            used |= set(session.scalars(in_progress))
         old = select(Snapshot.sha256).where(Snapshot.created_at < made_before)
         unused = set(session.scalars(old)) - used - set(besides)
         session.execute(delete(Snapshot).where(Snapshot.sha256.in_(unused)))

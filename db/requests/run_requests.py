@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import string
 from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import select
@@ -12,29 +13,52 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.lifecycle.new_attempt import find_checkpoint, open_attempt, open_next_attempt
-from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
+from db.models import Attempt, Checkpoint, DeletedAttempt, File, ImportedRun, Run, ScalingRun, SweepTrial
 from db.records.discarded_objects import discard
 from db.records.exceptions import NoSuchRun, WrongState
 from db.records.history import add_history
 from db.records.lookups import latest_attempt, node_named
 from db.scheduling.node_state import registered_nodes
+from domain.choices import RUN_ID, ExportFormat
 from domain.errors import InvalidRequest
-from domain.masking import masked_text
+from domain.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
 from domain.scheduling.fit import fit
-from domain.spec import RUN_ID, RunSpec
+from domain.spec import RunSpec
 from domain.text.formats import plural
 
 
-def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -> str:
+class StudyPoint(NamedTuple):
+    """A point of a scaling study, by its place among the study's points."""
+
+    study_id: str
+    number: int
+
+
+class NewTrial(NamedTuple):
+    """A trial of a sweep, by its number, with its parameters."""
+
+    sweep_id: str
+    number: int
+    params: dict[str, Any]
+
+
+def submit(
+    store: Store,
+    spec: RunSpec,
+    now: float,
+    remark: str | None = None,
+    part_of: StudyPoint | NewTrial | None = None,
+) -> str:
     """Queue a new run with a complete spec, and a remark for its history; return its id.
 
+    `part_of`: the point of a scaling study that it measures, or the trial of a sweep that it is.
     Raises InvalidRequest when it can never run here."""
     with store.write() as session:
         _check_fits(session, spec, now)
         checkpoint_id = _checkpoint_to_resume(session, spec.resume) if spec.resume else None
         run = Run(
-            id=_new_run_id(),
+            id=new_id(),
             name=spec.name or default_name(spec),
             project=spec.project or "default",
             spec=spec.model_dump(mode="json"),
@@ -44,19 +68,25 @@ def submit(store: Store, spec: RunSpec, now: float, remark: str | None = None) -
         session.flush()
         open_attempt(session, run.id, 1, checkpoint_id, now)
         add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
+        if isinstance(part_of, StudyPoint):
+            session.add(ScalingRun(run_id=run.id, study_id=part_of.study_id, point=part_of.number))
+        elif part_of:
+            session.add(SweepTrial(run_id=run.id, rung=0, **part_of._asdict()))
         if remark:
             add_history(session, run.id, 1, now, remark)
         return run.id
 
 
-def request_stop(store: Store, run_id: str, now: float) -> None:
+def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
     """Request the end of a run. A repeated request, or one for an ended run, changes nothing. Raises NoSuchRun."""
     with store.write() as session:
         attempt = latest_attempt(session, run_id)
         if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
             return
         attempt.stop_requested_at = now
-        add_history(session, run_id, attempt.number, now, "stop requested")
+        add_history(
+            session, run_id, attempt.number, now, f"stop requested: {why}" if why else "stop requested"
+        )
         if attempt.state == State.QUEUED:
             # No worker knows of it, so nobody else would report the end.
             attempt.state, attempt.ended_at = State.STOPPED, now
@@ -70,11 +100,21 @@ def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None)
     Without any complete checkpoint it starts from the beginning. Returns the attempt's number.
     Raises NoSuchRun, WrongState, InvalidRequest."""
     with store.write() as session:
-        last = latest_attempt(session, run_id)
-        if last.state not in TERMINAL_STATES:
-            raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
-        _check_fits(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
-        return open_next_attempt(session, run_id, now, checkpoint)
+        return reopen(session, run_id, now, checkpoint)
+
+
+def reopen(
+    session: Session, run_id: str, now: float, checkpoint: str | None = None, why: str | None = None
+) -> int:
+    """Resume an ended run within a transaction, for the reason `why` if no person requested it.
+
+    Raises NoSuchRun, WrongState, InvalidRequest."""
+    last = latest_attempt(session, run_id)
+    if last.state not in TERMINAL_STATES:
+        raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
+    _check_trained_here(session, run_id)
+    _check_fits(session, RunSpec.model_validate(_run(session, run_id).spec), now, last.number + 1)
+    return open_next_attempt(session, run_id, now, checkpoint, why=why)
 
 
 def drain(store: Store, node: str, now: float) -> str:
@@ -131,6 +171,21 @@ def _run(session: Session, run_id: str) -> Run:
     return run
 
 
+def _check_trained_here(session: Session, run_id: str) -> None:
+    imported = session.get(ImportedRun, run_id)
+    if imported and imported.format == ExportFormat.ARCHIVE:
+        if has_mask(RunSpec.model_validate(_run(session, run_id).spec)):
+            raise WrongState(
+                f"Run {run_id} was imported without its secrets, which no archive holds, so it cannot be resumed. "
+                "Launch it again, and enter them."
+            )
+    elif imported:
+        raise WrongState(
+            f"Run {run_id} was imported ({imported.format}): its code and checkpoints are not here, so it cannot "
+            "be resumed. Launch its script as a new run."
+        )
+
+
 def _check_fits(session: Session, spec: RunSpec, now: float, attempt: int = 1) -> None:
     """Raise InvalidRequest when an attempt can never run on the registered nodes."""
     if refusal := fit(spec, registered_nodes(session, now), attempt).refusal:
@@ -148,7 +203,8 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
     return checkpoint.id
 
 
-def _new_run_id() -> str:
+def new_id() -> str:
+    """Return a random id of a run, a study or a sweep."""
     return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))
 
 

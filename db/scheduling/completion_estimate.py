@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.metrics.curves import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Checkpoint, Run, Series
-from domain.messages import LIVE_STATES, State
+from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling.throughput import Pace, logged_total, pace
 
 
@@ -52,14 +52,14 @@ def _paces(session: Session, most_steps: Mapping[int, int | None]) -> dict[int, 
         return {}
     query = select(
         Series.fence, Series.tag, Series.first_step, Series.last_step, Series.first_wall, Series.last_wall,
-        Series.last_value,
+        Series.last_value, Series.source,
     ).where(
-        Series.fence.in_(most_steps), Series.node_rank == 0, Series.source.in_(("events", "printed")),
+        Series.fence.in_(most_steps), Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS),
         Series.tag.in_((*MAIN_LOSS, TOTAL_STEPS_TAG)),
     )  # fmt: skip
     by_fence: dict[int, dict[str, Any]] = {}
-    for row in session.execute(query.order_by(Series.source.desc())):
-        by_fence.setdefault(row.fence, {})[row.tag] = row  # logged series override printed ones
+    for row in sorted(session.execute(query), key=lambda row: SCRIPT_KINDS.index(row.source)):
+        by_fence.setdefault(row.fence, {}).setdefault(row.tag, row)
     return {
         fence: estimate
         for fence, rows in by_fence.items()

@@ -37,15 +37,17 @@ class Stall:
 
 def judge(records: Records, *, is_stalled: bool) -> CollectivesVerdict | None:
     """Return where the ranks left their common path; None while they may well go on, or where nothing says."""
-    stalls = [stall for group in _groups(records) if (stall := _first_stall(group, records))]
+    stalls = [
+        stall for group, ranks in _groups(records).items() if (stall := _first_stall(group, ranks, records))
+    ]
     for stall in sorted(stalls, key=lambda stall: min(call.called_at for call in stall.calls.values())):
         if len({_signature(call) for call in stall.calls.values()}) > 1:
             return _mismatch(stall, records) if is_stalled or _has_waited(stall, records) else None
     return _absence(stalls, records) if is_stalled else None
 
 
-def _groups(records: Records) -> dict[str, tuple[str, set[int]]]:
-    """Return name -> (name, its ranks)."""
+def _groups(records: Records) -> dict[str, set[int]]:
+    """Return the ranks of each process group, by its name."""
     ranks_of: dict[str, set[int]] = {}
     for rank, record in records.items():
         for group, ranks in record.groups.items():
@@ -53,11 +55,10 @@ def _groups(records: Records) -> dict[str, tuple[str, set[int]]]:
         for call in record.calls:
             whole = range(record.world_size) if call.description == DEFAULT_GROUP else [rank]
             ranks_of.setdefault(call.group, set()).update(whole)
-    return {group: (group, ranks) for group, ranks in ranks_of.items()}
+    return ranks_of
 
 
-def _first_stall(group: str, records: Records) -> Stall | None:
-    ranks = _groups(records)[group][1]
+def _first_stall(group: str, ranks: set[int], records: Records) -> Stall | None:
     calls = {
         rank: {call.sequence: call for call in records[rank].calls if call.group == group}
         for rank in sorted(ranks & records.keys())
@@ -72,8 +73,8 @@ def _first_stall(group: str, records: Records) -> Stall | None:
     if not open_calls:
         return None
     first = min(open_calls)
-    came = {rank: sequences[first] for rank, sequences in calls.items() if first in sequences}
-    return Stall(first, came, tuple(sorted(ranks - came.keys())))
+    calls_of_first = {rank: sequences[first] for rank, sequences in calls.items() if first in sequences}
+    return Stall(first, calls_of_first, tuple(sorted(ranks - calls_of_first.keys())))
 
 
 def _signature(call: Collective) -> Signature:

@@ -18,13 +18,13 @@ class Wait:
 
 def waits_of_node(records: Sequence[RankCollectives]) -> dict[int, list[Wait]]:
     """Return rank -> its calls, oldest first. Ranks of one node share a clock; those of others cannot be compared."""
-    came: dict[tuple[str, int], list[float]] = {}
+    called_at: dict[tuple[str, int], list[float]] = {}
     for record in records:
         for call in record.calls:
-            came.setdefault((call.group, call.sequence), []).append(call.called_at)
-    return {record.rank: [_wait(call, record, came) for call in record.calls] for record in records}
+            called_at.setdefault((call.group, call.sequence), []).append(call.called_at)
+    return {record.rank: [_wait(call, record, called_at) for call in record.calls] for record in records}
 
 
-def _wait(call: Collective, record: RankCollectives, came: dict[tuple[str, int], list[float]]) -> Wait:
-    last = max(came[call.group, call.sequence]) if call.retired else record.at
+def _wait(call: Collective, record: RankCollectives, called_at: dict[tuple[str, int], list[float]]) -> Wait:
+    last = max(called_at[call.group, call.sequence]) if call.retired else record.at
     return Wait(call, max(0.0, last - call.called_at))

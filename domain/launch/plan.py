@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from domain.choices import RECIPES
 from domain.spec import RunSpec
 
-RECIPES = ("image_classifier", "language_model")
 _WORKER = Path(__file__).parents[2] / "worker"
 PROBE_FOLDER = _WORKER / "probe"
 """First on each rank's PYTHONPATH: its sitecustomize starts the probe, then loads any other sitecustomize."""
@@ -55,9 +55,9 @@ class TaskContext:
         return f"{self.attempt_dir}/work"
 
 
-def recipe_names() -> tuple[str, ...]:
-    """The names of the recipes."""
-    return RECIPES
+def program_name(spec: RunSpec) -> str:
+    """The name of a spec: its own, else its module, recipe or script without the suffix."""
+    return spec.name or spec.module or (spec.entry or spec.target).rpartition("/")[2].removesuffix(".py")
 
 
 def recipe_path(name: str) -> Path:
@@ -166,7 +166,11 @@ def _filled_in(spec: RunSpec, context: TaskContext) -> dict[str, str]:
 
 
 def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) -> dict[str, str]:
-    env = {"RANKZERO_RUN_ID": context.run_id, "RANKZERO_ATTEMPT": str(context.attempt)}
+    env = {
+        "RANKZERO_RUN_ID": context.run_id,
+        "RANKZERO_ATTEMPT": str(context.attempt),
+        "RANKZERO_NODE_RANK": str(context.node_rank),
+    }
     env |= {f"RANKZERO_{name.upper()}": value for name, value in filled.items() if value}
     env["RANKZERO_STRATEGY"] = spec.strategy
     if spec.warmup_steps is not None:

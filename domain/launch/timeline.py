@@ -41,6 +41,8 @@ class Phase:
     started_at: float
     """Seconds since the epoch by the server's clock."""
     seconds: float
+    note: str = ""
+    """How it was passed, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def node_phases(
     phases, began = [], placed_at
     for end in sorted((end for end in ends if end.began_at is None), key=lambda end: end.at):
         at = max(began, end.at - offset_s)
-        phases.append(Phase(node, end.phase, began, at - began))
+        phases.append(Phase(node, end.phase, began, at - began, end.note))
         began = at
     next_phase = _next_phase(phases, absent)
     if in_progress_at is not None and next_phase is not None:

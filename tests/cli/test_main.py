@@ -143,9 +143,10 @@ def test_an_odd_run_id_cannot_reach_another_address(rankzero, fake) -> None:
 
 
 def test_points_of_one_series_are_printed_one_a_line(rankzero, fake) -> None:
-    out = rankzero("metrics", "abcdefghij", "--name", "train/loss", "--since", "1", "--source", "all")[1]
+    window = ("--since", "1", "--until", "2", "--source", "all")
+    out = rankzero("metrics", "abcdefghij", "--name", "train/loss", *window)[1]
     assert out.splitlines()[1:] == ["1\t2.5\t1.0", "2\tNaN\t2.0"]
-    assert fake.asked[-1][1].endswith("?name=train%2Floss&since=1&source=all")
+    assert fake.asked[-1][1].endswith("?name=train%2Floss&since=1&until=2&source=all")
 
 
 def test_logs_are_printed_byte_for_byte(fake, capfdbinary) -> None:

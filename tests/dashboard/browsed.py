@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Node
 from tests.db.templates import new_data
-from tests.end_to_end.product import free_port, wait_for
+from tests.end_to_end.product import wait_for
+
+_last_port = [0]
 
 
 @dataclass
@@ -59,7 +62,19 @@ def browsed(service: Service) -> Iterator[Browsed]:
 
 def opened(data: Path) -> Service:
     """A service over that directory, on a free port."""
-    return Service.open(Settings(data=new_data(data), port=free_port()))
+    return Service.open(Settings(data=new_data(data), port=_usual_port()))
+
+
+def _usual_port() -> int:
+    """A free port: the one before while nobody takes it, since the browser's cache goes by the address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            probe.bind(("127.0.0.1", _last_port[0]))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        _last_port[0] = probe.getsockname()[1]
+        return _last_port[0]
 
 
 def _keep_as_silent(service: Service, ended: threading.Event) -> None:

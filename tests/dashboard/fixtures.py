@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.dashboard.running import FakeNode, Running
+    from tests.end_to_end.browsers import Chromium
 
 
 @pytest.fixture
@@ -39,9 +40,36 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield it
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """Chromium with the cache that the modules before left behind."""
+    from tests.end_to_end.browsers import chromium
+
+    with chromium(tmp_path_factory.getbasetemp() / "chromium") as browser:
+        yield browser
+
+
 @pytest.fixture(autouse=True)
 def own_main() -> Iterator[None]:
     """AppTest leaves the page's script behind as `__main__`; processes started later would run it again."""
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
+
+
+@pytest.fixture
+def rankzero(
+    shared: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command against the shared dashboard: its exit code, output and errors."""
+    from cli import main
+
+    monkeypatch.setenv("RANKZERO_URL", shared.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", shared.token)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main.run(list(arguments))
+        return code, *capfd.readouterr()
+
+    return run

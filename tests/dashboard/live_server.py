@@ -106,6 +106,7 @@ class FakeServer:
         self.log_picture: Callable[[Message], list[Message]] = lambda choice: []
         self.log_file = b""
         self.metrics: dict[str, list[list[Any]]] = {}
+        self.phases: Message = {"phases": [], "steps": [], "walls": [], "ranks": []}
         self.is_down = False
         self._sockets: set[WebSocket] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,6 +136,7 @@ class FakeServer:
                 Route("/assets/{name:path}", self._asset),
                 Route("/api/runs/{run}", self._run),
                 Route("/api/runs/{run}/metrics", self._metrics),
+                Route("/api/runs/{run}/phases/spans", self._phases),
                 Route("/api/runs/{run}/logs", self._logs),
                 Route("/api/runs/{run}/logs/search", self._search),
                 WebSocketRoute("/api/live", self._live),
@@ -221,6 +223,9 @@ class FakeServer:
         since = int(request.query_params.get("since", 0))
         names = request.query_params.getlist("name") or list(self.metrics)
         return JSONResponse({n: [p for p in self.metrics.get(n, []) if p[0] >= since] for n in names})
+
+    async def _phases(self, request: Request) -> Response:
+        return JSONResponse(self.phases, 503 if self.is_down else 200)
 
     async def _search(self, request: Request) -> Response:
         log, asked = self.log_file, request.query_params

@@ -10,9 +10,11 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import update
 
+from dashboard.storage.files import Files
 from db.engine import Store
 from db.models import Node
 from db.queries import run_queries
@@ -122,7 +124,6 @@ class Seed:
         if last_loss is not None:
             loss[-1] = (steps, last_loss, wall[-1])
         speed: list[Point] = [(step, 12_400 + luck.gauss(0, 300), wall[step]) for step in range(1, steps + 1)]
-        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
         series = {
             "train/loss": loss,
             "train/samples_per_s": speed,
@@ -130,9 +131,34 @@ class Seed:
             "val/loss": [(p[0], p[1] + 0.1, p[2]) for p in loss[:: max(1, steps // 20)]],
             "train/total_steps": [(1, 600.0, wall[1])],
         }
-        batch = PointBatch(path="events", generation=0, start=0, end=steps * 100, series=series)
+        self.points(label, series)
+
+    def points(
+        self, label: str, series: dict[str, list[Point]], source: Literal["events", "hardware"] = "events"
+    ) -> None:
+        """Points of a source that has sent nothing before."""
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        size = 100 * max(len(points) for points in series.values())
+        batch = PointBatch(path=source, generation=0, start=0, end=size, series=series, source=source)
+        progress.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
+
+    def file(self, files: Files, label: str, path: str, content: bytes) -> None:
+        """More bytes of a file of rank 0's node, as the run's worker sends them."""
+        fence = run_queries.attempts(self.store, self.runs[label])[-1].fence
         node_id = self._node_of(label)
-        progress.points_arrived(self.store, node_id, attempt.fence, 0, batch)
+        file_id, size = progress.file_for_append(self.store, node_id, fence, 0, path, 0)
+        files.append(file_id, size, content)
+        progress.file_grew(self.store, file_id, size, size + len(content))
+
+    def spend(self, label: str, steps: int, **seconds: float) -> None:
+        """Rank 0 spends these seconds of each step in these phases."""
+        attempt = run_queries.attempts(self.store, self.runs[label])[-1]
+        series: dict[str, list[Point]] = {
+            f"rank0/phases/{name}": [(steps, own_s * (steps - 1), self.now)]
+            for name, own_s in seconds.items()
+        }
+        batch = PointBatch(path="probe/1.jsonl", generation=0, start=0, end=10, source="probe", series=series)
+        progress.points_arrived(self.store, self._node_of(label), attempt.fence, 0, batch)
 
     def checkpoint(self, label: str, step: int, files: Path | None, received: float = 1.0) -> int:
         """A checkpoint, whole or on its way; its bytes too where the server's files are."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Response, expect
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Page, Response, expect
 
 from tests.dashboard.browsed import Browsed
+from tests.end_to_end.browsers import Chromium, Scheme, Visit
 
-LIMIT_MS = 60_000
 VIOLATIONS = {"resultTypes": ["violations"]}
+RUN_AXE = "options => axe.run(options).then(results => results.violations)"
 COLOURS = VIOLATIONS | {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 
 
@@ -41,20 +42,20 @@ class Seen:
 
 @contextmanager
 def signed_in(
-    browser: Browser, dashboard: Browsed, scheme: str = "light", width: int = 1280
-) -> Iterator[BrowserContext]:
-    """A browser with a session."""
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
-    context.set_default_timeout(LIMIT_MS)
-    credentials = dashboard.service.credentials
-    cookie = credentials.cookie(dashboard.service.clock())
-    context.add_cookies([{"name": credentials.cookie_name, "value": cookie, "url": dashboard.url}])
-    yield context
-    context.close()
+    browser: Chromium, dashboard: Browsed, scheme: Scheme = "light", width: int = 1280
+) -> Iterator[Visit]:
+    """A visit with a session."""
+    with browser.visit(width, scheme) as visit:
+        credentials = dashboard.service.credentials
+        cookie = credentials.cookie(dashboard.service.clock())
+        visit.context.add_cookies([{"name": credentials.cookie_name, "value": cookie, "url": dashboard.url}])
+        yield visit
 
 
 def axe_faults(page: Page) -> list[str]:
     """One line for each element that axe-core complains of; the themes differ in their colours alone."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
     faults = []
     for scheme, options in (("dark", COLOURS), ("light", VIOLATIONS)):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -63,21 +64,26 @@ def axe_faults(page: Page) -> list[str]:
             expect(app).to_have_css("color-scheme", scheme)
         faults += [
             f"{scheme}: {violation['id']}: {node['html']} {node['failureSummary']}"
-            for violation in Axe().run(page, options=options).response["violations"]
+            for violation in page.evaluate(RUN_AXE, options)
             for node in violation["nodes"]
         ]
     return faults
 
 
-def look(context: BrowserContext, dashboard: Browsed, address: str) -> Seen:
+def look(visit: Visit, dashboard: Browsed, address: str) -> Seen:
     """Open a page that Streamlit draws, and wait until nothing more is asked for."""
-    seen = Seen(context.new_page())
+    seen = Seen(visit.new_page())
     seen.listen()
-    seen.page.goto(dashboard.url + address)
-    expect(seen.page.locator(".st-key-bar")).to_be_visible()
-    seen.page.wait_for_load_state("networkidle")
-    expect(seen.page.get_by_test_id("stSkeleton")).to_have_count(0)
+    look_at(seen.page, dashboard, address)
     return seen
+
+
+def look_at(page: Page, dashboard: Browsed, address: str) -> None:
+    """Load another page in that tab, which costs half of a new tab."""
+    page.goto(dashboard.url + address)
+    expect(page.locator(".st-key-bar")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
 
 
 def whole(page: Page) -> None:

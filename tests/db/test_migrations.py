@@ -24,6 +24,15 @@ HASHES = {
     "0005_store_identity.py": "c4a7e924235540a4b00b2dca75872fa7b2f7e63c2ee2ec32af0ea31f5dcb15fc",
     "0006_collectives.py": "14721eca04ea1be463d85f987009a6f5c3bb66aaae445ccfeda268ac8fa63b23",
     "0007_timelines.py": "de12b853aa2c25adde7c6dc3a71483718e5d04c97cb6889bc39b2eb82385cb62",
+    "0008_scaling_studies.py": "f601348343c28b33e3c74f929bda920b9c291a347f61a8bbf97b257644186037",
+    "0009_profiles.py": "d98877e2a0b6fa03f245f1ea04a2498449c9fc144aa2f2d4e0a976e0b402a2db",
+    "0011_sweeps.py": "84b8423b22f3d2e053dcfa41677c44f31eddff6b1d92e4676ae1a89ecdaa11b2",
+    "0012_alerts.py": "71f0221582bf86f71a336d8fd45e03eae77716cc58b2d14f2d82ac9e83fb770c",
+    "0013_find_runs.py": "61534841a5c767736be71dc77d5351ee6f601b79a10038f257d6c2dbefc0befc",
+    "0014_imported_runs.py": "ac2184224fa5062a348d9cc9a30624b74a7500972c95fc660f6cc72d429c8569",
+    "0015_baselines.py": "21297db46c95525d909b1cdea22fba5d6593c68b8fde7acdc840614400e7c71c",
+    "0016_views.py": "3a74ba7b20459aaa0ffc725f85167191aa08a6906a4245f30771a1733969679a",
+    "0017_rungs.py": "fcb6d94f885a446aaccefc8969f6a1a605288dcc034c8d5a5a0d15d2076877cc",
 }
 STATEMENTS = Path(__file__).parent / "older_stores"
 """What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""
@@ -41,6 +50,13 @@ insert into attempts (fence, run_id, number, created_at, state, started_at)
     values (1, 'abcdefghij', 1, 1.0, 'running', 2.5);
 insert into parts (fence, node_rank, node_id, device_kind, devices, state)
     values (1, 0, 'n1', 'cpu', '["cpu:0"]', 'running');
+insert into series (fence, node_rank, source, tag, count, first_step, last_step, first_wall, last_wall, last_value,
+                    finite_sum, finite_count)
+    values (1, 0, 'events', 'half', 1, 1, 1, 1.0, 1.0, x'000000000000e03f', 0.5, 1),
+           (1, 0, 'events', 'nan', 1, 1, 1, 1.0, 1.0, x'000000000000f87f', 0.0, 0);
+insert into chunks (series_id, level, seq, count, step_min, step_max, points)
+    values (1, 0, 0, 1, 1, 1, x'0100000000000000000000000000e03f000000000000f03f'),
+           (2, 0, 0, 1, 1, 1, x'0100000000000000000000000000f87f000000000000f03f');
 """
 
 
@@ -60,6 +76,9 @@ def test_a_store_of_any_earlier_version_opens_whole(steps: list[str], tmp_path: 
         (wished,) = desired_state.assignments(store, "n1")
         assert (wished.run_id, wished.may_start) == ("abcdefghij", True)
         assert run_queries.run(store, "abcdefghij", 3.0) is not None
+        with store.read() as session:
+            rows = session.execute(text("select tag, last_number, lowest from series order by tag")).all()
+            assert [tuple(row) for row in rows] == [("half", 0.5, 0.5), ("nan", None, None)]
     finally:
         store.close()
     (copy,) = (tmp_path / "backups").glob("*.db")

@@ -12,34 +12,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 from tests.end_to_end.product import Product, wait_for
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 PATIENCE_MS = 180_000
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
 
 
 @pytest.fixture
-def browser_page(product: Product) -> Iterator[Page]:
+def browser_page(product: Product, browser: Chromium) -> Iterator[Page]:
     """A page that is logged in; nothing it asks for may lie outside the dashboard."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-        context.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
-        page = context.new_page()
+    with browser.visit(limit_ms=PATIENCE_MS) as visit:
+        page = visit.new_page()
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{product.url}/?token={product.token()}")
         expect(page.get_by_text("No runs yet")).to_be_visible()
         yield page
-        browser.close()
         foreign = [url for url in asked if not url.startswith((product.url, "data:", "blob:"))]
         assert not foreign, f"the pages asked the internet: {foreign}"
 

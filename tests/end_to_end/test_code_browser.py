@@ -6,9 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 from tests.end_to_end.product import Product
 
 pytestmark = pytest.mark.skipif(
@@ -17,17 +17,16 @@ pytestmark = pytest.mark.skipif(
 PATIENCE_MS = 180_000
 
 
-def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tmp_path: Path) -> None:
+def test_an_uploaded_project_is_launched_and_launched_again(
+    product: Product, browser: Chromium, tmp_path: Path
+) -> None:
     project, broken = tmp_path / "project.zip", tmp_path / "broken.zip"
     with zipfile.ZipFile(project, "w") as archive:
         archive.writestr("project/train.py", "from model import VALUE\nprint('value', VALUE)\n")
         archive.writestr("project/model.py", "VALUE = 7\n")
     broken.write_bytes(b"no archive")
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
+    with browser.visit(limit_ms=PATIENCE_MS) as visit:
+        page = visit.new_page()
         page.goto(f"{product.url}/launch?token={product.token()}")
         page.get_by_role("radio", name="Upload").click()
         page.get_by_role("button", name="Choose a file").wait_for()
@@ -44,7 +43,6 @@ def test_an_uploaded_project_is_launched_and_launched_again(product: Product, tm
         page.get_by_test_id("stButton").get_by_role("button", name="Launch", exact=True).click()
         page.wait_for_url(lambda url: "/run?id=" in url and first not in url)
         second = page.url.partition("id=")[2][:10]
-        browser.close()
     for run_id in (first, second):
         assert product.wait_state(run_id)["state"] == "succeeded"
         assert "value 7" in product.request("GET", f"/api/runs/{run_id}/logs").text

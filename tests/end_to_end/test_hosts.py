@@ -77,6 +77,7 @@ def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the hosts to be gone", 20)
 
 
+@pytest.mark.long
 def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Hosts) -> None:
     """The default route leads nowhere and a host's name means 127.0.0.1, in all these tests."""
     recipe = hosts.launch("image_classifier", max_steps=12, **TWO_NODES)
@@ -198,6 +199,7 @@ def test_what_dies_on_one_host_ends_the_run_on_all(
     assert_nothing_is_left_or_lost(hosts, run_id)
 
 
+@pytest.mark.long
 def test_a_host_that_lost_all_its_processes_tells_so_when_its_worker_is_back(
     hosts: Hosts, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def cluster_of(
     return hosts
 
 
+@pytest.mark.long
 def test_a_run_grows_when_a_host_joins(started: list[Hosts], tmp_path: Path) -> None:
     hosts, told = cluster_of(started, tmp_path, 2, joined=1), tmp_path / "told"
     run_id = launch(hosts, "1:2", told)

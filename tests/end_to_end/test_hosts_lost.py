@@ -41,6 +41,7 @@ def cluster_of(started: list[Hosts], folder: Path, count: int, **env: str) -> Ho
     return hosts
 
 
+@pytest.mark.long
 def test_a_run_goes_on_without_a_lost_host_which_is_fenced_when_it_is_back(
     started: list[Hosts], folder: Path, tmp_path: Path
 ) -> None:

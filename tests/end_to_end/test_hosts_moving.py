@@ -30,6 +30,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         made.clean_up()
 
 
+@pytest.mark.long
 def test_a_run_resumed_on_another_host_fetches_its_checkpoint_there_first(
     hosts: Hosts, tmp_path: Path
 ) -> None:

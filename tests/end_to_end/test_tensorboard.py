@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import time
 from collections.abc import Iterator
@@ -11,11 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 from websockets.sync.client import connect
 
-from tests.dashboard.components.charts_page import CHROMIUM
-from tests.end_to_end.browsers import chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 from tests.end_to_end.product import Product, safely, wait_for
 
 SCRIPT = Path(__file__).parent / "scripts" / "buffered.py"
@@ -24,14 +24,9 @@ PATIENCE_MS = 180_000
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        expect.set_options(timeout=PATIENCE_MS)
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        context.set_default_timeout(PATIENCE_MS)
-        yield context.new_page()
-        browser.close()
+def page(browser: Chromium) -> Iterator[Page]:
+    with browser.visit(limit_ms=PATIENCE_MS) as visit:
+        yield visit.new_page()
 
 
 def test_what_tensorboardx_logs_is_seen_within_two_seconds(product: Product) -> None:
@@ -52,7 +47,7 @@ def test_what_tensorboardx_logs_is_seen_within_two_seconds(product: Product) -> 
     assert statistics.median(late_s) < 2.0, delays_s
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+@pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)")
 def test_the_run_page_opens_tensorboard_in_a_tab_of_its_own(product: Product, page: Page) -> None:
     run = next(run["id"] for run in product.get("/api/runs") if run["name"] == "buffered")
     page.goto(f"{product.url}/run?id={run}&token={product.token()}")

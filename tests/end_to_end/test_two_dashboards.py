@@ -75,6 +75,7 @@ def sites(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Site, Site]]:
         yield here, there
 
 
+@pytest.mark.long
 def test_a_run_at_one_dashboard_is_watched_live_at_the_other(sites: tuple[Site, Site], tmp_path: Path):
     here, there = sites
     (tmp_path / "train.py").write_text(SCRIPT)

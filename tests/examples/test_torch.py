@@ -22,6 +22,7 @@ def test_ddp(examples: Examples, tmp_path: Path):
     assert set(state["model"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
 
 
+@pytest.mark.long
 def test_fsdp2_with_distributed_checkpoints(examples: Examples, tmp_path: Path):
     trained = examples.run("fsdp2.py")
     curves = trained.assert_tensorboard_reads_the_same()

@@ -12,8 +12,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from domain.choices import RUN_ID
 from domain.messages import HeldAttempt, Reason, TaskReport
-from domain.spec import RUN_ID, Assignment
+from domain.spec import Assignment
 from worker.attempt.attempt import LocalAttempt
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
@@ -187,7 +188,7 @@ class Daemon:
         Starting it here would run it twice."""
         key = (assignment.fence, assignment.node_rank)
         _, orphans = self._lost_attempts.setdefault(
-            key, (assignment, Orphans(assignment.run_id, assignment.attempt))
+            key, (assignment, Orphans(assignment.run_id, assignment.attempt, assignment.node_rank))
         )
         if not orphans.end(time.monotonic()):
             return False

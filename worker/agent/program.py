@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -25,6 +23,7 @@ from worker.checkpoints.upload import sees_server_disk
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
+from worker.launch.warm.supervisors import Supervisors, default_launch
 from worker.node import hardware
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
@@ -40,31 +39,12 @@ log = logging.getLogger("worker")
 WATCHED_PAUSE_S = 0.02
 PAUSE_S = 0.2
 CHECKPOINT_PAUSE_S = 0.2
+PREPARE_PAUSE_S = 1.0
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to acknowledge their ends."""
 LEAVE_LIMIT_S = 1.0
 ENDED_AFTER_S = 20.0
 """How long the server must insist that another worker is this node before its runs are ended."""
-
-
-def spawn_supervisor(data_dir: Path) -> Callable[[Path, str, int], subprocess.Popen[bytes]]:
-    """A function that starts supervisors, each in its own session, so that they outlive this worker."""
-
-    def spawn(folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(data_dir)]
-        (folder / "logs").mkdir(exist_ok=True)
-        with (folder / "logs" / "supervisor.log").open("ab") as output:
-            return subprocess.Popen(
-                [*command, "--attempt", f"{run_id}/{attempt}", str(folder)],
-                env=training_environment(os.environ),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    return spawn
 
 
 class Worker(SessionOwner):
@@ -87,7 +67,9 @@ class Worker(SessionOwner):
         self._node = node = _node(self._name, self._client, self._devices, options)
         self._python = node.python
         self._node_address = NodeAddress(node, self._client)
-        self._daemon = Daemon(self._client, node, spawn_supervisor(self._data), self._in_background)
+        is_warm = options.warm_start and self._job is None
+        self._supervisors = Supervisors(self._data, is_warm=is_warm)
+        self._daemon = Daemon(self._client, node, self._supervisors.spawn, self._in_background)
         gpus = [device.id for device in self._devices if device.kind == "cuda"]
         self._checks = Checks(node, self._client, self._in_background, gpus)
         self._instance_id = uuid.uuid4().hex
@@ -106,7 +88,13 @@ class Worker(SessionOwner):
             signal.signal(WARNING_SIGNAL, self._receive_warning)
         self._daemon.recover_attempts()
         reports = (self._session.poll, self._session.report_load, self._refresh_address)
-        for loop in (*reports, self._take_checkpoints, self._send_checkpoints, self._sample_hardware):
+        for loop in (
+            *reports,
+            self._take_checkpoints,
+            self._send_checkpoints,
+            self._sample_hardware,
+            self._prepare_starts,
+        ):
             start_thread(loop.__name__, loop)
         stepping = start_thread("steps", self._step)
         log.info("worker %s serves %s from %s", self._name, self._options.server, self._data)
@@ -116,6 +104,7 @@ class Worker(SessionOwner):
         if self._is_removed or is_asked_to_end:
             self._end_runs()
         self._session.close()
+        self._supervisors.close()
         self._wake.set()
         stepping.join(LEAVE_LIMIT_S)
         if self.fatal is not None:
@@ -259,6 +248,13 @@ class Worker(SessionOwner):
         while not self._session.is_closed:
             self._daemon.take_checkpoints(time.monotonic())
             time.sleep(CHECKPOINT_PAUSE_S)
+
+    def _prepare_starts(self) -> None:
+        self._session.registered.wait()
+        self._supervisors.want(default_launch(self._python, self._node.cpu_threads))
+        while not self._session.is_closed:
+            self._supervisors.prepare()
+            time.sleep(PREPARE_PAUSE_S)
 
     def _sample_hardware(self) -> None:
         sampler = HardwareSampler(self._data)

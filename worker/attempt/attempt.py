@@ -70,7 +70,7 @@ class LocalAttempt:
         self._child: SupervisorProcess | None = None
         self._starts, self._started_at = 0, 0.0
         self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
-        self._orphans = Orphans(assignment.run_id, assignment.attempt)
+        self._orphans = Orphans(assignment.run_id, assignment.attempt, assignment.node_rank)
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
         self._signalled = False
@@ -300,7 +300,7 @@ class LocalAttempt:
 
     def _upload(self, now: float, watched: bool) -> bool:
         uploader = self._uploader()
-        uploader.reporter.request_stacks(self.assignment.stacks_requested_at)
+        uploader.request(self.assignment)
         return uploader.upload_remaining() if self.is_over else uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:

@@ -10,6 +10,9 @@ from domain.messages import TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.files import Workplace
 from worker.diagnosis.diagnose import EndFacts, explain_end
+from worker.monitor.memory_snapshots import read_device_memory
+from worker.monitor.memory_watch import last_memory
+from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 
 TAIL_BYTES = 64 * 1024
 SHUTDOWN_MESSAGE = "the worker was shut down"
@@ -37,6 +40,8 @@ def end_of(
         error_file=_tail(folder / "error.json") or None,
         out_of_memory_kills=state.get("out_of_memory_kills", 0),
         memory_limit_bytes=state.get("memory_limit_bytes"),
+        device_memory=read_device_memory(folder / PROBE_FOLDER),
+        host_memory=last_memory(folder) if state.get("out_of_memory_kills") else "",
         workplace=Workplace(launch.get("cwd", ""), in_place=launch.get("cwd") != str(folder / "work")),
     )
     verdict = explain_end(facts)

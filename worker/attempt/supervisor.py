@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worker.node import memory_kills, processes
+from worker.attempt.warm_launcher import WarmLauncher
+from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, STATE_FILE, STOP_FILE
 from worker.node.locks import take_lock
 from worker.node.processes import Process
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    warm = WarmLauncher.inherited(os.environ)
     run_id, _, attempt = arguments[3].partition("/")
     attempt_dir = Path(arguments[4]).absolute()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -56,7 +58,7 @@ def main(arguments: list[str]) -> int:
     if (attempt_dir / STATE_FILE).exists():
         return 0  # an attempt is started at most once
     processes.become_subreaper()
-    Supervisor(directory, run_id, int(attempt)).run()
+    Supervisor(directory, run_id, int(attempt), warm).run()
     return 0
 
 
@@ -96,11 +98,14 @@ class AttemptDirectory:
 class Supervisor:
     """One attempt, from its first process to its last."""
 
-    def __init__(self, directory: AttemptDirectory, run_id: str, attempt: int) -> None:
+    def __init__(
+        self, directory: AttemptDirectory, run_id: str, attempt: int, warm: WarmLauncher | None = None
+    ) -> None:
         self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
         self._launch: dict[str, Any] = json.loads((self._dir / LAUNCH_FILE).read_text())
-        self._launcher: subprocess.Popen[bytes] | None = None
+        self._warm = warm
+        self._launcher: subprocess.Popen[bytes] | WarmLauncher | None = None
         self._kill_at: float | None = None
         self._stop_text: str | None = None
         self._terminated = False
@@ -112,9 +117,9 @@ class Supervisor:
             "state": "starting", "ranks": {}, "launcher_pid": None, "launch_error": None,
             "started_at": time.time(), "running_at": None, "stop_requested_at": None, "ended_at": None,
             "exit_code": None, "signal": None, "killed": [], "out_of_memory_kills": 0,
-            "memory_limit_bytes": memory_kills.limit_bytes(),
+            "memory_limit_bytes": control_groups.memory_limit_bytes(),
         }  # fmt: skip
-        self._memory_kills_before = memory_kills.count() or 0
+        self._memory_kills_before = control_groups.out_of_memory_kills() or 0
 
     def run(self) -> None:
         """Start the launcher, wait for it, end its leftover processes, and record the end on disk."""
@@ -143,15 +148,18 @@ class Supervisor:
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
-                self._launcher = subprocess.Popen(
-                    self._launch["argv"], env=_merged_environment(os.environ, self._launch["env"]),
-                    cwd=self._launch["cwd"],
-                    stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
-                )  # fmt: skip
+                env = processes.merged_environment(os.environ, self._launch["env"])
+                if self._warm is not None and self._warm.start(self._launch, env, out, err):
+                    self._launcher = self._warm
+                else:
+                    self._launcher = subprocess.Popen(
+                        self._launch["argv"], env=env, cwd=self._launch["cwd"],
+                        stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_prepare_launcher,
+                    )  # fmt: skip
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._change(launch_error=str(error))
             return
-        self._change(launcher_pid=self._launcher.pid)
+        self._change(launcher_pid=self._launcher.pid, is_warm=self._launcher is self._warm)
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal arrives or the time is over; then handle stop requests and reap orphans."""
@@ -246,10 +254,9 @@ class Supervisor:
                 processes.preallocate(target, LOG_ROOM_BYTES)
 
     def _record_exit(self) -> None:
-        if self._launcher is None:
+        if self._launcher is None or (code := self._launcher.returncode) is None:
             return
-        code = self._launcher.returncode
-        kills = max(0, (memory_kills.count() or 0) - self._memory_kills_before)
+        kills = max(0, (control_groups.out_of_memory_kills() or 0) - self._memory_kills_before)
         name = signal.Signals(-code).name if code < 0 else None
         self._change(exit_code=code, signal=name, out_of_memory_kills=kills)
 
@@ -271,10 +278,9 @@ class Supervisor:
 
     def _attempt_processes(self) -> list[Process]:
         """Every other process of the attempt: our descendants, and processes whose environment names it."""
-        members = set(processes.descendants(os.getpid())) | set(
-            processes.of_attempt(self._run_id, self._attempt)
-        )
-        return sorted(members)
+        node_rank = int(self._launch["env"].get(processes.NODE_RANK_VARIABLE, 0))
+        named = processes.of_attempt(self._run_id, self._attempt, node_rank)
+        return sorted({*processes.descendants(os.getpid()), *named})
 
     def _kill(self, find_all: Callable[[], list[Process]]) -> None:
         killed = processes.kill_all(find_all, timeout_s=1.0)
@@ -325,12 +331,6 @@ def _write(path: Path, text: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _merged_environment(own: Mapping[str, str], launch: Mapping[str, str]) -> dict[str, str]:
-    """Merge the launch's variables over our own; PYTHONPATH joins both, the launch's first."""
-    paths = [env["PYTHONPATH"] for env in (launch, own) if env.get("PYTHONPATH")]
-    return {**own, **launch} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
 
 
 def _prepare_launcher() -> None:

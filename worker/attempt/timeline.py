@@ -9,8 +9,9 @@ from typing import Any
 
 from domain.launch.timeline import COMPILE, LAST
 from domain.messages import PhaseEnd
+from worker.launch.warm.supervisors import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
-from worker.node.attempt_files import ASSIGNMENT_FILE, EXISTING_FILE, LAUNCH_FILE, STATE_FILE
+from worker.node.attempt_files import ASSIGNMENT_FILE, EXISTING_FILE, LAUNCH_FILE, STATE_FILE, WARM_FILE
 from worker.node.state_files import read_object
 
 EVERY_S = 1.0
@@ -53,7 +54,13 @@ def _of_files(folder: Path, has_preflight: bool) -> Iterator[PhaseEnd]:
     moments = {"process": "running_at"} | ({"preflight": "started_at"} if has_preflight else {})
     for phase, name in moments.items():
         if isinstance(at := state.get(name), float):
-            yield PhaseEnd(phase=phase, at=at)
+            yield PhaseEnd(phase=phase, at=at, note=_note(folder, state) if phase == "process" else "")
+
+
+def _note(folder: Path, state: dict[str, Any]) -> str:
+    """How torchrun came to be; empty where nothing is said about it."""
+    note = str(read_object(folder / WARM_FILE).get("note", ""))
+    return "" if state.get("is_warm") is False and note == IS_WARM else note
 
 
 def _of_ranks(probe: ProbeReader) -> Iterator[PhaseEnd]:

@@ -6,22 +6,25 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from domain.messages import Finding, PointBatch
-from domain.spec import RunSpec
+from domain.spec import Assignment, RunSpec
 from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
 from worker.hardware.source import HardwareFile
+from worker.monitor.probe_points import ProbeFiles
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
-from worker.monitor.probe_reader import ProbeFiles
+from worker.monitor.profiles import ProfileReporter
 from worker.monitor.reporter import FindingsReporter
 from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import Listing
 from worker.session.client import Client, TaskRef
 from worker.session.failures import ServerMistake
+from worker.streams.logger_files import LoggerFiles
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
@@ -53,7 +56,10 @@ class AttemptUploader:
         self._omissions = Omissions(folder)
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
-        watch = CheckpointWatch(roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label))
+        self._profiles = ProfileReporter(folder, client, task, label)
+        watch = CheckpointWatch(
+            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank)
+        )
         self.checkpoints = CheckpointUploader(watch, client, task, label)
         self.reporter.refused_data = self._refusal_findings
         self._points_schedule, self._mirror_schedule = (
@@ -68,10 +74,16 @@ class AttemptUploader:
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
+    def request(self, assignment: Assignment) -> None:
+        """Pass on the requests that came with the assignment."""
+        self.reporter.request_stacks(assignment.stacks_requested_at)
+        self._profiles.request(assignment.profile)
+
     def upload(self, now: float, *, watched: bool) -> bool:
         """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
 
         If the server fails at one stream, the other streams are uploaded first."""
+        watched = watched or self._profiles.is_pending
         mirror, step_mirror = self._mirror_schedule, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES
         return _run_all(
             lambda: self._upload_points(now, watched),
@@ -80,6 +92,7 @@ class AttemptUploader:
             lambda: self._probe_schedule.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
             lambda: self._hardware_schedule.take(now, watched, lambda: self._hardware.step() == STEP_BATCHES),
             lambda: self.reporter.step(now),
+            self._profiles.step,
         )
 
     def upload_remaining(self) -> bool:
@@ -94,6 +107,7 @@ class AttemptUploader:
             lambda: self._printed.step(final=True) == STEP_BATCHES,
             lambda: self._probe.step(final=True) == STEP_BATCHES,
             lambda: self._hardware.step(final=True) == STEP_BATCHES,
+            self._profiles.step,
         )
         if not more and not self._has_final_findings:
             all_taken = self.checkpoints.all_taken
@@ -107,16 +121,17 @@ class AttemptUploader:
         return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
-        """Points of event files, of printed lines, of the probe and of the hardware."""
+        """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
         uploader, state = PointUploader(self._store_points, self._omissions), folder / "worker"
         events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
+        loggers = LoggerFiles(folder, self._points_offset_of)
         printed = PrintedLogs(self._mirror.logs, self._points_offset_of, state / "printed.json")
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
-            PointStream(events.sources, uploader),
+            PointStream(lambda final: chain(events.sources(final), loggers.sources(final)), uploader),
             PointStream(printed.sources, uploader),
             PointStream(probe.sources, uploader),
             PointStream(hardware.sources, uploader),
@@ -185,10 +200,10 @@ def _run_all(*streams: Callable[[], bool | None]) -> bool:
     return more
 
 
-def _is_mapped_by(label: str) -> Callable[[Path], bool]:
+def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:
     """A function telling whether a process of the attempt RUN/N can write to a file through an open mmap."""
     run_id, _, attempt = label.partition("/")
-    return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt)), path)
+    return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt), node_rank), path)
 
 
 def _existing(path: Path) -> Listing:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
 from worker.diagnosis.causes import collectives, exits
-from worker.diagnosis.causes.lookup import Explanation, explain
+from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.end_facts import EndFacts, Verdict
 from worker.diagnosis.launch_failures import explain_launch_failure
 from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, first_failing, rank_ends
@@ -61,9 +62,16 @@ def _rank_failed(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Verd
         traceback=tail(end.text),
         at=end.at,
         is_consequence=end.blame is not Blame.OWN,
+        memory=_device_memory(end, facts),
     )
     message = shorten(f"rank {end.rank} on {facts.node}{explanation.says}", MESSAGE_LIMIT)
     return Verdict("failed", explanation.reason, message, error, explanation.next_step)
+
+
+def _device_memory(end: RankEnd, facts: EndFacts) -> DeviceMemory | None:
+    """The rank's device, if its exception is the failed allocation."""
+    is_its_end = end.blame is Blame.OWN and end.raised is not None and is_gpu_memory(end.raised.all_text)
+    return facts.device_memory.get(end.rank) if is_its_end else None
 
 
 def _explain_rank(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Explanation:
@@ -81,7 +89,8 @@ def _explain_rank(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Exp
 def _raised(end: RankEnd, facts: EndFacts) -> Explanation:
     """Explain an exception; an exit code above 1 was chosen by the script after it caught the exception."""
     assert end.raised is not None
-    explanation = explain(end.raised, facts.node, facts.workplace)
+    memory = facts.device_memory.get(end.rank)
+    explanation = explain(end.raised, facts.node, facts.workplace, memory)
     is_chosen = end.exit_code is not None and end.exit_code > 1
     prefix = f": exit code {end.exit_code} after " if is_chosen else ": "
     return Explanation(explanation.reason, f"{prefix}{explanation.says}", explanation.next_step)
@@ -94,7 +103,8 @@ def _signalled(end: RankEnd, facts: EndFacts) -> Explanation:
         explanation = explain(failure, facts.node, facts.workplace)
         if explanation.next_step:
             return Explanation(explanation.reason, f": {explanation.says}", explanation.next_step)
-    return exits.by_signal(name, end.text, facts.node, facts.out_of_memory_kills, facts.memory_limit_bytes)
+    kills, limit_bytes = facts.out_of_memory_kills, facts.memory_limit_bytes
+    return exits.by_signal(name, end.text, facts.node, kills, limit_bytes, facts.host_memory)
 
 
 def _timed_out(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Explanation:

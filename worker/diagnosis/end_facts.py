@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from domain.choices import Launcher
+from domain.device_memory import DeviceMemory
 from domain.messages import RankError, Reason
-from domain.spec import Launcher
 from worker.diagnosis.causes.files import Workplace
 
 
@@ -42,6 +43,10 @@ class EndFacts:
     """Number of the attempt's processes killed by the kernel for lack of memory, if the kernel reports it."""
     memory_limit_bytes: int | None = None
     """Memory limit of its container or control group."""
+    device_memory: Mapping[int, DeviceMemory] = field(default_factory=dict)
+    """Global rank -> its device when its last allocation failed."""
+    host_memory: str = ""
+    """The node's memory in the last sample, in words."""
     workplace: Workplace = field(default_factory=Workplace)
 
 

@@ -28,7 +28,7 @@ GPM_METRICS = {
     "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC": ("nvlink_received_bytes_per_s", MIB),
     "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC": ("nvlink_sent_bytes_per_s", MIB),
 }
-"""What the driver measures between two of its own samples, on Hopper and newer: (name, unit)."""
+"""Metrics that the driver computes between two of its own samples, on Hopper and newer: (name, unit)."""
 
 
 class Gpus:
@@ -82,18 +82,18 @@ class Gpus:
         if previous is None:
             return {}
         try:
-            wanted = nvml.c_nvmlGpmMetricsGet_t()
-            wanted.version, wanted.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
-            wanted.sample1, wanted.sample2 = previous, sample
+            comparison = nvml.c_nvmlGpmMetricsGet_t()
+            comparison.version, comparison.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
+            comparison.sample1, comparison.sample2 = previous, sample
             for position, metric in enumerate(GPM_METRICS):
-                wanted.metrics[position].metricId = getattr(nvml, metric)
-            nvml.nvmlGpmMetricsGet(wanted)
+                comparison.metrics[position].metricId = getattr(nvml, metric)
+            nvml.nvmlGpmMetricsGet(comparison)
         finally:
             nvml.nvmlGpmSampleFree(previous)
         return {
-            name: wanted.metrics[position].value * unit
+            name: comparison.metrics[position].value * unit
             for position, (name, unit) in enumerate(GPM_METRICS.values())
-            if wanted.metrics[position].nvmlReturn == 0
+            if comparison.metrics[position].nvmlReturn == 0
         }
 
     def _links(self, nvml: ModuleType | Any, gpu_id: str, handle: Any, at: float) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from worker.hardware.readings import Counters, Readings
+from worker.node import control_groups
 
 SHARED_MEMORY = Path("/dev/shm")
 INFINIBAND_WORD_BYTES = 4
@@ -20,8 +21,8 @@ INFINIBAND_FAULTS = ("link_downed", "link_error_recovery", "port_rcv_errors", "s
 class Host:
     """Reads the node's own figures; a rate is the mean since the previous reading."""
 
-    def __init__(self, data_dir: Path, sysfs: Path = Path("/sys")) -> None:
-        self._data_dir, self._sysfs = data_dir, sysfs
+    def __init__(self, data_dir: Path, sysfs: Path = Path("/sys"), proc: Path = Path("/proc")) -> None:
+        self._data_dir, self._sysfs, self._proc = data_dir, sysfs, proc
         self._rates, self._faults = Counters(), Counters()
 
     def read(self, at: float) -> Readings:
@@ -30,9 +31,14 @@ class Host:
         with suppress(OSError, psutil.Error):
             memory = psutil.virtual_memory()
             readings.add("memory_used_bytes", memory.total - memory.available)
-        for name, path in (("shared_memory_used_bytes", SHARED_MEMORY), ("disk_used_bytes", self._data_dir)):
-            with suppress(OSError):
-                readings.add(name, shutil.disk_usage(path).used)
+            limits = (memory.available, control_groups.free_memory_bytes(self._proc))
+            readings.add("memory_available_bytes", min(limit for limit in limits if limit is not None))
+        with suppress(OSError):
+            readings.add("disk_used_bytes", shutil.disk_usage(self._data_dir).used)
+        with suppress(OSError):
+            shared = shutil.disk_usage(SHARED_MEMORY)
+            readings.add("shared_memory_used_bytes", shared.used)
+            readings.add("shared_memory_free_bytes", shared.free)
         rates = self._rates.rates(at, dict(self._counters()))
         if (busy := rates.pop("cpu_busy_s", None)) is not None:
             readings.add("cpu_percent", 100 * busy / (psutil.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""Faults of the hardware that the kernel logs while runs train: Xids, hardware errors, kills for want of memory."""
+"""Faults of the hardware that the kernel logs while runs train: Xids, hardware errors, processes out of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = (
     (re.compile(r"EDAC .*?(\d+) UE "), "uncorrected memory error"),
     (
         re.compile(r"Out of memory: Killed process \d+ \(([^)]*)\)"),
-        "the kernel killed {0} for want of memory",
+        "the kernel killed {0} for lack of memory",
     ),
     (re.compile(r"(\S+): Link (?:is )?[Dd]own"), "the network card {0} lost its link"),
 )

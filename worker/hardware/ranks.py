@@ -1,10 +1,11 @@
-"""CPU and memory of each rank's processes, and the step that a node's ranks have reached."""
+"""CPU and memory of each rank's processes, and what its probe recorded last: its step and device memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ from worker.node import processes
 
 TAIL_BYTES = 16 * 1024
 """The last complete line of a probe's file lies within these."""
+DEVICE_MEMORY = ("device_memory_bytes", "device_memory_total_bytes")
+"""Fields of a probe's line: what tensors use at the end of a step, and what the device has."""
+
+
+@dataclass(frozen=True)
+class ProcessUsage:
+    """CPU seconds of a process, its resident bytes, and those of them that no file backs and nobody shares."""
+
+    cpu_s: float
+    resident_bytes: float
+    private_bytes: float
 
 
 class RankProcesses:
@@ -28,12 +40,14 @@ class RankProcesses:
         readings = Readings()
         for rank, pid in ranks.items():
             members = [pid, *_descendants(pid)]
-            used = [usage for member in members if (usage := _usage(member)) is not None]
-            if not used:
+            usages = {member: usage for member in members if (usage := _usage(member)) is not None}
+            if not usages:
                 continue
-            readings.add(f"rank{rank}/memory_used_bytes", sum(memory for _, memory in used))
+            used = usages.values()
+            readings.add(f"rank{rank}/memory_used_bytes", sum(usage.resident_bytes for usage in used))
+            _add_private(readings, rank, pid, usages)
             readings.add(f"rank{rank}/processes", len(used))
-            counter = {f"rank{rank}/cpu_percent {pid}": 100 * sum(cpu_s for cpu_s, _ in used)}
+            counter = {f"rank{rank}/cpu_percent {pid}": 100 * sum(usage.cpu_s for usage in used)}
             for name, rate in self._rates.rates(at, counter).items():
                 readings.add(name.partition(" ")[0], rate)
             held = [gpu_memory_of[member] for member in members if member in gpu_memory_of]
@@ -41,11 +55,27 @@ class RankProcesses:
         return readings
 
 
-def latest_step(folder: Path, pids: list[int]) -> int:
-    """Return the highest step that the probes of these processes have recorded; 0 without any."""
-    return max(
-        (int(line.get("step", 0)) for pid in pids for line in _last_line(folder / f"{pid}.jsonl")), default=0
-    )
+def _add_private(readings: Readings, rank: str, pid: int, usages: Mapping[int, ProcessUsage]) -> None:
+    """Add memory that belongs to the process alone: files that it maps are the page cache's."""
+    own = usages.get(pid)
+    readings.add(f"rank{rank}/own_memory_bytes", own.private_bytes if own else None)
+    workers = [usage.private_bytes for member, usage in usages.items() if member != pid]
+    readings.add(f"rank{rank}/workers_memory_bytes", sum(workers) if workers else None)
+
+
+def last_records(folder: Path, ranks: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return rank -> the last line that its probe recorded, of `rank -> process id`."""
+    return {rank: line for rank, pid in ranks.items() for line in _last_line(folder / f"{pid}.jsonl")}
+
+
+def recorded(records: Mapping[str, Mapping[str, Any]]) -> tuple[int, Readings]:
+    """Return the highest step of the ranks, 0 without any, and the memory of their devices."""
+    readings = Readings()
+    for rank, record in records.items():
+        for name in DEVICE_MEMORY:
+            if isinstance(record.get(name), int):
+                readings.add(f"rank{rank}/{name}", record[name])
+    return max((int(record.get("step", 0)) for record in records.values()), default=0), readings
 
 
 def _last_line(path: Path) -> Iterator[dict[str, Any]]:
@@ -58,15 +88,15 @@ def _last_line(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _descendants(pid: int) -> list[int]:
-    found = processes.children(pid)
-    return found + [below for child in found for below in _descendants(child)]
+    children = processes.children(pid)
+    return children + [descendant for child in children for descendant in _descendants(child)]
 
 
-def _usage(pid: int) -> tuple[float, float] | None:
-    """(CPU seconds, resident bytes) of a process; None if it has ended, also as a zombie."""
+def _usage(pid: int) -> ProcessUsage | None:
+    """Return the CPU time and memory of a process; None if it has ended, also as a zombie."""
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
-        times = process.cpu_times()
-        memory_bytes = float(process.memory_info().rss)
-        return (times.user + times.system, memory_bytes) if memory_bytes else None
+        times, memory = process.cpu_times(), process.memory_info()
+        private = memory.rss - getattr(memory, "shared", 0)
+        return ProcessUsage(times.user + times.system, memory.rss, private) if memory.rss else None
     return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from worker.hardware.gpus import Gpus
 from worker.hardware.host import Host
 from worker.hardware.kernel_log import KernelLog
-from worker.hardware.ranks import RankProcesses, latest_step
+from worker.hardware.ranks import RankProcesses, last_records, recorded
 from worker.hardware.readings import Readings
 from worker.node.attempt_files import STATE_FILE
 from worker.node.hardware import GPUS, GpuReader
@@ -69,7 +69,8 @@ class HardwareSampler:
             for number, device in enumerate(attempt.devices):
                 if device in gpus:
                     readings.update(_without_processes(gpus[device]).under(f"gpu{number}"))
-            step = latest_step(attempt.folder / "probe", list(ranks.values()))
+            step, device_memory = recorded(last_records(attempt.folder / "probe", ranks))
+            readings.update(device_memory)
             _append(attempt.folder / FILE, wall, step, readings)
 
 

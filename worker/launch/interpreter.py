@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,13 @@ class Interpreter:
     rocm: str | None
     prefix: str
     platform: str
+    packages: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The versions of all installed packages by name."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields as a JSON object, for reports."""
-        return asdict(self)
+        """The fields but for the packages as a JSON object, for reports about nodes."""
+        return {name: value for name, value in asdict(self).items() if name != "packages"}
 
 
 @dataclass(frozen=True)
@@ -92,18 +94,35 @@ def ask(path: str, env: Mapping[str, str], limit_s: float = LIMIT_S) -> Interpre
     """Inspect this Python as trainings with this environment see it. Raises Unusable.
 
     The answer is cached until the program or the packages installed for it change."""
-    key = (path, frozenset((name, env[name]) for name in env if name.startswith("PYTHON")))
+    key = _key(path, env)
     with _answers_lock:
         answer = _answers.get(key)
-    if answer is None or answer.fingerprint != _fingerprint((path, *answer.watched)):
+    if answer is None or answer.fingerprint != fingerprint((path, *answer.watched)):
         fields = _parse(path, _query(path, env, limit_s))
         watched_paths = tuple(fields.pop("watched"))
-        answer = _Answer(
-            Interpreter(path=path, **fields), watched_paths, _fingerprint((path, *watched_paths))
-        )
+        answer = _Answer(Interpreter(path=path, **fields), watched_paths, fingerprint((path, *watched_paths)))
         with _answers_lock:
             _answers[key] = answer
     return answer.interpreter
+
+
+def watched_paths(path: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The program, and the paths that change when its packages do. Raises Unusable."""
+    ask(path, env)
+    with _answers_lock:
+        return (path, *_answers[_key(path, env)].watched)
+
+
+def fingerprint(paths: Sequence[str]) -> Fingerprint:
+    """The inode and modification time of each path; None for a missing one."""
+    marks: list[tuple[int, int] | None] = []
+    for path in paths:
+        try:
+            status = Path(path).stat()
+            marks.append((status.st_ino, status.st_mtime_ns))
+        except (OSError, ValueError):
+            marks.append(None)
+    return tuple(marks)
 
 
 def check(interpreter: Interpreter) -> None:
@@ -157,6 +176,10 @@ def _program(path: Path) -> str:
     if not os.access(path, os.X_OK):
         raise Unusable(f"{subject} may not be executed", is_missing=True)
     return str(path)
+
+
+def _key(path: str, env: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
+    return path, frozenset((name, env[name]) for name in env if name.startswith("PYTHON"))
 
 
 def _query(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
@@ -228,15 +251,3 @@ def _no_answer(path: str, code: int, output: bytes) -> Unusable:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return Unusable(f"The interpreter {path} crashed with {name}", last_line=last)
     return Unusable(f"{path} is not a Python that can train (exit code {code})", last_line=last)
-
-
-def _fingerprint(paths: Sequence[str]) -> Fingerprint:
-    """The inode and modification time of each path; None for a missing one."""
-    marks: list[tuple[int, int] | None] = []
-    for path in paths:
-        try:
-            status = Path(path).stat()
-            marks.append((status.st_ino, status.st_mtime_ns))
-        except (OSError, ValueError):
-            marks.append(None)
-    return tuple(marks)

@@ -9,12 +9,13 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tarfile import is_tarfile
 from typing import Any
 
-from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_names, recipe_path
+from domain.choices import RECIPES
+from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
 from domain.masking import masked_args, masked_env
 from domain.messages import Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
@@ -164,7 +165,7 @@ def _context(
 
 def _local_rank_option(spec: RunSpec, folder: Path) -> str | None:
     """The option for the local rank that a script for the legacy launcher declares; None for others."""
-    if spec.effective_launcher != "launch" or spec.module or spec.target in recipe_names():
+    if spec.effective_launcher != "launch" or spec.module or spec.target in RECIPES:
         return None
     home = Path(spec.target) if spec.workdir else folder / "work"
     script = home / spec.entry if spec.entry else Path(spec.target)
@@ -185,7 +186,7 @@ def interpreter_of(spec: RunSpec, folder: Path, node: LocalNode) -> Interpreter:
         reason = Reason.SCRIPT_MISSING if error.is_missing else Reason.LAUNCH_FAILED
         where = f"node {node.name}" + ("" if spec.python else " (whose default it is)")
         raise CannotStart(reason, error.on(where)) from error
-    write_whole(folder / INTERPRETER_FILE, json.dumps(interpreter.facts))
+    write_whole(folder / INTERPRETER_FILE, json.dumps(asdict(interpreter)))
     return interpreter
 
 
@@ -202,7 +203,7 @@ def _install_code(spec: RunSpec, work: Path, node: LocalNode, fetch: FetchSnapsh
         _install_snapshot(spec.snapshot, work, node, fetch)
         _must_exist(not spec.entry or (work / spec.entry).is_file(), f"{spec.entry} of the snapshot", node)
         return
-    if spec.target in recipe_names():
+    if spec.target in RECIPES:
         _must_exist(recipe_path(spec.target).is_file(), f"The recipe {spec.target}", node)
         return
     target = Path(spec.target)

@@ -14,6 +14,7 @@ from worker.monitor.probe_reader import ProbeReader
 log = logging.getLogger(__name__)
 KIND = "collectives differ"
 Align = Callable[[NodeCollectives], CollectivesVerdict | None]
+"""Compares this node's collectives with those of the other nodes."""
 
 
 class CollectivesWatch:

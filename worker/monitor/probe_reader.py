@@ -1,87 +1,29 @@
-"""Read the probe's files of all ranks: points for the server, and the status of every rank of this node."""
+"""Read the probe's files of all ranks: the status of every rank of this node, and its stack on request."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from domain.messages import Point, PointBatch
 from worker.monitor.hangs import PythonFrame, RankStatus
 from worker.monitor.rank_recorder import RankRecorder
 from worker.monitor.silent_mistakes import RankRecord
 from worker.node import processes
-from worker.streams.point_uploader import OffsetOf
+from worker.streams.json_lines import JsonLines, Record
 
 FOLDER = "probe"
 """Below the attempt's directory; the ranks find it in RANKZERO_PROBE_DIR."""
-READ_BYTES = 1024 * 1024
-"""A longer line is not the probe's and is skipped."""
 MAX_EVENTS = 200
 MAX_STEP_TIMES = 300
-PER_RANK = ("step_time_s", "data_wait_s")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-
-Line = dict[str, Any]
-
-
-class ProbeFiles:
-    """The probe's files of all ranks on this node as point sources."""
-
-    def __init__(self, folder: Path, offset_of: OffsetOf) -> None:
-        self._folder, self._offset_of = folder, offset_of
-        self._sources: dict[str, ProbeSource] = {}
-
-    def sources(self, final: bool) -> Iterator[ProbeSource]:
-        """Yield the source of each file. Raises what `offset_of` raises."""
-        for name in _list_records(self._folder):
-            if name not in self._sources:
-                offset = self._offset_of(f"{FOLDER}/{name}", 0)
-                self._sources[name] = ProbeSource(_Tail(self._folder / name, offset))
-            yield self._sources[name]
-
-
-class ProbeSource:
-    """The file of one process."""
-
-    def __init__(self, tail: _Tail) -> None:
-        self.path, self.generation = f"{FOLDER}/{tail.path.name}", 0
-        self._tail = tail
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the file now; 0 if there is none."""
-        return self._tail.size_bytes
-
-    def read(self, max_bytes: int) -> PointBatch | None:
-        """Read the next complete lines, about `max_bytes`; None if there are none."""
-        tail, series = self._tail, dict[str, list[Point]]()
-        start = tail.offset
-        for offset, line in tail.read():
-            for name, value in _points_of(line):
-                tail.wall = _time_of(line, tail)
-                series.setdefault(name, []).append((line["step"], value, tail.wall))
-            if offset - start >= max_bytes:
-                break
-        if tail.offset == start:
-            return None
-        return PointBatch(
-            path=self.path, generation=0, start=start, end=tail.offset, source="probe", series=series
-        )
-
-    def rewind(self, offset: int) -> None:
-        """Continue reading at `offset`."""
-        self._tail.offset = offset
 
 
 class ProbeReader:
@@ -93,9 +35,9 @@ class ProbeReader:
 
     def look(self) -> None:
         """Read new lines."""
-        for name in _list_records(self._folder):
+        for name in record_files(self._folder):
             if name not in self._processes:
-                self._processes[name] = _RankProcess(_Tail(self._folder / name))
+                self._processes[name] = _RankProcess(JsonLines(self._folder / name))
             self._processes[name].read()
 
     def latest(self) -> dict[int, RankStatus]:
@@ -106,7 +48,7 @@ class ProbeReader:
         """Return rank -> recorded events, for `silent_mistakes`."""
         return {rank: process.record() for rank, process in self._of_ranks().items()}
 
-    def starts(self) -> dict[int, dict[str, Line]]:
+    def starts(self) -> dict[int, dict[str, Record]]:
         """Return rank -> phase of its start -> the last event that ended it."""
         return {
             rank: {str(event.get("phase")): event for event in process.events.get("start", ())}
@@ -167,51 +109,15 @@ def parse_stack(text: str) -> list[PythonFrame]:
 
 
 @dataclass
-class _Tail:
-    """Reads complete lines from an offset on."""
-
-    path: Path
-    offset: int = 0
-    wall: float | None = None
-    """Wall time of the last point."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the file now; 0 if there is none."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
-
-    def read(self) -> Iterator[tuple[int, Line]]:
-        """Yield (offset after the record, the record) and move `offset`; lines that are no record are skipped."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                data = file.read(READ_BYTES)
-        except OSError:
-            return
-        if b"\n" not in data and len(data) == READ_BYTES:
-            self.offset += len(data)
-            return
-        for raw in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
-            self.offset += len(raw)
-            with suppress(ValueError):
-                line = json.loads(raw)
-                if isinstance(line, dict):
-                    yield self.offset, line
-
-
-@dataclass
 class _RankProcess:
     """One process that was a rank, by its records."""
 
-    tail: _Tail
-    last: Line = field(default_factory=dict)
+    tail: JsonLines
+    last: Record = field(default_factory=dict)
     first_seen_at: float = 0.0
     ended: bool = False
     frames: tuple[PythonFrame, ...] = ()
-    events: dict[str, deque[Line]] = field(default_factory=dict)
+    events: dict[str, deque[Record]] = field(default_factory=dict)
     step_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STEP_TIMES))
 
     def read(self) -> None:
@@ -223,7 +129,7 @@ class _RankProcess:
             if not lines:
                 return
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: Record) -> None:
         self.first_seen_at = self.first_seen_at or float(line["t"])
         if line.get("step") != self.last.get("step") or line.get("in") != self.last.get("in"):
             self.frames = ()
@@ -270,7 +176,7 @@ class _RankProcess:
         )
 
 
-def _recorder(events: dict[str, deque[Line]]) -> RankRecorder:
+def _recorder(events: dict[str, deque[Record]]) -> RankRecorder:
     groups = [event.get("ranks") for event in events.get("groups", ())]
     reasons = [str(event.get("why") or "") for event in events.get("collectives", ())]
     return RankRecorder(groups[-1] or {} if groups else {}, reasons[-1] if reasons else "")
@@ -295,38 +201,12 @@ def _part_name(hook: str) -> str:
     return f"{subject} ({hook})".strip()
 
 
-def _list_records(folder: Path) -> list[str]:
+def record_files(folder: Path) -> list[str]:
+    """Return the names of the probe's files, one for each process; none without a folder."""
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208
     except OSError:
         return []
-
-
-def _points_of(line: Line) -> Iterator[tuple[str, float]]:
-    """Yield (tag, value) of one record. Rank 0's rates stand for all ranks, so that points depend on one file only."""
-    rank, step = line.get("rank"), line.get("step")
-    if not isinstance(step, int) or not isinstance(line.get("t"), float | int) or step.bit_length() > 63:
-        return
-    for name in PER_RANK:
-        if isinstance(line.get(name), float | int):
-            yield f"rank{rank}/{name}", float(line[name])
-    if "step_time_s" in line and isinstance(line.get("peak_memory_bytes"), int):
-        yield f"rank{rank}/peak_memory_bytes", float(line["peak_memory_bytes"])
-    if rank == 0 and isinstance(line.get("steps_per_s"), float | int):
-        yield "steps_per_s", float(line["steps_per_s"])
-    if rank == 0 and isinstance(line.get("samples_per_s"), float | int):
-        yield "samples_per_s", float(line["samples_per_s"]) * int(line.get("world_size", 1))
-
-
-def _time_of(line: Line, tail: _Tail) -> float:
-    """Return the record's time; if it is not finite, that of the previous point, else the file's."""
-    with suppress(OverflowError):
-        if math.isfinite(recorded_at := float(line["t"])):
-            return recorded_at
-    if tail.wall is None:
-        with suppress(OSError):
-            return tail.path.stat().st_mtime
-    return tail.wall or 0.0
 
 
 # -- stacks on demand ----------------------------------------------------------------------------

@@ -36,10 +36,10 @@ class FindingsReporter:
     ) -> None:
         self._client, self._task, self._label = client, task, label
         self._omissions = omissions
-        self.probe = self._probe = ProbeReader(folder / FOLDER)
-        self._watch = Watch(folder, spec, self._probe, align=self._align)
+        self.probe = ProbeReader(folder / FOLDER)
+        self._watch = Watch(folder, spec, self.probe, align=self._align)
         self._reported: list[Finding] | None = None
-        self._stack_request = StackRequest(self._probe)
+        self._stack_request = StackRequest(self.probe)
         self._stacks_requested_at = self._stacks_sent_at = 0.0
         self._judged_at = float("-inf")
         self.refused_data: Callable[[], list[Finding]] = list
@@ -96,8 +96,8 @@ class FindingsReporter:
 
     def _send_stacks(self) -> None:
         """Send the requested stacks; the ranks may take seconds, so the request and the answer are separate steps."""
-        self._probe.look()
-        frames = self._stack_request.answer(time.time(), list(self._probe.latest().values()))
+        self.probe.look()
+        frames = self._stack_request.answer(time.time(), list(self.probe.latest().values()))
         if frames is None or self._stack_request.is_pending:
             return
         at = time.time()

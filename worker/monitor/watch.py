@@ -1,4 +1,4 @@
-"""Check an attempt while it trains: hangs, silent mistakes, losses that are not finite or do not change."""
+"""Check an attempt while it trains: hangs, silent mistakes, memory leaks, losses not finite or not changing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from domain.collective_records import CollectivesVerdict, NodeCollectives
+from domain.collective_records import CollectivesVerdict
 from domain.messages import Finding, Point, Reason, TaskReport
 from domain.spec import RunSpec
-from worker.monitor.collective_watch import CollectivesWatch
+from worker.monitor.collective_watch import Align, CollectivesWatch
 from worker.monitor.hangs import HangVerdict, RankStatus, hang_verdict
 from worker.monitor.losses import LossWatch
+from worker.monitor.memory_watch import MemoryWatch
 from worker.monitor.probe_faults import fault_findings
 from worker.monitor.probe_reader import ProbeReader
 from worker.monitor.silent_mistakes import silent_mistakes
@@ -25,8 +26,6 @@ HUNG_FILE = "worker/hung"
 """Holds the sentence with which the attempt is ended because it hangs."""
 
 Clock = Callable[[], float]
-Align = Callable[[NodeCollectives], CollectivesVerdict | None]
-"""Compares this node's collectives with those of the other nodes."""
 
 
 class Watch:
@@ -44,6 +43,7 @@ class Watch:
         self._folder, self._spec, self._probe, self._clock = folder, spec, probe, clock
         self._losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
         self._saved_losses = self._losses.model_dump_json()
+        self._memory = MemoryWatch(folder)
         self._stacks = StackRequest(probe)
         self._hang: Finding | None = None
 
@@ -54,6 +54,7 @@ class Watch:
     def judge(self) -> list[Finding]:
         """Return the findings now, the most severe first."""
         self._probe.look()
+        self._memory.look()
         self._hang = self._check_hang()
         self._save_losses()
         return self._findings()
@@ -61,6 +62,7 @@ class Watch:
     def judge_end(self) -> list[Finding]:
         """Return the findings at the end; keep the hang for which the attempt was ended."""
         self._probe.look()
+        self._memory.look()
         return ([] if self._hang else self._collectives.judge_end()) + self._findings()
 
     @property
@@ -74,9 +76,11 @@ class Watch:
         return self._stacks.is_pending
 
     def _findings(self) -> list[Finding]:
-        mistakes = silent_mistakes(self._probe.records())
+        records = self._probe.records()
+        mistakes = silent_mistakes(records)
         faults = fault_findings(self._probe.faults())
-        return ([self._hang] if self._hang else []) + self._losses.findings() + mistakes + faults
+        leaks = self._memory.findings(records)
+        return ([self._hang] if self._hang else []) + self._losses.findings() + leaks + mistakes + faults
 
     def _check_hang(self) -> Finding | None:
         statuses = self._probe.latest()

@@ -12,6 +12,8 @@ LAUNCH_FILE = "launch.json"
 """The command, environment and folder that the supervisor starts."""
 INTERPRETER_FILE = "worker/interpreter.json"
 """The facts of the Python that trains, written once it has been inspected."""
+WARM_FILE = "worker/warm.json"
+"""Says whether torchrun was forked from a process that had torch imported, or why not."""
 EXISTING_FILE = "worker/existing.json"
 """The files that lay in the working directories before the attempt started."""
 

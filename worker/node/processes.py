@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ PR_SET_CHILD_SUBREAPER = 36
 FALLOC_FL_KEEP_SIZE = 1
 RUN_VARIABLE = "RANKZERO_RUN_ID"
 ATTEMPT_VARIABLE = "RANKZERO_ATTEMPT"
+NODE_RANK_VARIABLE = "RANKZERO_NODE_RANK"
 _PROC = Path("/proc")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -87,10 +88,26 @@ def environment(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def of_attempt(run_id: str, attempt: int) -> list[Process]:
-    """Every process whose environment names this attempt, even if it was reparented."""
+def merged_environment(own: Mapping[str, str], launch: Mapping[str, str]) -> dict[str, str]:
+    """Merge a launch's variables over our own; PYTHONPATH joins both, the launch's first."""
+    paths = [env["PYTHONPATH"] for env in (launch, own) if env.get("PYTHONPATH")]
+    return {**own, **launch} | ({"PYTHONPATH": ":".join(paths)} if paths else {})
+
+
+def of_attempt(run_id: str, attempt: int, node_rank: int) -> list[Process]:
+    """Every process whose environment names this node's part of the attempt, even if it was reparented.
+
+    Several workers of one machine may each have a part. A process that an older worker
+    started names none, and is included."""
     markers = {f"{RUN_VARIABLE}={run_id}".encode(), f"{ATTEMPT_VARIABLE}={attempt}".encode()}
-    return _with_environment(markers.issubset)
+    prefix = f"{NODE_RANK_VARIABLE}=".encode()
+    own = prefix + str(node_rank).encode()
+    return _with_environment(
+        lambda variables: (
+            markers.issubset(variables)
+            and all(variable == own for variable in variables if variable.startswith(prefix))
+        )
+    )
 
 
 def of_runs(run_ids: Iterable[str]) -> list[Process]:

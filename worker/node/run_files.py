@@ -20,6 +20,10 @@ class FileKey(NamedTuple):
 Listing = Mapping[str, Sequence[int]]
 """Absolute path -> file key; can be stored as JSON."""
 
+PROFILES = "profiles"
+"""Folder of the profiles' traces, below the attempt's directory."""
+LOGGERS = "probe/loggers"
+"""Folder of what the script's loggers got, below the attempt's directory."""
 MAX_DEPTH = 16
 MAX_ENTRIES = 500_000
 _RUN_DIRECTORY = re.compile(r"(?P<data>.*)/runs/[a-z0-9]{10}/attempts/\d+/node\d+")

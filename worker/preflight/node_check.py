@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 from domain.messages import NodeCheck
 from domain.spec import Assignment, CheckPeer, RunSpec
 from worker.launch.interpreter import describe
@@ -44,7 +44,8 @@ def check_node_for_run(
     node_check = _check_machine(
         node.as_seen_by_others(), client, [folder, *([Path(spec.workdir)] if spec.workdir else [])]
     )
-    node_check.interpreter = read_object(folder / INTERPRETER_FILE)
+    facts = read_object(folder / INTERPRETER_FILE)
+    node_check.interpreter = {name: value for name, value in facts.items() if name != "packages"}
     if assignment.device_kind == "cuda":
         node_check.devices, node_check.foreign_devices = _gpus(assignment.devices, gpus)
     if assignment.master_addr is None or assignment.master_port is None:
@@ -66,7 +67,7 @@ def code_of(spec: RunSpec) -> str | None:
     """The SHA-256 of the code: of its verified snapshot, or of a single script run in place; None for others."""
     if spec.snapshot:
         return spec.snapshot
-    if spec.module or spec.target in recipe_names():
+    if spec.module or spec.target in RECIPES:
         return None
     with contextlib.suppress(OSError):
         script = Path(spec.target, spec.entry) if spec.entry else Path(spec.target)

@@ -27,6 +27,7 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
+from domain.profile_records import RankProfile
 from domain.spec import ResumeFrom
 from worker.session import other_servers
 from worker.session.answers import DesiredState, Registration, read_desired_state
@@ -228,6 +229,10 @@ class Client:
         content = collectives.model_dump_json()
         answer = self._json("POST", f"{task.path}/collectives", task=task, content=content)
         return _read(CollectivesAnswer, answer).verdict
+
+    def profile(self, task: TaskRef, outcome: RankProfile) -> None:
+        """Send the outcome of a requested profile in one rank."""
+        self._request("POST", f"{task.path}/profiles", task=task, content=outcome.model_dump_json())
 
     def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointUpload:
         """Announce a checkpoint's snapshot; may be repeated."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.node.run_files import Listing, data_directory, name_on_server
+from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is_event_file, name_on_server
 from worker.node.state_files import write_whole
 from worker.session.body_limit import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
@@ -113,7 +113,7 @@ class FileMirror:
 
     def event_files(self) -> list[MirroredFile]:
         """Return the event files seen so far. May be called from another thread."""
-        return [file for file in list(self._files.values()) if not file.is_log]
+        return [file for file in list(self._files.values()) if is_event_file(Path(file.path).name)]
 
     def logs(self) -> list[MirroredFile]:
         """Return the logs seen so far. May be called from another thread."""
@@ -122,7 +122,7 @@ class FileMirror:
     # -- finding files -------------------------------------------------------------------------
 
     def _scan(self, now: float) -> None:
-        for path, source in self._logs():
+        for path, source in (*self._logs(), *self._profiles(), *self._logger_settings()):
             self._register(path, source)
         if now >= self._scan_at:
             began = time.monotonic()
@@ -144,6 +144,16 @@ class FileMirror:
                 source = Path(os.path.realpath(entry))
                 if source.is_relative_to(self._attempt_dir):
                     yield f"logs/{entry.name}", source
+
+    def _profiles(self) -> Iterator[tuple[str, Path]]:
+        """Yield the traces of profiles; each is complete when it has its name."""
+        for source in sorted((self._attempt_dir / PROFILES).glob("*/trace*.json.gz")):
+            yield source.relative_to(self._attempt_dir).as_posix(), source
+
+    def _logger_settings(self) -> Iterator[tuple[str, Path]]:
+        """Yield the files with hyperparameters and tags of other loggers."""
+        for source in sorted((self._attempt_dir / LOGGERS).glob("settings-*.jsonl")):
+            yield source.relative_to(self._attempt_dir).as_posix(), source
 
     def _find_event_files(self) -> Iterator[tuple[Path, Path]]:
         for root in self._roots:

@@ -31,5 +31,7 @@ def print_timeline(phases: list[Phase]) -> None:
     print_table(
         ["phase", *(node or "no node yet" for node in nodes)], rows, right=frozenset(range(1, len(nodes) + 1))
     )
+    for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):
+        say(note)
     if (slow := slowest(phases)) is not None:
         say(slow_sentence(slow))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
@@ -15,15 +15,14 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, json_text
 from db.metrics.curves import to_json_number, to_json_points
 from db.queries import run_queries, usage
+from domain.messages import PointChoice
+from domain.text.tables import FORMULAS
 from domain.views import SeriesView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
-Source = Literal["events", "printed", "probe", "hardware", "all"]
 Names = Annotated[list[str] | None, Query(description="Only these series.")]
 POINTS_A_PIECE = 5000
 """Long answers are written piece by piece, so that neither memory nor other requests suffer."""
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection)."""
 
 
 @router.get("/runs/{run_id}/metrics")
@@ -32,13 +31,16 @@ def metrics(
     run_id: str,
     name: Names = None,
     since: Annotated[int | None, Query(description="Only points from this step on.")] = None,
-    source: Source = "events",
+    until: Annotated[int | None, Query(description="Only points up to this step.")] = None,
+    source: PointChoice = "events",
     attempt: Annotated[int | None, Query(ge=1)] = None,
     max_points: Annotated[int | None, Query(ge=10, le=1_000_000)] = None,
 ) -> Response:
     """{"train/loss": [[step, value, wall time], …]}; NaN and the infinities are strings."""
     service.run(run_id)
-    series = run_queries.series(service.store, run_id, name, source, attempt, since, max_points)
+    series = run_queries.series(
+        service.store, run_id, name, source, attempt, since, max_points, until_step=until
+    )
     return StreamingResponse(_json(series), media_type="application/json")
 
 
@@ -64,7 +66,9 @@ def run_usage(service: TheService, run_id: str) -> Response:
 
 
 @router.get("/runs/{run_id}/metrics.csv")
-def metrics_csv(service: TheService, run_id: str, name: Names = None, source: Source = "events") -> Response:
+def metrics_csv(
+    service: TheService, run_id: str, name: Names = None, source: PointChoice = "events"
+) -> Response:
     """One line per point: series, attempt, step, value, wall time."""
     service.run(run_id)
     series = run_queries.series(service.store, run_id, name, source)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from dashboard.api.reading import JsonRoute
+from dashboard.api.reading import MOST, JsonRoute
+from dashboard.api.runs.searches import Columns, Search, SortText, check_columns, parsed, parsed_sort
 from dashboard.api.tagged import Tagged, answer_tagged, tagged
-from dashboard.service.overview import Filter, overview
+from dashboard.service.overview import Filter, RowRange, overview
 from dashboard.service.service import Service
 from domain.messages import State
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
 CACHED_S = 1.0
-MOST_CACHED = 32
+MOST_CACHED = 64
+MOST_ROWS = 200
 CPU_SHARE = 0.05
 """Share of one core that reading one filter's table may take: a slow one is cached longer."""
 
@@ -29,19 +31,20 @@ class Overviews:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._lock = threading.Lock()
-        self._cache: OrderedDict[Filter, tuple[float, Tagged]] = OrderedDict()
+        self._cache: OrderedDict[tuple[Filter, RowRange], tuple[float, Tagged]] = OrderedDict()
 
-    def latest(self, run_filter: Filter) -> Tagged:
-        """The table as gzipped JSON, and its tag."""
+    def latest(self, run_filter: Filter, window: RowRange) -> Tagged:
+        """The window of the table as gzipped JSON, and its tag. Raises QueryError."""
+        key = (run_filter, window)
         with self._lock:
-            expires_at, content = self._cache.get(run_filter, (float("-inf"), None))
+            expires_at, content = self._cache.get(key, (float("-inf"), None))
             if content is None or time.monotonic() >= expires_at:
                 began_s = time.thread_time()
                 service = self._service
-                content = tagged(overview(service.store, service.now_for_contact(), run_filter))
+                content = tagged(overview(service.store, service.now_for_contact(), run_filter, window))
                 spent_s = time.thread_time() - began_s
-                self._cache[run_filter] = time.monotonic() + max(CACHED_S, spent_s / CPU_SHARE), content
-                self._cache.move_to_end(run_filter)
+                self._cache[key] = time.monotonic() + max(CACHED_S, spent_s / CPU_SHARE), content
+                self._cache.move_to_end(key)
                 if len(self._cache) > MOST_CACHED:
                     self._cache.popitem(last=False)
             return content
@@ -53,8 +56,20 @@ def overview_of_runs(
     state: Annotated[list[State] | None, Query(description="Only runs in these states.")] = None,
     q: Annotated[str, Query(max_length=500, description="Text to look for.")] = "",
     project: Annotated[str, Query(max_length=200)] = "",
+    search: Search = "",
+    sort: SortText = "",
+    attention: Annotated[bool, Query(description="Only runs that need attention.")] = False,
+    queue: Annotated[
+        Literal["folded", "whole"], Query(description="Whether a long queue is folded.")
+    ] = "folded",
+    offset: Annotated[int, Query(ge=0, le=MOST)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = MOST_ROWS,
+    column: Columns = (),
 ) -> Response:
-    """The table of the Runs page: live runs first, then recently failed, queued and all other ones."""
+    """A window of the table of the Runs page: pinned and live runs first, then recently failed, queued and others."""
     overviews: Overviews = request.app.state.overviews
-    run_filter = Filter(q, tuple(sorted(set(state or ()))), project)
-    return answer_tagged(request, overviews.latest(run_filter))
+    parsed(search, 0.0), parsed_sort(sort)
+    check_columns(column)
+    run_filter = Filter(q, tuple(sorted(set(state or ()))), project, search.strip(), attention)
+    window = RowRange(sort.strip(), offset, limit, queue == "whole", tuple(column))
+    return answer_tagged(request, overviews.latest(run_filter, window))

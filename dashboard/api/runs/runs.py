@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
@@ -9,15 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
-from dashboard.api.reading import JsonRoute
+from dashboard.api.reading import MOST, JsonRoute
+from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
 from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
-from db.queries import run_queries, timelines
+from dashboard.service import edits
+from db.queries import run_list, run_queries, timelines
+from db.queries.run_list import RunSelection
 from db.reports import collectives as db_collectives
 from db.reports import findings as db_findings
 from db.reports import ranks as db_ranks
 from domain.messages import State
+from domain.run_edit import RunEdit
 from domain.spec import RunSpec
 from domain.spec_size import check_size
 
@@ -36,9 +41,14 @@ def list_runs(
     q: Annotated[str | None, Query(max_length=500, description="Text to look for.")] = None,
     project: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    search: Search = "",
+    sort: SortText = "",
+    offset: Annotated[int, Query(ge=0, le=MOST, description="Runs to leave out at the beginning.")] = 0,
 ) -> Response:
-    """All runs, newest first."""
-    views = run_queries.runs(service.store, service.now_for_contact(), state, q, project, limit)
+    """Runs that are not archived, newest first or sorted; a search for `archived:yes` lists the others."""
+    now = service.now_for_contact()
+    selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
+    views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
     return answer([with_next_step(run) for run in views])
 
 
@@ -73,6 +83,12 @@ def show(service: TheService, request: Request, run_id: str) -> Response:
     base_url = str(request.base_url).rstrip("/")
     remedy = {"label": fix.label, "url": base_url + launch_path(run.id)} if fix and fix.spec else None
     return answer(document(run) | {"remedy": remedy})
+
+
+@router.patch("/runs/{run_id}")
+def edit(service: TheService, run_id: str, change: RunEdit) -> Response:
+    """Rename a run, move it to a project, or change its tags, note, pin or archiving; returns the run."""
+    return answer(edits.edit(service, run_id, change))
 
 
 @router.post("/runs/{run_id}/stop")
@@ -125,8 +141,11 @@ def preflight(service: TheService, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/timeline")
 def timeline(service: TheService, run_id: str) -> Response:
-    """The phases of the start on each node: [{"node", "phase", "started_at", "seconds"}], the last one in progress."""
-    return answer(timelines.timeline(service.store, run_id, service.clock()))
+    """The phases of the start on each node: [{"node", "phase", "started_at", "seconds"}], the last one in progress.
+
+    A phase about which there is something to say has a "note"."""
+    phases = map(asdict, timelines.timeline(service.store, run_id, service.clock()))
+    return answer([{name: value for name, value in phase.items() if value != ""} for phase in phases])
 
 
 @router.get("/runs/{run_id}/ranks")

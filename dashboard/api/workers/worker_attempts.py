@@ -15,10 +15,9 @@ from starlette.responses import Response
 from dashboard.api.context import TheNode, ThePrincipal, TheService, TheThreads, Threads, node_of
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document, json_text
-from dashboard.live.hub import series_message
+from dashboard.service.point_arrivals import announce
 from dashboard.service.service import Service
-from db.models import Series
-from db.reports import collectives, findings, nodes, progress, ranks
+from db.reports import collectives, findings, nodes, profiles, progress, ranks
 from db.reports.nodes import Claim
 from db.reports.progress import Arrival
 from domain import protocol
@@ -33,6 +32,7 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
+from domain.profile_records import RankProfile
 from domain.spec import Assignment
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
@@ -187,6 +187,16 @@ def stacks_now(
     return Response(status_code=204)
 
 
+@router.post(TASK + "/profiles", status_code=204)
+def profile_now(
+    service: TheService, node_id: TheNode, fence: int, node_rank: int, outcome: RankProfile
+) -> Response:
+    """Take the outcome of a requested profile in one of the task's ranks."""
+    profiles.profile_reported(service.store, node_id, fence, node_rank, outcome)
+    service.hub.desired_state_of_runs_changed([run for run in [service.run_of(fence)] if run])
+    return Response(status_code=204)
+
+
 @router.post(TASK + "/collectives")
 def collectives_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, records: NodeCollectives
@@ -242,10 +252,5 @@ def _points(service: Service, node_id: str, fence: int, node_rank: int, body: by
     batch = PointBatch.model_validate_json(body)
     arrival = progress.points_arrived(service.store, node_id, fence, node_rank, batch)
     service.registry.record_contact(node_id)
-    if arrival.stored and service.peers is not None:
-        service.peers.points_arrived(arrival.run_id)
-    elif arrival.stored and service.hub.watched(arrival.run_id):
-        rows = {tag: Series(tag=tag, source=batch.source, node_rank=node_rank) for tag in arrival.series}
-        changes = [(rows[tag], points) for tag, points in arrival.series.items()]
-        service.hub.publish(arrival.run_id, series_message(arrival.attempt, changes))
+    announce(service, arrival, batch.source, node_rank)
     return arrival

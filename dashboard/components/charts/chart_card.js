@@ -13,11 +13,12 @@ import { Columns } from '../live/series_store.js';
 /**
  * What cards share.
  * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any,
- *   settings: {smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean},
- *   theme: import('../elements/theme.js').Theme, origins: () => Map<number, number>|null,
+ *   settings: {smoothing: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, older: boolean},
+ *   theme: import('../elements/theme.js').Theme, origins: () => (line: any) => import('./chart_lines.js').Origins,
  *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
  */
 
+const AXIS_WORDS = { step: 'step', time: 'training time', wall: 'clock', samples: 'samples', epoch: 'epoch' };
 const HEIGHT_PX = 224;
 const WIDE_HEIGHT_PX = 416;
 const MOST_VALUES = 5;
@@ -52,7 +53,7 @@ export class ChartCard {
     this.spec = spec;
     setText(this._title, spec.title);
     this.element.dataset.series = spec.lines.map((line) => line.name).join(' ');
-    setAttribute(this._csv, 'href', csvUrl(this.shared.connection.runId, spec.lines));
+    setAttribute(this._csv, 'href', this._csvUrl());
     this._buildLegend();
   }
 
@@ -64,8 +65,7 @@ export class ChartCard {
   /** Draw what is known now. */
   draw() {
     if (!this.shared.uPlot || this._width < 50) return;
-    const { settings } = this.shared;
-    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    const origins = this.shared.origins();
     const lines = this._lines(origins);
     this._createPlotFor(lines);
     const zoom = this._zoom;
@@ -91,6 +91,11 @@ export class ChartCard {
     this._isTold = false;
   }
 
+  /** The pointer is at a position of the x axis; null when it left. @param {number|null} x */
+  _pointed(x) {
+    this.shared.pointAt(x, this);
+  }
+
   /** Colours, axis or lines changed: the plot is rebuilt at the next drawing. */
   invalidate() {
     this._structure = '';
@@ -112,6 +117,20 @@ export class ChartCard {
 
   get _height() {
     return this.element.classList.contains('wide') ? WIDE_HEIGHT_PX : HEIGHT_PX;
+  }
+
+  get _buckets() {
+    return this._width / PIXELS_A_BUCKET;
+  }
+
+  _csvUrl() {
+    return csvUrl(this.shared.connection.runId, this.spec.lines);
+  }
+
+  /** @param {import('./chart_groups.js').LineSpec} line */
+  _colour(line) {
+    const { palette } = this.shared.theme;
+    return palette[line.role % palette.length];
   }
 
   _build() {
@@ -145,11 +164,10 @@ export class ChartCard {
   }
 
   _buildLegend() {
-    const { palette } = this.shared.theme;
     this._chips = this.spec.lines.map((line) => {
       const value = el('b', {});
       const swatch = el('i', {});
-      swatch.style.background = palette[line.role % palette.length];
+      swatch.style.background = this._colour(line);
       const chip = el('span', { class: 'chip', title: line.name }, swatch, el('span', { text: line.label }), value);
       return { chip, value };
     });
@@ -159,22 +177,22 @@ export class ChartCard {
 
   /** The lines to draw: one per series, and one per series for points that newer attempts replaced. */
   _lines(origins) {
-    const { settings, theme, connection } = this.shared;
+    const { settings, connection } = this.shared;
     const lines = [];
     for (const [position, line] of this.spec.lines.entries()) {
       const series = connection.store.series.get(line.name);
       if (!series) continue;
       const parts = stretches((this._detail.get(line.name) ?? series).attempts);
       const how = {
-        buckets: this._width / PIXELS_A_BUCKET,
+        buckets: this._buckets,
         weight: line.smooth && countOf(series) >= FEWEST_SMOOTHED ? settings.smoothing : 0,
         onlyPositive: settings.logY,
       };
-      const colour = theme.palette[line.role % theme.palette.length];
-      const flat = flattened(parts, origins);
+      const colour = this._colour(line);
+      const flat = flattened(parts, origins(line));
       lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
       if (settings.older && parts.length > 1) {
-        const old = flattened(parts, origins, true);
+        const old = flattened(parts, origins(line), true);
         lines.push({ ...drawable(old, this._zoom, { ...how, weight: 0 }), flat: old, position, colour, isOld: true });
       }
     }
@@ -184,7 +202,7 @@ export class ChartCard {
   _createPlotFor(lines) {
     const { settings, theme, uPlot } = this.shared;
     const structure = JSON.stringify([
-      lines.map((line) => [line.colour, line.isOld, line.smooth !== null]), settings.xAxis, settings.logY, theme,
+      lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]), settings.xAxis, settings.logY, theme,
     ]);
     if (structure === this._structure && this._plot) return;
     this._structure = structure;
@@ -197,9 +215,10 @@ export class ChartCard {
       theme,
       strokes: lines.flatMap((line, index) => this._strokes(line, index)),
       markers: () => this._markers,
+      window: () => this._zoom,
       format: this.spec.format,
       onCursor: (x) => {
-        if (!this._isTold) this.shared.pointAt(x, this);
+        if (!this._isTold) this._pointed(x);
       },
       onZoom: (from, to) => this._zoomTo(from, to),
       onReset: () => this.resetZoom(),
@@ -209,6 +228,7 @@ export class ChartCard {
   _strokes(line, index) {
     const dots = () => this._drawn[index]?.x.length <= FEW_POINTS;
     const base = { colour: line.colour, dots };
+    if (line.low) return [{ ...base, strength: 1, width: 1.8 }, { ...base, strength: 1, width: 0, band: 'low' }, { ...base, strength: 1, width: 0, band: 'high' }];
     if (line.isOld) return [{ ...base, strength: 0.55, width: 1, dash: [4, 4], dots: () => false }];
     if (!line.smooth) return [{ ...base, strength: 1, width: 1.6 }];
     const faint = this.shared.theme.dark ? 0.3 : 0.25;
@@ -224,7 +244,7 @@ export class ChartCard {
     const markers = [...attempts].map(([attempt, at]) => ({
       at, text: sentences.get(attempt) ?? `attempt ${attempt}`, short: String(attempt), warns: false,
     }));
-    markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins));
+    markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins(null)));
     for (const line of lines) {
       const { x, y, count: points } = line.flat;
       if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
@@ -286,14 +306,24 @@ export class ChartCard {
     }
   }
 
+  /** Of whom the chart is, in the words of a picture's title. */
+  get _subject() {
+    const { connection } = this.shared;
+    return connection.run?.name || connection.runId;
+  }
+
+  _labelOf(line) {
+    return this.spec.lines[line.position].name;
+  }
+
   async _zoomTo(from, to) {
     this._zoom = { from, to };
     this.shared.connection.kept.set(`zoom ${this.spec.id}`, this._zoom);
     this._reset.style.visibility = '';
     this.shared.changed(this);
-    const { connection, settings } = this.shared;
+    const { connection } = this.shared;
     const zoom = this._zoom;
-    const origins = settings.xAxis === 'time' ? this.shared.origins() : null;
+    const origins = this.shared.origins()(null);
     for (const { name } of this.spec.lines) {
       const series = connection.store.series.get(name);
       const steps = series && inside(series, zoom, origins);
@@ -316,14 +346,14 @@ export class ChartCard {
   }
 
   _savePicture() {
-    const { theme, connection, settings } = this.shared;
+    const { theme, settings } = this.shared;
     if (!this._plot) return;
-    const name = connection.run?.name || connection.runId;
+    const name = this._subject;
     void savePicture(this._plot.ctx.canvas, {
       title: this.spec.title,
-      subtitle: `${name} · ${settings.xAxis === 'time' ? 'training time' : 'step'}`,
+      subtitle: `${name} · ${AXIS_WORDS[settings.xAxis]}`,
       legend: this._drawn.filter((line) => !line.isOld).map((line) => ({
-        label: this.spec.lines[line.position].name,
+        label: this._labelOf(line),
         value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
         colour: line.colour,
       })),
@@ -335,19 +365,22 @@ export class ChartCard {
 
 /** One x for all lines; where a line has no point of its own it has `undefined`. */
 function joined(uPlot, lines) {
-  const tables = lines.map((line) => (line.smooth ? [line.x, line.raw, line.smooth] : [line.x, line.raw]));
+  const tables = lines.map((line) => [line.x, line.raw, ...(line.smooth ? [line.smooth] : []), ...(line.low ? [line.low, line.high] : [])]);
   if (tables.length === 0) return [[]];
   return tables.length === 1 ? tables[0] : uPlot.join(tables);
 }
 
-function nearest(flat, at) {
+export function nearest(flat, at) {
   if (!flat.count) return -1;
   const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
   return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
 }
 
 /** The place of a point that was logged, in words. */
-function placeOf(x, xAxis) {
+export function placeOf(x, xAxis) {
+  if (xAxis === 'wall') return new Date(x * 1000).toLocaleString();
+  if (xAxis === 'samples') return `${count(Math.round(x))} samples`;
+  if (xAxis === 'epoch') return `epoch ${number(x, 4)}`;
   return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
 }
 

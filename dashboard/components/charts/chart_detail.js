@@ -1,11 +1,11 @@
 /** Load the finer points of a zoomed window from the server. */
 
 import { apiUrl } from '../live/live_connection.js';
+import { placer } from './chart_lines.js';
 import { fromJson } from '../elements/numbers.js';
 import { Columns } from '../live/series_store.js';
 
 const WANTED_POINTS = 1500;
-const MOST_POINTS = 50_000;
 /** A first picture of fewer points is the whole series, not a selection. */
 const MAY_BE_SELECTION = 1000;
 
@@ -18,46 +18,44 @@ const MAY_BE_SELECTION = 1000;
  * The steps that lie inside a window, and whether the server may know more of them.
  * @param {Series} series
  * @param {Window} window
- * @param {Map<number, number>|null} origins
+ * @param {import('./chart_lines.js').Origins} origins
  */
 export function inside(series, window, origins) {
-  let [first, last, latest, known] = [Infinity, -Infinity, -Infinity, 0];
+  let [first, last, known] = [Infinity, -Infinity, 0];
   let isSelection = false;
   for (const [attempt, columns] of series.attempts) {
-    const origin = origins?.get(attempt) ?? 0;
+    const place = placer(origins, attempt);
     isSelection ||= columns.firstCount >= MAY_BE_SELECTION;
     for (let i = 0; i < columns.count; i++) {
-      const at = origins ? columns.wall[i] - origin : columns.step[i];
-      latest = Math.max(latest, columns.step[i]);
-      if (at < window.from || at > window.to) continue;
+      const at = place(columns, i);
+      if (!(at >= window.from && at <= window.to)) continue;
       first = Math.min(first, columns.step[i]);
       last = Math.max(last, columns.step[i]);
       known += 1;
     }
   }
-  return { first, last, latest, known, mayHaveMore: isSelection && known < WANTED_POINTS && last - first + 1 > known };
+  return { first, last, known, mayHaveMore: isSelection && known < WANTED_POINTS && last - first + 1 > known };
 }
 
 /**
  * @param {string} runId
  * @param {Series} series
- * @param {{first: number, last: number, latest: number}} steps
+ * @param {{first: number, last: number}} steps
  * @returns {Promise<Series>} the same series, only these steps
  */
 export async function fetchDetail(runId, series, steps) {
-  const share = (steps.latest - steps.first + 1) / (steps.last - steps.first + 1);
   const query = new URLSearchParams({
     name: series.name,
     source: 'all',
     since: String(Math.floor(steps.first)),
-    max_points: String(Math.min(MOST_POINTS, Math.max(10, Math.ceil(WANTED_POINTS * share)))),
+    until: String(Math.ceil(steps.last)),
+    max_points: String(WANTED_POINTS),
   });
   const response = await fetch(apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics?${query}`));
   if (!response.ok) throw new Error(`The finer points could not be read (${response.status}).`);
   const points = (await response.json())[series.name] ?? [];
   const attempts = new Map();
   for (const [step, value, wall] of points) {
-    if (step < steps.first || step > steps.last) continue;
     const attempt = attemptAt(series, wall);
     if (!attempts.has(attempt)) attempts.set(attempt, new Columns());
     attempts.get(attempt).push(step, fromJson(value), wall);

@@ -10,6 +10,8 @@ import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
  */
 
 const BOOKKEEPING = new Set(['epoch', 'total_steps', 'global_step', 'max_steps', 'num_samples', 'world_size']);
+/** Totals and facts that the Ranks tab shows. */
+const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
 const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
 const SPLIT_NAMES = ['train', 'val', 'test'];
 
@@ -49,6 +51,7 @@ export function chartsFor(series) {
   /** @type {Map<string, ChartSpec>} */
   const charts = new Map();
   for (const entry of [...series].sort((a, b) => byName(a.name, b.name))) {
+    if (ON_RANKS_TAB.test(entry.name)) continue;
     if (entry.source === 'hardware' && isEvent(entry.name)) continue;
     const part = entry.source === 'hardware' ? hardwarePart(entry.name) : taken(entry);
     if (BOOKKEEPING.has(part.base)) continue;
@@ -150,7 +153,7 @@ function arrangeLines(chart) {
   }
 }
 
-function byOrder(a, b) {
+export function byOrder(a, b) {
   return groupOrder(a.group) - groupOrder(b.group) || byName(a.group, b.group) || a.rank - b.rank || byName(a.title, b.title) || byName(a.id, b.id);
 }
 

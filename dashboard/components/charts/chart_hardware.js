@@ -46,7 +46,7 @@ export function hardwarePart(name) {
 /**
  * Marks of the latest events, at their place on the axis.
  * @param {Iterable<{name: string, attempts: Map<number, any>}>} series
- * @param {Map<number, number>|null} origins as for lines
+ * @param {import('./chart_lines.js').Origins} origins as for lines
  */
 export function eventMarkers(series, origins) {
   const markers = [];

@@ -98,10 +98,20 @@ export function timeOrigins(spans) {
   return origins;
 }
 
+/** @typedef {Map<number, number>|((attempt: number, step: number) => number)|null} Origins of an axis: null for steps, origins of time by attempt, or where a step of an attempt stands */
+
+/** Where the points of an attempt stand on the axis. @param {Origins} origins @param {number} attempt @returns {(columns: Columns, i: number) => number} */
+export function placer(origins, attempt) {
+  if (!origins) return (columns, i) => columns.step[i];
+  if (typeof origins === 'function') return (columns, i) => origins(attempt, columns.step[i]);
+  const origin = origins.get(attempt) ?? 0;
+  return (columns, i) => columns.wall[i] - origin;
+}
+
 /**
- * One series as flat columns over the chosen axis.
+ * One series as flat columns over the chosen axis; points whose place is not known are left out.
  * @param {{columns: Columns, attempt: number, until: number}[]} parts
- * @param {Map<number, number>|null} origins null for steps, else origins of time
+ * @param {Origins} origins
  * @param {boolean} replaced only what newer attempts replaced, instead of what counts
  */
 export function flattened(parts, origins, replaced = false) {
@@ -116,11 +126,12 @@ export function flattened(parts, origins, replaced = false) {
   const y = [];
   let sorted = true;
   for (const { columns, attempt, until } of parts) {
-    const origin = origins?.get(attempt) ?? 0;
+    const place = placer(origins, attempt);
     let isFirst = true;
     for (let i = 0; i < columns.count; i++) {
       if (replaced ? columns.step[i] < until : columns.step[i] >= until) continue;
-      const at = origins ? columns.wall[i] - origin : columns.step[i];
+      const at = place(columns, i);
+      if (Number.isNaN(at)) continue;
       if (isFirst && attempt > 1) boundaries.push([at, attempt]);
       if (isFirst && replaced && x.length) pushGap(x, y);
       isFirst = false;

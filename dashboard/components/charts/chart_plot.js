@@ -6,7 +6,7 @@ import { faded } from '../elements/theme.js';
 
 /** @typedef {import('../elements/theme.js').Theme} Theme */
 /**
- * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean}} Stroke
+ * @typedef {{colour: string, strength: number, width: number, dash?: number[], dots: () => boolean, band?: 'low'|'high'}} Stroke
  * @typedef {{at: number, text: string, short?: string, warns: boolean}} Marker
  */
 
@@ -14,12 +14,14 @@ const AXIS_WIDTH_PX = 54;
 /** Labels of marker lines; where no label fits, a number is shown. */
 const MARKER_ROWS = 3;
 const ROW_PX = 13;
+const BAND_STRENGTH = 0.18;
 const STEP_INCREMENTS = [];
 for (let power = 1; power < 1e15; power *= 10) STEP_INCREMENTS.push(power, 2 * power, 5 * power);
 const TIME_INCREMENTS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600,
   7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 8640000,
 ];
+const INCREMENTS = { step: STEP_INCREMENTS, samples: STEP_INCREMENTS, time: TIME_INCREMENTS };
 
 /** @type {Promise<any>|null} */
 let library = null;
@@ -46,8 +48,8 @@ export function loadPlotLibrary() {
 /**
  * @param {any} uPlot
  * @param {HTMLElement} place
- * @param {{width: number, height: number, xAxis: 'step'|'time', logY: boolean, theme: Theme,
- *          strokes: Stroke[], markers: () => Marker[], format: (value: number, digits?: number) => string,
+ * @param {{width: number, height: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, theme: Theme,
+ *          window: () => {from: number, to: number}|null, strokes: Stroke[], markers: () => Marker[], format: (value: number, digits?: number) => string,
  *          onCursor: (x: number|null) => void, onZoom: (from: number, to: number) => void,
  *          onReset: () => void}} options
  * @returns {any} the uPlot instance
@@ -69,22 +71,24 @@ export function createPlot(uPlot, place, options) {
       legend: { show: false },
       cursor: {
         y: false,
-        points: { size: 7, width: 0 },
+        points: { size: (u, index) => (options.strokes[index - 1]?.band ? 0 : 7), width: 0 },
         drag: { x: true, y: false, setScale: false, dist: 5 },
         bind: { dblclick: () => () => options.onReset() },
         dataIdx: (u, series, nearest) => nearestWithValue(u.data[series], nearest),
       },
       scales: {
-        x: { time: false, range: (u, min, max) => xRange(min, max) },
-        y: { distr: logY ? 3 : 1, range: (u, min, max) => (logY ? logRange(min, max) : yRange(uPlot, min, max)) },
+        x: { time: xAxis === 'wall', range: (u, min, max) => xRange(min, max) },
+        y: { distr: logY ? 3 : 1, range: (u, min, max) => (logY ? logRange(...positive(u.data, options.window())) : yRange(uPlot, min, max)) },
       },
       axes: [
         {
           ...axis,
-          size: 24,
+          size: xAxis === 'wall' ? 36 : 24,
           space: 64,
-          incrs: xAxis === 'time' ? TIME_INCREMENTS : STEP_INCREMENTS,
-          values: (u, splits) => splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),
+          // The increments of the clock and of epochs are uPlot's own: they follow the calendar, and have fractions.
+          ...(INCREMENTS[xAxis] && { incrs: INCREMENTS[xAxis] }),
+          values: (u, splits, index, space, increment) =>
+            xAxis === 'wall' ? clockLabels(splits, increment) : splits.map((at) => (xAxis === 'time' ? timeSpan(at) : number(at, 4))),
         },
         {
           ...axis,
@@ -94,6 +98,7 @@ export function createPlot(uPlot, place, options) {
           values: (u, splits, index, space, increment) => tickLabels(splits, increment, options.format, logY),
         },
       ],
+      focus: { alpha: 0.2 },
       series: [{}, ...options.strokes.map((stroke) => lineOf(stroke))],
       hooks: {
         draw: [(u) => drawMarkers(u, options.markers(), theme)],
@@ -113,7 +118,8 @@ export function createPlot(uPlot, place, options) {
   );
 }
 
-function lineOf({ colour, strength, width, dash, dots }) {
+function lineOf({ colour, strength, width, dash, dots, band }) {
+  if (band) return { fill: band === 'low' ? faded(colour, BAND_STRENGTH) : undefined, width: 0, paths: band === 'low' ? traceBand : () => null, points: { show: false } };
   const shown = strength < 1 ? faded(colour, strength) : colour;
   return {
     stroke: shown,
@@ -123,6 +129,17 @@ function lineOf({ colour, strength, width, dash, dots }) {
     paths: tracePath,
     points: { show: () => dots(), size: 5, width: 0, fill: shown, stroke: shown },
   };
+}
+
+/** The area between this series and the next one; places of other lines are passed over. */
+function traceBand(u, seriesIndex) {
+  const [xs, lows, highs] = [u.data[0], u.data[seriesIndex], u.data[seriesIndex + 1]];
+  const at = Array.from(xs.keys()).filter((i) => Number.isFinite(lows[i]) && Number.isFinite(highs[i]));
+  const path = new Path2D();
+  const to = (i, values) => path.lineTo(u.valToPos(xs[i], 'x', true), u.valToPos(values[i], 'y', true));
+  for (const i of at) to(i, highs);
+  for (const i of at.reverse()) to(i, lows);
+  return { stroke: null, fill: path, clip: null, band: null, gaps: null, flags: 0 };
 }
 
 /** `undefined` is another line's position and is passed over, `null` is a gap. */
@@ -171,9 +188,44 @@ function yRange(uPlot, min, max) {
 }
 
 function logRange(min, max) {
-  if (min === null || max === null || !(min > 0)) return [0.1, 1];
+  if (min === null || max === null) return [0.1, 1];
   const margin = Math.max(max / min, 1.2) ** 0.06;
   return [min / margin, max * margin];
+}
+
+/**
+ * The least and the greatest positive value in view; uPlot would add 1 and 10 for each line that has none there.
+ * @param {any[]} data
+ * @param {{from: number, to: number}|null} window
+ * @returns {[number|null, number|null]}
+ */
+function positive([xs, ...lines], window) {
+  const { from, to } = window ?? { from: -Infinity, to: Infinity };
+  let [least, most] = [Infinity, 0];
+  for (const values of lines) {
+    for (let i = 0; i < values.length; i++) {
+      if (!(values[i] > 0) || xs[i] < from || xs[i] > to) continue;
+      least = Math.min(least, values[i]);
+      most = Math.max(most, values[i]);
+    }
+  }
+  return most > 0 ? [least, most] : [null, null];
+}
+
+/** The time of day, and below it the date where it is another than before. */
+function clockLabels(splits, increment) {
+  let before = '';
+  return splits.map((at) => {
+    const moment = new Date(at * 1000);
+    const date = moment.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
+    const time = moment.toLocaleTimeString(undefined, {
+      hour: '2-digit', minute: '2-digit', second: increment < 60 ? '2-digit' : undefined, hour12: false,
+    });
+    const isOther = date !== before;
+    before = date;
+    if (increment >= 86400) return date;
+    return isOther ? `${time}\n${date}` : time;
+  });
 }
 
 /** 1, 2 and 5 of every decade; within one decade evenly. */

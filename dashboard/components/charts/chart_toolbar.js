@@ -4,10 +4,15 @@ import { choice, el, icon, setText, toggle } from '../elements/elements.js';
 import { STATUS_TEXT } from '../live/waiting.js';
 
 const REMEMBERED = 'rankzero.charts';
+const AXES = [
+  ['step', 'Step', 'Optimizer steps'],
+  ['time', 'Time', 'Time spent training; pauses between attempts do not count'],
+];
 const DEFAULTS = { smoothing: 0.8, xAxis: 'step', logY: false };
 
 /**
- * @typedef {{smoothing: number, xAxis: 'step'|'time', logY: boolean, older: boolean}} Settings
+ * @typedef {'step'|'time'|'wall'|'samples'|'epoch'} XAxis
+ * @typedef {{smoothing: number, xAxis: XAxis, logY: boolean, older: boolean}} Settings
  */
 
 /** @returns {Settings} */
@@ -30,8 +35,9 @@ export function loadSettings() {
 /**
  * @param {Settings} settings changed in place
  * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: () => void}} listeners
+ * @param {[string, string, string][]} axes value, text, explanation
  */
-export function createToolbar(settings, listeners) {
+export function createToolbar(settings, listeners, axes = AXES) {
   const restructured = () => {
     remember(settings);
     listeners.onStructure();
@@ -53,10 +59,10 @@ export function createToolbar(settings, listeners) {
     }),
     choice(
       'Horizontal axis',
-      [['step', 'Step', 'Optimizer steps'], ['time', 'Time', 'Time spent training; pauses between attempts do not count']],
+      axes,
       settings.xAxis,
       (value) => {
-        settings.xAxis = value === 'time' ? 'time' : 'step';
+        settings.xAxis = /** @type {Settings['xAxis']} */ (value);
         restructured();
       },
     ),

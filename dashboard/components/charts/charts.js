@@ -1,4 +1,4 @@
-/** All series of a run as cards, two in a row, drawn as points arrive. */
+/** All series as cards, two in a row, drawn as points arrive: of one run here, of several in compare/. */
 
 import { ChartCard } from './chart_card.js';
 import { fetchReplaced } from './chart_detail.js';
@@ -21,10 +21,13 @@ const LONGEST_PAUSE_MS = 100;
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new Charts(first));
 
-class Charts {
-  /** @param {import('../elements/mounting.js').Component} component */
-  constructor(component) {
-    this._connection = connect(component.data.run_id);
+export class Charts {
+  /**
+   * @param {import('../elements/mounting.js').Component} component
+   * @param {any} connection where series come from
+   */
+  constructor(component, connection = connect(component.data.run_id)) {
+    this._connection = connection;
     /** @type {Map<string, ChartCard>} */
     this._cards = new Map();
     /** @type {Map<string, ChartCard[]>} */
@@ -33,7 +36,7 @@ class Charts {
     this._dirty = new Set();
     this._query = '';
     this._notBefore = 0;
-    this.settings = loadSettings();
+    this.settings = this._loadSettings();
     this._folds = new Folds(this._connection.kept, () => this._want());
     this._buildPage(component.parentElement);
     /** @type {import('./chart_card.js').Shared} */
@@ -42,13 +45,17 @@ class Charts {
       uPlot: null,
       settings: this.settings,
       theme: readTheme(this._root),
-      origins: () => this._origins(),
+      origins: () => this._originsNow(),
       pointAt: (x) => this._pointAt(x),
       changed: (card) => this._mark([card]),
     };
     this._watch();
     this._arrange();
     void this._loadLibrary();
+  }
+
+  _loadSettings() {
+    return loadSettings();
   }
 
   /** Streamlit called again: the theme may be another. */
@@ -68,18 +75,34 @@ class Charts {
 
   _buildPage(parent) {
     this._toolbar = createToolbar(this.settings, {
-      onFilter: (query) => {
-        this._query = query;
-        this._arrange();
-      },
-      onStructure: () => this._redrawAll(),
+      onFilter: (query) => this._filter(query),
+      onStructure: () => this._restructured(),
       onOlder: () => void this._showReplaced(),
-      onSmoothing: () => this._mark(this._cards.values()),
-    });
+      onSmoothing: () => this._smoothed(),
+    }, this._axes());
     this._sections = el('div', { class: 'sections' });
     this._empty = el('p', { class: 'empty', role: 'status' });
     this._root = el('div', { class: 'charts' }, this._toolbar.element, this._empty, this._sections);
     parent.append(this._root);
+  }
+
+  /** The choices of the horizontal axis; undefined for those of one run. */
+  _axes() {
+    return undefined;
+  }
+
+  /** Another axis was chosen. */
+  _restructured() {
+    this._redrawAll();
+  }
+
+  _smoothed() {
+    this._redrawAll();
+  }
+
+  _filter(query) {
+    this._query = query;
+    this._arrange();
   }
 
   _watch() {
@@ -131,7 +154,7 @@ class Charts {
 
   /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
   _arrange() {
-    const specs = chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
+    const specs = this._specs();
     this._attempts = this._countAttempts();
     this._toolbar.showOlder(this._attempts > 1);
     this._cardsOf.clear();
@@ -146,10 +169,19 @@ class Charts {
     this._showEmpty();
   }
 
+  /** @returns {import('./chart_groups.js').ChartSpec[]} in the order they are shown */
+  _specs() {
+    return chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
+  }
+
+  _newCard(spec) {
+    return new ChartCard(spec, this._shared);
+  }
+
   _cardFor(spec) {
     let card = this._cards.get(spec.id);
     if (!card) {
-      card = new ChartCard(spec, this._shared);
+      card = this._newCard(spec);
       this._cards.set(spec.id, card);
       this._visibility.observe(card.element);
       this._sizes.observe(card.element);
@@ -270,6 +302,12 @@ class Charts {
     for (const card of this._cards.values()) if (card.isVisible || x === null) card.pointAt(x);
   }
 
+  /** What to subtract from wall times, by line and attempt; null where steps are the axis. */
+  _originsNow() {
+    const origins = this.settings.xAxis === 'time' ? this._origins() : null;
+    return () => origins;
+  }
+
   _origins() {
     const spans = new Map();
     for (const { attempts } of this._connection.store.series.values()) {
@@ -291,11 +329,15 @@ class Charts {
     this._showEmpty();
   }
 
+  _emptySentence() {
+    return emptySentence(this._connection);
+  }
+
   _showEmpty() {
     const hasCards = this._sections.childElementCount > 0;
     const sentence = this._libraryError ?? (hasCards ? '' : this._query && this._cards.size
       ? `No chart has “${this._query}” in its name.`
-      : emptySentence(this._connection));
+      : this._emptySentence());
     this._empty.hidden = sentence === '';
     setText(this._empty, sentence);
     // Its place is kept: what comes below must not move when it appears.

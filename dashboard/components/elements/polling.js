@@ -39,8 +39,7 @@ export class Polling {
       const answer = await fetch(apiUrl(path), { cache: 'no-cache' });
       const text = answer.ok ? await answer.text() : '';
       if (this._ended || path !== this._path()) return;
-      const isOut = answer.status === 401 || answer.status === 403;
-      this._say(answer.ok ? '' : isOut ? 'Signed out: reload the page' : 'The store does not answer. Trying again…');
+      this._say(answer.ok ? '' : await refusal(answer));
       if (!answer.ok) return;
       const isNew = text !== this._text;
       this._text = text;
@@ -54,4 +53,11 @@ export class Polling {
     setText(this._trouble, trouble);
     this._root.classList.toggle('stale', trouble !== '');
   }
+}
+
+/** Why there is no picture. @param {Response} answer */
+async function refusal(answer) {
+  if (answer.status === 401 || answer.status === 403) return 'Signed out: reload the page';
+  const document = answer.status === 422 ? await answer.json().catch(() => null) : null;
+  return document?.detail?.message ?? 'The store does not answer. Trying again…';
 }

@@ -70,6 +70,46 @@ export function faded(colour, alpha) {
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
 }
 
+/** Degrees between the hues of neighbours: the golden angle never comes back to one that was there. */
+const HUE_STEP = 137.508;
+
+/**
+ * The colour of a run among those it is compared with: a function of its position alone, so that it is the same in the
+ * table of runs, in the legend and in every chart. After the palette, hues as far apart as can be.
+ * @param {number} position from 0
+ * @param {{dark: boolean, palette: string[]}} theme
+ */
+export function runColour(position, { dark, palette }) {
+  if (position < palette.length) return palette[position];
+  const hue = (position * HUE_STEP) % 360;
+  let percent = dark ? 60 : 45;
+  let colour = fromHsl(hue, 0.62, percent / 100);
+  // At least 3:1 against the background, whatever the hue: yellow needs to be darker than blue.
+  while (dark ? luminance(colour) < 0.2 : luminance(colour) > 0.28) {
+    percent += dark ? 2 : -2;
+    colour = fromHsl(hue, 0.62, percent / 100);
+  }
+  return colour;
+}
+
+function fromHsl(hue, saturation, light) {
+  const channel = (n) => {
+    const k = (n + hue / 30) % 12;
+    const value = light - saturation * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+    return Math.round(255 * value).toString(16).padStart(2, '0');
+  };
+  return `#${channel(0)}${channel(8)}${channel(4)}`;
+}
+
+/** Relative luminance, as WCAG defines it. */
+function luminance(colour) {
+  const [red, green, blue] = channels(colour).map((value) => {
+    const share = value / 255;
+    return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
 function lightness(colour) {
   const [red, green, blue] = channels(colour);
   return (0.299 * red + 0.587 * green + 0.114 * blue) / 255;

@@ -25,12 +25,13 @@ export function go(url) {
 /**
  * Follow a link that was clicked, unless the click asks for another tab or window: that is the browser's.
  * @param {MouseEvent} event
- * @param {HTMLAnchorElement} link
+ * @param {HTMLAnchorElement|SVGAElement} link
  * @returns {(() => void)|null} as of `go`
  */
 export function follow(event, link) {
   if (event.defaultPrevented || event.button !== 0) return null;
   if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return null;
   event.preventDefault();
-  return go(link.href);
+  const { href } = link;
+  return go(typeof href === 'string' ? href : href.baseVal);
 }

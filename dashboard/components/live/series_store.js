@@ -21,6 +21,18 @@ export class Columns {
     this.firstCount = 0;
   }
 
+  /**
+   * Columns of points that are all there, which are taken over, not copied.
+   * @param {Float64Array} step @param {Float64Array} value @param {Float64Array} wall @param {number|null} notFiniteSince
+   */
+  static of(step, value, wall, notFiniteSince) {
+    const columns = new Columns();
+    Object.assign(columns, { step, value, wall, notFiniteSince, count: step.length, firstCount: step.length });
+    columns.sorted = step.every((at, i) => i === 0 || at >= step[i - 1]);
+    columns.lastNumber = value.findLast(Number.isFinite) ?? null;
+    return columns;
+  }
+
   get lastStep() { return this.count ? this.step[this.count - 1] : null; }
   get lastValue() { return this.count ? this.value[this.count - 1] : null; }
   get lastWall() { return this.count ? this.wall[this.count - 1] : null; }

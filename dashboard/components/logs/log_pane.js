@@ -9,6 +9,8 @@ const MOST_LINES_WHILE_READING = 20_000;
 const LINES_A_BLOCK = 250;
 const LINE_HEIGHT_PX = 18;
 const NEAR_END_PX = 12;
+const HIGHLIGHT = 'log-match';
+const MOST_MARKS = 2000;
 
 export class LogPane {
   /**
@@ -17,6 +19,7 @@ export class LogPane {
   constructor(listeners) {
     this._listeners = listeners;
     this._chosen = -1;
+    this._marked = '';
     this._follows = true;
     this._isVisible = false;
     this._earlier = el('button', { type: 'button', class: 'earlier', hidden: true, text: 'Load earlier lines', onclick: () => {
@@ -40,6 +43,7 @@ export class LogPane {
 
   destroy() {
     this._visibility.disconnect();
+    CSS.highlights?.delete(HIGHLIGHT);
     document.removeEventListener('visibilitychange', this._shown);
     cancelAnimationFrame(this._frame);
   }
@@ -142,6 +146,29 @@ export class LogPane {
     this._lines.querySelector(`[data-number="${line - 1}"]`)?.classList.add('chosen');
   }
 
+  /** Mark a text wherever it stands in the lines that are here; '' for none. @param {string} text */
+  mark(text) {
+    this._marked = text.toLowerCase();
+    this._markMatches();
+  }
+
+  /** Highlights leave the lines as they are: ranges of their text are painted otherwise. */
+  _markMatches() {
+    CSS.highlights?.delete(HIGHLIGHT);
+    if (!this._marked || !CSS.highlights) return;
+    const ranges = [];
+    const texts = document.createTreeWalker(this._lines, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode() && ranges.length < MOST_MARKS) {
+      const node = /** @type {Text} */ (texts.currentNode);
+      const lowered = node.data.toLowerCase();
+      if (lowered.length !== node.data.length) continue; // a letter whose small form is longer: places would differ
+      for (let at = lowered.indexOf(this._marked); at >= 0; at = lowered.indexOf(this._marked, at + 1)) {
+        ranges.push(new StaticRange({ startContainer: node, startOffset: at, endContainer: node, endOffset: at + this._marked.length }));
+      }
+    }
+    if (ranges.length) CSS.highlights.set(HIGHLIGHT, new Highlight(...ranges));
+  }
+
   /** What is selected, else all lines that are here, as text. */
   copied() {
     const root = /** @type {any} */ (this.element.getRootNode());
@@ -194,16 +221,17 @@ export class LogPane {
     const end = text.line(text.end - 1)?.text === '' ? text.end - 1 : text.end;
     for (let number = this._drawnTo; number < end; number++) this._block().append(this._lineElement(number));
     this._drawnTo = Math.max(this._drawnTo, end);
+    for (const block of [this._lines.firstElementChild, this._lines.lastElementChild]) reserveHeight(block);
     if (this._follows) this._toEnd();
+    if (this._marked) this._markMatches();
   }
 
   /** The last block, or a new one when it is full. */
   _block() {
     let block = this._lines.lastElementChild;
     if (!block || block.childElementCount >= LINES_A_BLOCK) {
+      reserveHeight(block);
       block = el('div', { class: 'block' });
-      // Blocks out of sight are not laid out; their height is known all the same.
-      block.style.containIntrinsicHeight = `${LINES_A_BLOCK * LINE_HEIGHT_PX}px`;
       this._lines.append(block);
     }
     return block;
@@ -260,6 +288,11 @@ export class LogPane {
     this.element.scrollTop = this.element.scrollHeight;
     this._lastTop = this.element.scrollTop;
   }
+}
+
+/** Blocks out of sight are not laid out; they take the height of their lines all the same, so that the end stays where it is. */
+function reserveHeight(block) {
+  if (block) block.style.containIntrinsicHeight = `${block.childElementCount * LINE_HEIGHT_PX}px`;
 }
 
 /** Marks a line of several logs with its rank and stream, before its text, and with the time at which it arrived. */

@@ -9,7 +9,7 @@ const BEGINNING = { log: undefined, offset: 0, line: 1 };
 /** @typedef {{line: number, offset: number, text: string, rank?: number|'launcher', stream?: 'out'|'err', position?: string}} Hit the last three where several logs are searched */
 
 export class LogSearch {
-  /** @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void}} log */
+  /** @param {{urlOf: (more: object) => string, onHit: (hit: Hit, query: string) => void, onQuery: (query: string) => void}} log */
   constructor(log) {
     this._log = log;
     this._input = el('input', { type: 'search', placeholder: 'Search log…', 'aria-label': 'Search the whole log', maxlength: '500' });
@@ -33,10 +33,19 @@ export class LogSearch {
     this._abort?.abort();
   }
 
+  /** Search for a text, of which a line is shown already. @param {string} text @param {number} line */
+  async begin(text, line) {
+    this._input.value = text;
+    await this.again();
+    this._current = this._hits.findIndex((hit) => hit.line === line);
+    this._say();
+  }
+
   /** Search anew for what is typed: it was changed, or the log is another. */
   async again() {
     this._clear();
     const query = this._input.value;
+    this._log.onQuery(query);
     if (query) await this._told(() => this._searchAll(query));
   }
 
@@ -73,6 +82,7 @@ export class LogSearch {
   async _firstError() {
     this._clear();
     this._input.value = '';
+    this._log.onQuery('');
     await this._told(async () => {
       const hits = [];
       for (let place = BEGINNING; ; ) {

@@ -52,7 +52,7 @@ class LogView {
     for (const select of [this._rank, this._stream, this._attempt]) {
       select.addEventListener('change', () => this._chosen());
     }
-    this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit) });
+    this._search = new LogSearch({ urlOf: (more) => this._url(more, isMerged(this._choice) ? '/merged/search' : '/search'), onHit: (hit) => void this._showHit(hit), onQuery: (query) => this._pane.mark(query) });
     this._follow = toggle('Follow', 'Stay at the end as lines arrive', true, (on) => this._setFollow(on));
     this._copy = el('button', { type: 'button', text: 'Copy', title: 'Copy the selection, or the lines shown', onclick: () => void this._copied(this._copy, this._pane.copied()) });
     this._link = el('button', {
@@ -210,6 +210,8 @@ class LogView {
     this._stream.value = choice.stream;
     const { hits } = await this._search.ask({ line });
     if (hits.length) await this._showHit(hits[0]);
+    const text = new URLSearchParams(location.search).get('find');
+    if (text) await this._search.begin(text.slice(0, 500), line);
   }
 
   async _copied(button, text) {

@@ -3,9 +3,10 @@
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { connect } from '../live/live_connection.js';
 import { mountOnce } from '../elements/mounting.js';
+import { follow, pageUrl } from '../links/following.js';
 import { showInTab } from './tab_title.js';
 import { STATUS_TEXT } from '../live/waiting.js';
-import { count, duration, exact, learningRate, notFinite, number, plural, UNKNOWN } from '../elements/numbers.js';
+import { count, duration, exact, fromJson, learningRate, notFinite, number, plural, UNKNOWN } from '../elements/numbers.js';
 
 /** Series whose newest values the figures show. */
 const SHOWN = ['train/loss', 'train/lr', 'train/samples_per_s', 'probe/samples_per_s'];
@@ -46,6 +47,7 @@ class RunHeader {
 
   destroy() {
     for (const end of this._endings) end();
+    this._leave?.();
     clearTimeout(this._timer);
     this._root.remove();
     this._connection.forget(this);
@@ -60,6 +62,11 @@ class RunHeader {
     this._live = el('span', { class: 'live', role: 'status' });
     this._sentence = el('p', { class: 'sentence', role: 'status' });
     this._next = el('p', { class: 'next', hidden: true });
+    this._tags = el('span', { class: 'tags', hidden: true });
+    this._note = el('p', { class: 'note', hidden: true });
+    this._better = el('span', {});
+    this._baseline = el('a', { text: 'baseline', onclick: (event) => { this._leave = follow(event, this._baseline) ?? this._leave; } });
+    this._against = el('p', { class: 'against', hidden: true }, this._better, this._baseline);
     this._bar = el('div', { class: 'bar' });
     this._track = el('div', { class: 'track', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': 0, 'aria-valuemax': 100 }, this._bar);
     this._figures = new Map();
@@ -72,8 +79,8 @@ class RunHeader {
     }
     this._root = el(
       'div', { class: 'run-header' },
-      el('div', { class: 'line' }, this._name, this._state, this._contact, this._live),
-      this._sentence, this._next, this._track, figures,
+      el('div', { class: 'line' }, this._name, this._state, this._contact, this._tags, this._live),
+      this._sentence, this._against, this._next, this._note, this._track, figures,
     );
   }
 
@@ -106,6 +113,8 @@ class RunHeader {
     this._sentence.className = `sentence ${tone}`;
     this._next.hidden = run.state !== 'failed' || !run.next_step;
     setText(this._next, run.next_step ?? '');
+    this._showEdited(run);
+    this._showAgainstBaseline(run);
     this._showProgress(run);
     this._showFigures(run, now);
     this._uncoverPage();
@@ -124,6 +133,29 @@ class RunHeader {
     setText(this._state, reason ? `${state} · ${reason}` : state);
     this._state.className = `pill ${why ? (GRAVE.has(why) ? 'grave' : 'warn') : state}`;
     setAttribute(this._state, 'title', why === NO_CONTACT ? NO_CONTACT_TITLE : why && run.finding);
+  }
+
+  /** What people wrote about it; only ever text. */
+  _showEdited(run) {
+    const tags = [...(run.baseline ? ['◆ baseline'] : []), ...(run.pinned ? ['★ pinned'] : []), ...(run.archived ? ['archived'] : []),
+      ...(run.imported_from ? [`imported (${run.imported_from})`] : []), ...(run.tags ?? [])];
+    this._tags.hidden = !tags.length;
+    if (this._shownTags !== tags.join(' ')) this._tags.replaceChildren(...tags.map((tag) => el('span', { class: 'tag', text: tag })));
+    this._shownTags = tags.join(' ');
+    this._note.hidden = !run.note;
+    setText(this._note, run.note ?? '');
+  }
+
+  /** The result beside that of the project's baseline, with a link to the comparison. */
+  _showAgainstBaseline({ id, against_baseline: against }) {
+    this._against.hidden = !against;
+    if (!against) return;
+    const [words, title] = againstBaseline(against);
+    setText(this._better, words);
+    setAttribute(this._better, 'title', title);
+    setAttribute(this._baseline, 'href', pageUrl(`compare?runs=${id},${against.run_id}&baseline=${against.run_id}`));
+    setAttribute(this._baseline, 'title', `Compare with ${against.name}`);
+    this._against.dataset.tone = against.better_percent > 0 ? 'better' : against.better_percent < 0 ? 'worse' : '';
   }
 
   _showContact(run) {
@@ -212,9 +244,20 @@ function sentenceOf(run, now) {
     return [run.step ? `Stopped by user at step ${count(run.step)}.` : 'Stopped by user.', ''];
   }
   if (run.message) return [run.message, ''];
+  if (run.imported_from) return ['It trained elsewhere.', ''];
   const nodes = run.nodes > 1 ? ` on ${run.nodes} nodes` : '';
   const batch = run.global_batch_size ? `, ${count(run.global_batch_size)} samples a step` : '';
   return [`${plural(run.world_size, 'rank')}${nodes}${batch}`, ''];
+}
+
+/** @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly */
+function againstBaseline({ metric, value, baseline_value: base, better_percent: better, name }) {
+  if (!metric) return ['No result to compare with the ', `${name} has logged no loss or accuracy that this run has too`];
+  const title = `best so far: ${exact(fromJson(value))}, of ${name}: ${exact(fromJson(base))}`;
+  const figure = `${metric} ${number(fromJson(value), 4)}`;
+  if (better === null) return [`${figure}, to compare with `, title];
+  if (better === 0) return [`${figure}, equal to `, title];
+  return [`${figure}, ${number(Math.abs(better), 2)} % ${better > 0 ? 'better' : 'worse'} than `, title];
 }
 
 function noContact(run) {

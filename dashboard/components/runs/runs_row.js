@@ -1,13 +1,14 @@
-/** The columns of the table of runs, and one run as a row of it. */
+/** One run as a row of the table of runs. */
 
 import { el, setAttribute, setText } from '../elements/elements.js';
 import { pageUrl } from '../links/following.js';
 import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { ago, isNumeric, valueText } from './columns.js';
 
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string, progress: number|null,
- *            step: number|null, total_steps: number|null, loss: number|string|null, curve: number[]|null, throughput: number|string|null,
- *            created_at: number, started_at: number|null, ended_at: number|null}} Run
+ *            tags: string[], own_note: string|null, pinned: boolean, baseline: boolean, archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null, loss: number|string|null, curve: number[]|null, throughput: number|string|null,
+ *            created_at: number, started_at: number|null, ended_at: number|null, values: any[]}} Run
  */
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
@@ -15,28 +16,17 @@ const GRAVE = new Set(['hung', 'NaN loss', 'failed']);
 const MARKS = { queued: '○', starting: '◌', running: '●', stopping: '◐', succeeded: '✓', failed: '✕', stopped: '■' };
 const CURVE = { width: 104, height: 22 };
 
-/** The columns with their sort values; null always comes last. `first`: the direction of the first click. */
-export const COLUMNS = [
-  { key: 'state', title: 'State', first: 1, value: (run) => run.attention ?? run.state },
-  { key: 'name', title: 'Name', first: 1, value: (run) => run.name.toLowerCase() },
-  { key: 'project', title: 'Project', first: 1, value: (run) => run.project.toLowerCase() },
-  { key: 'progress', title: 'Progress', first: -1, value: (run) => run.progress },
-  { key: 'step', title: 'Step', first: -1, isNumber: true, value: (run) => run.step },
-  { key: 'loss', title: 'Loss', first: 1, isNumber: true, value: (run) => finite(run.loss) },
-  { key: 'curve', title: 'Loss curve' },
-  { key: 'throughput', title: 'Samples/s', first: -1, isNumber: true, value: (run) => finite(run.throughput) },
-  { key: 'duration', title: 'Duration', first: -1, isNumber: true, value: (run, now) => elapsed(run, now) },
-  { key: 'started', title: 'Started', first: -1, isNumber: true, value: (run) => run.started_at ?? run.created_at },
-  { key: 'note', title: 'Note' },
-];
-
 export class RunRow {
-  /** @param {Run} run */
-  constructor(run) {
+  /** @param {Run} run @param {import('./columns.js').Column[]} columns */
+  constructor(run, columns) {
+    this.check = el('input', { type: 'checkbox', class: 'check', 'data-run': run.id });
     this._mark = el('i', { 'aria-hidden': 'true' });
     this._word = el('span', {});
     this._pill = el('span', { class: 'pill' }, this._mark, this._word);
     this.link = el('a', { href: pageUrl(`run?id=${run.id}`), 'data-run': run.id });
+    this._baseline = el('span', { class: 'pin', text: '◆', title: 'Baseline of its project', role: 'img', 'aria-label': 'Baseline', hidden: true });
+    this._pin = el('span', { class: 'pin', text: '★', title: 'Pinned', hidden: true });
+    this._tags = el('span', { class: 'tags' });
     this._under = el('span', { class: 'under' });
     this._bar = el('i', {});
     this._share = el('span', { class: 'share' });
@@ -45,19 +35,26 @@ export class RunRow {
     const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
     for (const [name, value] of [['viewBox', `0 0 ${CURVE.width} ${CURVE.height}`], ['aria-hidden', 'true']]) svg.setAttribute(name, value);
     svg.append(this._line);
-    this._values = new Map(['project', 'step', 'loss', 'throughput', 'duration', 'started', 'note'].map((key) => [key, el('span', { class: 'value' })]));
-    const inside = { state: [this._pill], name: [this.link, this._under], progress: [this._track, this._share], curve: [svg] };
-    const cells = COLUMNS.map(({ key, isNumber }) => el('td', { class: `${key}${isNumber ? ' number' : ''}` }, ...(inside[key] ?? [this._values.get(key)])));
+    const inside = { pick: [el('label', {}, this.check)], state: [this._pill], name: [this._baseline, this._pin, this.link, this._tags, this._under], progress: [this._track, this._share], curve: [svg] };
+    this._values = new Map(columns.filter(({ key }) => !(key in inside)).map(({ key }) => [key, el('span', { class: 'value' })]));
+    const cells = columns.map((column) => el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key)])));
     this.root = el('tr', {}, ...cells);
   }
 
-  /** @param {Run} run @param {number} now by the server's clock, in seconds */
-  show(run, now) {
+  /** @param {Run} run @param {number} now by the server's clock, in seconds @param {{key: string, kind: string}[]} columns those of its values */
+  show(run, now, columns) {
     this.run = run;
+    this._columns = columns;
+    for (const { key, kind } of columns) this._values.get(key)?.parentElement.classList.toggle('number', isNumeric(kind));
     this._showState(run);
     setText(this.link, run.name || run.id);
+    setAttribute(this.check, 'aria-label', `Select ${run.name || run.id}`);
     setAttribute(this.link, 'title', `${run.name}\n${run.id}`);
-    setText(this._under, run.note || run.project);
+    this._pin.hidden = !run.pinned;
+    this._baseline.hidden = !run.baseline;
+    this._showTags([...(run.archived ? ['archived'] : []), ...(run.imported_from ? [`imported (${run.imported_from})`] : []), ...run.tags]);
+    const note = run.note || run.own_note;
+    setText(this._under, note || run.project);
     const share = run.progress === null ? null : Math.floor(run.progress * 100);
     setText(this._share, share === null ? UNKNOWN : `${share} %`);
     setAttribute(this._share, 'title', share === null ? 'The total number of steps is unknown' : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`);
@@ -67,9 +64,15 @@ export class RunRow {
     this._put('step', count(run.step), exact(run.step));
     this._put('loss', run.loss === null ? UNKNOWN : number(fromJson(run.loss), 4), exact(run.loss));
     this._put('throughput', run.throughput === null ? UNKNOWN : number(fromJson(run.throughput)), exact(run.throughput));
-    this._put('note', run.note, run.note);
+    this._put('note', note ?? '', note);
     this._showCurve(run.curve);
     this.tick(now);
+  }
+
+  /** Check the box of a selected run, in the run's colour in a comparison; null where it is not selected. @param {string|null} colour */
+  showSelected(colour) {
+    this.check.checked = colour !== null;
+    this.check.style.accentColor = colour ?? '';
   }
 
   /** Update the cells that change with time. */
@@ -78,6 +81,7 @@ export class RunRow {
     const began = run.started_at ?? run.created_at;
     this._put('duration', duration(elapsed(run, now)), null);
     this._put('started', ago(now - began), new Date(began * 1000).toLocaleString());
+    this._columns.forEach(({ key, kind }, at) => this._put(key, ...valueText(run.values[at], kind, now)));
   }
 
   _showState(run) {
@@ -90,8 +94,16 @@ export class RunRow {
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
 
+  _showTags(tags) {
+    if (this._shownTags === tags.join(' ')) return;
+    this._shownTags = tags.join(' ');
+    this._tags.replaceChildren(...tags.map((tag) => el('span', { class: 'tag', text: tag })));
+    setAttribute(this._tags, 'title', this._shownTags || null);
+  }
+
   _put(key, text, title) {
     const element = this._values.get(key);
+    if (!element) return;
     setText(element, text);
     setAttribute(element, 'title', title && title !== UNKNOWN ? title : null);
   }
@@ -101,21 +113,13 @@ export class RunRow {
   }
 }
 
-/** 40 s ago, 12 min ago, 3 h ago, 5 d ago. */
-export function ago(seconds) {
-  if (seconds < 5) return 'just now';
-  for (const [limit, length, unit] of [[90, 1, 's'], [5400, 60, 'min'], [172_800, 3600, 'h']]) {
-    if (seconds < limit) return `${Math.trunc(seconds / length)} ${unit} ago`;
-  }
-  return `${Math.trunc(seconds / 86_400)} d ago`;
+/** The class of a column's cells; an added one may have any name. @param {import('./columns.js').Column} column */
+export function classOf({ key, isNumber, isAdded }) {
+  return `${isAdded ? 'added' : key}${isNumber ? ' number' : ''}`;
 }
 
 function elapsed(run, now) {
   return run.started_at === null ? null : Math.max(0, (run.ended_at ?? now) - run.started_at);
-}
-
-function finite(value) {
-  return typeof value === 'number' ? value : null;
 }
 
 function pointsOf(curve) {

@@ -3,11 +3,15 @@
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/following.js';
 import { mountOnce } from '../elements/mounting.js';
+import { readTheme } from '../elements/theme.js';
 import { Polling } from '../elements/polling.js';
-import { COLUMNS, RunRow } from './runs_row.js';
+import { ColumnChoice, columnsOf, DEFAULT_KEYS, isNumeric } from './columns.js';
+import { classOf, RunRow } from './runs_row.js';
+import { SavedViews } from './saved_views.js';
+import { Selection } from './selection.js';
+import { chosenAtFirst, remember, showInAddress } from './view_state.js';
 
-const KEPT = 'rankzero.runs';
-const FEW_QUEUED = 5;
+const STEP = 10;
 
 /** Change the filters without rebuilding the table. @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
@@ -19,27 +23,51 @@ class RunsTable {
   constructor(component) {
     /** @type {Map<string, RunRow>} */
     this._rows = new Map();
-    this._sort = kept();
-    this._onlyAttention = new URLSearchParams(location.search).get('attention') === '1';
+    // `sort`: a field, with - before it the other way round; `columns`: keys, or null for the usual ones.
+    ({ sort: this._sort, columns: this._keys, attention: this._onlyAttention } = chosenAtFirst());
+    this._offset = 0;
     this._clockOffset = 0;
     this._build();
     component.parentElement.append(this._root);
     this._ticking = setInterval(() => this._tick(), 1000);
+    this._scrolled = () => requestAnimationFrame(() => this._follow());
+    // Streamlit scrolls an element of its own, whose events do not bubble.
+    document.addEventListener('scroll', this._scrolled, { capture: true, passive: true });
     this.refresh(component);
   }
 
   refresh(component) {
     this._component = component;
+    this._showProblem(component.filters.problem);
     const query = queryOf(component.filters);
     if (query === this._query) return;
     this._query = query;
+    this._ask();
+  }
+
+  /** Ask for the list from its beginning: another search or order. */
+  _ask() {
+    this._offset = 0;
     this._polling.askSoon(0);
+  }
+
+  _path() {
+    const window = new URLSearchParams({ offset: String(this._offset), limit: String(this._limit()) });
+    if (this._sort) window.set('sort', this._sort);
+    for (const { key, isAdded } of this._columns) if (isAdded) window.append('column', key);
+    if (this._onlyAttention) window.set('attention', 'true');
+    if (this._allQueued) window.set('queue', 'whole');
+    return `api/overview?${[this._query, window].filter(Boolean).join('&')}`;
   }
 
   destroy() {
     this._polling.destroy();
     this._leave?.();
+    this._selection.destroy();
+    this._choice.destroy();
+    this._views.destroy();
     clearInterval(this._ticking);
+    document.removeEventListener('scroll', this._scrolled, { capture: true });
     this._root.remove();
   }
 
@@ -48,25 +76,44 @@ class RunsTable {
     this._trouble = el('span', { class: 'trouble', role: 'status' });
     this._number = el('b', {});
     this._attention = el('button', { type: 'button', class: 'attention', onclick: () => this._toggleAttention() }, el('span', { text: 'Needs attention' }), this._number);
-    this._heads = new Map(COLUMNS.map((column) => [column.key, this._head(column)]));
+    this._choice = new ColumnChoice(() => this._keys, (keys) => this._chooseColumns(keys));
+    this._views = new SavedViews(() => this._view(), (view) => this._showView(view));
     this._body = el('tbody', {});
-    this._table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, el('tr', {}, ...this._heads.values())), this._body);
-    this._more = el('button', { type: 'button', class: 'more', onclick: () => { this._allQueued = true; this._arrange(); } });
-    this._fold = el('tr', { class: 'fold' }, el('td', { colspan: COLUMNS.length }, this._more));
-    this._rest = el('p', { class: 'rest', hidden: true });
+    this._headRow = el('tr', {});
+    this._table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, this._headRow), this._body);
+    this._more = el('button', { type: 'button', class: 'more', onclick: () => { this._allQueued = true; this._polling.askSoon(0); } });
+    // No cell spans columns: some are hidden, and a span would bring them back as gaps.
+    this._fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
+    this._above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
+    this._below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
+    this._selection = new Selection(() => this._showSelection(), () => this._polling.askSoon(0));
+    this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
     this._empty = el('div', { class: 'empty', hidden: true });
-    this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, el('div', { class: 'head' }, this._summary, this._attention, this._trouble), this._table, this._rest, this._empty);
-    this._polling = new Polling(this._root, this._trouble, () => `api/overview${this._query}`, (picture, answer) => this._answered(picture, answer));
+    this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, this._problem, el('div', { class: 'head' }, this._summary, this._attention, this._trouble, this._choice.root, this._views.root), el('div', { class: 'wide' }, this._table), this._empty, this._selection.root);
+    this._polling = new Polling(this._root, this._trouble, () => this._path(), (picture, answer) => this._answered(picture, answer));
     this._root.addEventListener('click', (event) => this._clicked(event));
+    this._body.addEventListener('change', ({ target }) => this._selection.toggle(target.dataset.run, target.checked));
     this._body.addEventListener('auxclick', (event) => this._clickedAside(event));
+    this._buildHead();
+  }
+
+  _buildHead() {
+    this._columns = columnsOf(this._keys);
+    this._heads = new Map(this._columns.map((column) => [column.key, this._head(column)]));
+    this._headRow.replaceChildren(...this._heads.values());
+    this._root.classList.toggle('chosen', this._keys !== null);
+    this._table.style.minWidth = this._keys ? `${this._columns.reduce((sum, { rem }) => sum + (rem ?? 0), 0)}rem` : '';
     this._showSort();
   }
 
   _head(column) {
-    const classes = `${column.key}${column.isNumber ? ' number' : ''}`;
-    if (!column.value) return el('th', { scope: 'col', class: classes, text: column.title });
+    const classes = classOf(column);
+    if (!column.title) return el('td', { class: classes });
+    if (!column.sort) return el('th', { scope: 'col', class: classes, text: column.title });
     const mark = el('i', { 'aria-hidden': 'true' });
-    return el('th', { scope: 'col', class: classes }, el('button', { type: 'button', onclick: () => this._sortBy(column) }, el('span', { text: column.title }), mark));
+    const head = el('th', { scope: 'col', class: classes, title: column.isAdded ? column.title : null }, el('button', { type: 'button', onclick: () => this._sortBy(column) }, el('span', { text: column.title }), mark));
+    if (column.isAdded) head.style.width = `${column.rem}rem`;
+    return head;
   }
 
   // ---- what is there
@@ -84,16 +131,23 @@ class RunsTable {
   }
 
   _show(picture) {
-    if (this._picture?.runs.length === 0 && picture.runs.length && !this._query) this._component.setTriggerValue?.('arrived', true);
+    if (this._picture?.total === 0 && picture.total && !this._query) this._component.setTriggerValue?.('arrived', true);
     this._picture = picture;
     const now = this._now();
+    for (const { key, kind } of picture.columns) this._heads.get(key)?.classList.toggle('number', isNumeric(kind));
     for (const run of picture.runs) {
-      if (!this._rows.has(run.id)) this._rows.set(run.id, new RunRow(run));
-      this._rows.get(run.id).show(run, now);
+      if (!this._rows.has(run.id)) this._rows.set(run.id, new RunRow(run, this._columns));
+      this._rows.get(run.id).show(run, now, picture.columns);
     }
     const ids = new Set(picture.runs.map((run) => run.id));
     for (const id of this._rows.keys()) if (!ids.has(id)) this._rows.delete(id);
+    this._showSelection();
     this._arrange();
+  }
+
+  _showSelection() {
+    const theme = readTheme(this._root);
+    for (const [id, row] of this._rows) row.showSelected(this._selection.colour(id, theme));
   }
 
   _tick() {
@@ -104,41 +158,78 @@ class RunsTable {
 
   /** Rows are moved only when their order is another, and the focus stays with its run. */
   _arrange() {
-    const { runs, queued, is_cut: isCut } = this._picture;
-    const wanting = runs.filter((run) => run.attention);
-    const sorted = this._sorted(this._onlyAttention ? wanting : runs);
-    const isFolded = !this._sort && !this._allQueued && !this._onlyAttention && !this._query.includes('state=');
-    const shown = isFolded ? folded(sorted) : sorted;
-    const order = shown.map((run) => this._rows.get(run.id).root);
-    const unseen = queued - shown.filter((run) => run.state === 'queued').length;
-    if (isFolded && unseen > 0) order.splice(shown.findLastIndex((run) => run.state === 'queued') + 1, 0, this._fold);
-    setText(this._more, `and ${unseen} more queued`);
+    const { runs, offset, total, fold, folded } = this._picture;
+    const rows = runs.map((run) => this._rows.get(run.id).root);
+    if (fold !== null && fold >= offset && fold <= offset + rows.length) rows.splice(fold - offset, 0, this._fold);
+    setText(this._more, `and ${folded} more queued`);
+    const order = [this._above, ...rows, this._below];
     if (order.length !== this._body.childElementCount || order.some((root, at) => this._body.children[at] !== root)) {
       const focused = /** @type {ShadowRoot} */ (this._body.getRootNode()).activeElement;
       this._body.replaceChildren(...order);
       if (focused?.isConnected && this._body.contains(focused)) focused.focus({ preventScroll: true });
     }
-    this._tell(runs, wanting.length, queued);
-    this._rest.hidden = !isCut;
-    setText(this._rest, `The newest ${runs.length} runs are shown; search to find older ones.`);
-    this._showEmpty(shown.length);
+    setAttribute(this._table, 'aria-rowcount', String(total + 1));
+    this._tell();
+    this._showEmpty(total);
+    this._reserve();
+    this._follow();
   }
 
-  _tell(runs, wanting, queued) {
-    const number = (is) => runs.filter(is).length;
-    const live = number((run) => ['starting', 'running', 'stopping'].includes(run.state));
-    const parts = [`${live} live`, queued ? `${queued} queued` : null, `${number((run) => run.ended_at !== null)} ended`];
-    setText(this._summary, parts.filter(Boolean).join(' · '));
-    setText(this._number, String(wanting));
-    this._attention.classList.toggle('some', wanting > 0);
+  /** The rows that fill the screen, with some before and after them. */
+  _limit() {
+    return Math.min(200, Math.ceil((innerHeight / (this._rowPx ?? 38) + 2.5 * STEP) / STEP) * STEP);
+  }
+
+  /** The height of the rows that are not here, so that the page is as long as the whole list. */
+  _reserve() {
+    const { runs, offset, total, fold } = this._picture;
+    const row = runs.length ? this._rows.get(runs[0].id).root : null;
+    this._rowPx = row?.getBoundingClientRect().height || this._rowPx || 40;
+    const isFoldAbove = fold !== null && fold < offset;
+    const below = total - offset - runs.length + (fold !== null && fold > offset + runs.length ? 1 : 0);
+    this._above.style.height = `${(offset + (isFoldAbove ? 1 : 0)) * this._rowPx}px`;
+    this._below.style.height = `${Math.max(0, below) * this._rowPx}px`;
+    this._above.hidden = offset === 0;
+    this._below.hidden = below <= 0;
+  }
+
+  /** Ask for the rows that are looked at now, with some before and after them. */
+  _follow() {
+    if (!this._picture || !this._rowPx || this._table.hidden) return;
+    const top = this._body.getBoundingClientRect().top;
+    const first = Math.max(0, Math.floor(-top / this._rowPx));
+    const last = Math.min(this._picture.total, Math.ceil((innerHeight - top) / this._rowPx));
+    if (first >= this._offset && last <= this._offset + this._limit()) return;
+    const offset = Math.max(0, Math.floor((Math.min(first, this._picture.total - 1) - STEP) / STEP) * STEP);
+    if (offset === this._offset) return;
+    this._offset = offset;
+    this._polling.askSoon(0);
+  }
+
+  _tell() {
+    const { live, queued, ended, attention } = this._picture;
+    setText(this._summary, [`${live} live`, queued ? `${queued} queued` : null, `${ended} ended`].filter(Boolean).join(' · '));
+    setText(this._number, String(attention));
+    this._attention.classList.toggle('some', attention > 0);
     setAttribute(this._attention, 'aria-pressed', String(this._onlyAttention));
     setAttribute(this._attention, 'title', 'Running with a hang, a NaN loss, no contact or a warning; failed or ended with NaN in the last 24 h');
+  }
+
+  /** The search with the word that is wrong marked, and the rule. */
+  _showProblem(problem) {
+    this._problem.hidden = !problem;
+    if (!problem) return;
+    const { text, start, end, message } = problem;
+    const letters = [...text]; // the server counts whole characters
+    const part = (from, to) => letters.slice(from, to).join('');
+    const query = el('code', {}, part(0, start), el('mark', { text: part(start, end) }), part(end));
+    this._problem.replaceChildren(query, el('span', { text: message }));
   }
 
   _showEmpty(shown) {
     const isEmpty = shown === 0;
     this._table.hidden = isEmpty;
-    this._root.classList.toggle('none', isEmpty && !this._picture.runs.length && !this._query);
+    this._root.classList.toggle('none', isEmpty && !this._onlyAttention && !this._query);
     this._empty.hidden = !isEmpty;
     if (!isEmpty) return;
     const kind = this._onlyAttention ? 'calm' : this._query ? 'unmatched' : 'first';
@@ -158,28 +249,55 @@ class RunsTable {
 
   // ---- what people do
 
-  _sorted(runs) {
-    const column = this._sort && COLUMNS.find(({ key }) => key === this._sort.key);
-    if (!column) return runs;
-    const now = this._now();
-    const valued = runs.map((run) => ({ run, value: column.value(run, now) }));
-    return valued.sort((a, b) => compared(a.value, b.value, this._sort.direction)).map(({ run }) => run);
+  /** The first click sorts, the second the other way round, the third leaves it to the server. */
+  _sortBy({ sort, first }) {
+    const [once, again] = first > 0 ? [sort, `-${sort}`] : [`-${sort}`, sort];
+    this._sort = this._sort === once ? again : this._sort === again ? '' : once;
+    this._chosen();
+    this._showSort();
+    this._ask();
   }
 
-  /** The first click sorts, the second the other way round, the third leaves it to the server. */
-  _sortBy({ key, first }) {
-    if (this._sort?.key !== key) this._sort = { key, direction: first };
-    else this._sort = this._sort.direction === first ? { key, direction: -first } : null;
-    sessionStorage.setItem(KEPT, JSON.stringify(this._sort));
-    this._showSort();
-    if (this._picture) this._arrange();
+  /** The sort and the columns are in the address, and this tab remembers them. */
+  _chosen() {
+    remember({ sort: this._sort, columns: this._keys });
+    this._showInAddress();
+  }
+
+  /** @param {string[]|null} keys */
+  _chooseColumns(keys) {
+    this._keys = keys && keys.join() === DEFAULT_KEYS.join() ? null : keys;
+    this._chosen();
+    this._rebuildRows();
+    this._polling.askSoon(0);
+  }
+
+  _rebuildRows() {
+    this._buildHead();
+    this._rows.clear();
+    if (this._picture) this._show(this._picture);
+  }
+
+  /** What the page shows, to be saved. */
+  _view() {
+    const { search, states, project } = this._component.filters;
+    return { filter: search ?? '', states: states ?? [], project: project ?? null, columns: this._keys, sort: this._sort };
+  }
+
+  /** @param {import('./saved_views.js').View} view */
+  _showView({ filter, states, project, columns, sort }) {
+    [this._sort, this._keys, this._onlyAttention] = [sort, columns, false];
+    this._chosen();
+    this._rebuildRows();
+    this._component.setTriggerValue?.('viewed', { filter, states, project });
+    this._ask();
   }
 
   _showSort() {
-    for (const { key, value } of COLUMNS) {
+    for (const { key, sort } of this._columns) {
       const head = this._heads.get(key);
-      const direction = this._sort?.key === key ? this._sort.direction : 0;
-      if (!value) continue;
+      if (!sort) continue;
+      const direction = this._sort === sort ? 1 : this._sort === `-${sort}` ? -1 : 0;
       setAttribute(head, 'aria-sort', direction ? (direction > 0 ? 'ascending' : 'descending') : 'none');
       setText(head.querySelector('i'), direction ? (direction > 0 ? '▲' : '▼') : '');
     }
@@ -188,27 +306,24 @@ class RunsTable {
   _toggleAttention() {
     this._onlyAttention = !this._onlyAttention;
     this._showInAddress();
-    if (this._picture) this._arrange();
+    this._ask();
   }
 
   _showAll() {
     this._onlyAttention = false;
     this._showInAddress();
     if (this._query) this._component.setTriggerValue?.('cleared', true);
-    this._arrange();
+    this._ask();
   }
 
-  /** Streamlit writes the other filters there, and does not know of this one. */
+  /** Streamlit writes the filters there, and does not know of these. */
   _showInAddress() {
-    const url = new URL(location.href);
-    if ((url.searchParams.get('attention') === '1') === this._onlyAttention) return;
-    if (this._onlyAttention) url.searchParams.set('attention', '1');
-    else url.searchParams.delete('attention');
-    history.replaceState(history.state, '', url);
+    showInAddress({ attention: this._onlyAttention, sort: this._sort, columns: this._keys });
   }
 
   /** A link covers its row but for figures with a title of their own: a click on these follows it too. */
   _clicked(event) {
+    if (event.target.closest('label, .bulk, .panelled')) return;
     const link = event.target.closest('a') ?? event.target.closest('tbody tr')?.querySelector('a');
     if (!link || String(getSelection() ?? '')) return;
     if (!event.target.closest('a') && (event.ctrlKey || event.metaKey || event.shiftKey)) window.open(link.href, '_blank', 'noopener');
@@ -221,31 +336,6 @@ class RunsTable {
   }
 }
 
-/** Show only the first few of many queued runs, so that ended ones stay visible. */
-function folded(runs) {
-  const queued = runs.filter((run) => run.state === 'queued');
-  if (queued.length <= FEW_QUEUED + 1) return runs;
-  const few = new Set(queued.slice(0, FEW_QUEUED));
-  return runs.filter((run) => run.state !== 'queued' || few.has(run));
-}
-
-/** Without a value last, whichever way it is sorted. */
-function compared(a, b, direction) {
-  if (a === null || b === null) return Number(a === null) - Number(b === null);
-  return direction * (a < b ? -1 : Number(a > b));
-}
-
-function queryOf({ q, states, project }) {
-  const query = new URLSearchParams([...(q ? [['q', q]] : []), ...(states ?? []).map((state) => ['state', state]), ...(project ? [['project', project]] : [])]);
-  return query.size ? `?${query}` : '';
-}
-
-/** The sorting as this tab had it last. */
-function kept() {
-  try {
-    const stored = JSON.parse(sessionStorage.getItem(KEPT) ?? 'null');
-    return COLUMNS.some(({ key, value }) => value && key === stored?.key) ? stored : null;
-  } catch {
-    return null;
-  }
+function queryOf({ search, states, project }) {
+  return String(new URLSearchParams([...(search ? [['filter', search]] : []), ...(states ?? []).map((state) => ['state', state]), ...(project ? [['project', project]] : [])]));
 }

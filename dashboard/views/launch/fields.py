@@ -8,7 +8,7 @@ from typing import get_args
 import streamlit as st
 
 from dashboard.views.launch.code_fields import AS_IT_IS, AS_IT_WAS, SOURCES
-from domain import spec
+from domain import choices
 from domain.field_labels import LABELS
 from domain.text.formats import as_text
 
@@ -67,14 +67,14 @@ HELP = {
 CHOICES: dict[str, tuple[str, ...]] = {
     "source": SOURCES,
     "code_as": (AS_IT_WAS, AS_IT_IS),
-    "launcher": ("automatic", *get_args(spec.Launcher)),
-    "strategy": get_args(spec.Strategy),
-    "precision": get_args(spec.Precision),
-    "lr_scaling": get_args(spec.LrScaling),
-    "on_hang": get_args(spec.OnHang),
-    "on_lost_node": get_args(spec.OnLostNode),
-    "lr_on_resize": get_args(spec.LrOnResize),
-    "pool": get_args(spec.Pool),
+    "launcher": ("automatic", *get_args(choices.Launcher)),
+    "strategy": get_args(choices.Strategy),
+    "precision": get_args(choices.Precision),
+    "lr_scaling": get_args(choices.LrScaling),
+    "on_hang": get_args(choices.OnHang),
+    "on_lost_node": get_args(choices.OnLostNode),
+    "lr_on_resize": get_args(choices.LrOnResize),
+    "pool": get_args(choices.Pool),
 }
 """Fields with a few options; all others are texts."""
 AREAS = ("env", "links", "labels")

@@ -11,7 +11,7 @@ from dashboard.planning import fixes, preview
 from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
-from dashboard.views.launch import code, plan
+from dashboard.views.launch import code, plan, scaling, sweeping
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
@@ -220,6 +220,9 @@ def _meaning(
         _launch_button(reading, refusals, labels)
     if planned is not None:
         plan.fit_and_advice(planned, set(refusals.values()))
+        scaling.cite(planned)
+        scaling.start(reading.spec, _like())
+        sweeping.start(reading.spec, _like())
     if planned is not None and reading.spec is not None:
         plan.commands(planned)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 from domain.scheduling import resizing
 from domain.spec import RunSpec
 from domain.text.formats import count, learning_rate, plural
@@ -88,7 +88,7 @@ def _samples(spec: RunSpec) -> int:
 
 
 def _owner(spec: RunSpec) -> str:
-    return "recipe" if spec.target in recipe_names() else "script"
+    return "recipe" if spec.target in RECIPES else "script"
 
 
 def _scaling(spec: RunSpec) -> list[str]:

@@ -1,4 +1,4 @@
-"""Links between the four pages, and their addresses: for the keyboard, Ctrl-click, and self-refreshing fragments."""
+"""Links between the pages, and their addresses: for the keyboard, Ctrl-click, and self-refreshing fragments."""
 
 from __future__ import annotations
 

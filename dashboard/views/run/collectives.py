@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout.tables import table
-from db.reports.collectives import node_records, verdict_of_run
+from db.reports.collectives import node_records, verdict
 from domain.collective_records import NodeCollectives, RankCollectives
 from domain.collectives.waits import Wait, waits_of_node
 from domain.collectives.words import call_name
@@ -23,15 +24,15 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 
 def collectives(run_id: str) -> None:
     """Show the collectives as they were asked for last; nothing before that."""
-    store = service.current().store
-    nodes = [(node, records) for node, records in node_records(store, run_id) if records.ranks]
+    nodes = [(name, node) for name, node in node_records(service.current().store, run_id) if node.ranks]
     if not nodes:
         return
     st.subheader("Collectives", anchor=False)
-    if verdict := verdict_of_run(store, run_id):
-        st.warning(as_text(verdict.sentence), icon=":material/call_split:")
-    rows = [row for node, records in nodes for row in _rows(node, records, _span(nodes))]
-    table("collectives", COLUMNS, rows[:MOST_RANKS])
+    if divergence := verdict([node for _, node in nodes]):
+        st.warning(as_text(divergence.sentence), icon=":material/call_split:")
+    span_s = _span(nodes)
+    rows = (row for name, node in nodes for row in _rows(name, node, span_s))
+    table("collectives", COLUMNS, list(islice(rows, MOST_RANKS)))
     st.caption(
         "The latest collectives of each rank. A bar is the share of its time slice in which the rank waited for the "
         "last rank of its node to come; the rank that waits least is the one the others wait for."
@@ -44,9 +45,10 @@ def _span(nodes: Sequence[tuple[str, NodeCollectives]]) -> float:
     return max((record.at - record.calls[0].called_at for record in records), default=0.0)
 
 
-def _rows(node: str, collectives: NodeCollectives, span_s: float) -> list[list[object]]:
-    waits = waits_of_node(collectives.ranks)
-    return [_row(node, record, waits[record.rank], span_s) for record in collectives.ranks]
+def _rows(name: str, node: NodeCollectives, span_s: float) -> Iterator[list[object]]:
+    waits = waits_of_node(node.ranks)
+    for record in node.ranks:
+        yield _row(name, record, waits[record.rank], span_s)
 
 
 def _row(node: str, record: RankCollectives, waits: Sequence[Wait], span_s: float) -> list[object]:

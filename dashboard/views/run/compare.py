@@ -1,9 +1,10 @@
-"""Compare a run with another one: settings in a table, code file by file."""
+"""Compare a run with another one: settings and phases in tables, code file by file."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import tzinfo
 
 import streamlit as st
 
@@ -14,8 +15,10 @@ from dashboard.service import service
 from dashboard.snapshots.differences import FileChange, Kind
 from dashboard.snapshots.unified import quoted
 from dashboard.views.layout.tables import Markup, table
+from dashboard.views.run.compare_phases import compare_phases
+from dashboard.views.run.tabs import browser_zone
 from db.queries import run_queries
-from domain.text.formats import ago, as_text, count, plural, size
+from domain.text.formats import as_text, clock_time, count, plural, size
 from domain.views import RunView
 
 MOST_RUNS = 200
@@ -50,6 +53,7 @@ def compare(run: RunView) -> None:
     if chosen is not None:
         current = service.current()
         _settings(runs.setting_changes(current.store, chosen, run), chosen)
+        compare_phases(chosen, run)
         _code(runs.code(current, chosen, run), chosen, run)
 
 
@@ -90,9 +94,9 @@ def _choice(run: RunView, others: dict[str, RunView]) -> RunView | None:
         named = st.query_params.get("compare")
         before = predecessor(run, list(others.values()))
         st.session_state[key] = named if named in others else before.id if before else None
-    now = service.current().clock()
+    zone = browser_zone()
     chosen = st.selectbox(
-        "Compare with", list(others), format_func=lambda run_id: _described(others[run_id], now), key=key,
+        "Compare with", list(others), format_func=lambda run_id: _described(others[run_id], zone), key=key,
         index=None, placeholder="Choose a run", on_change=_put_into_address, args=(key,),
     )  # fmt: skip
     return others[chosen] if chosen else None
@@ -105,8 +109,9 @@ def _put_into_address(key: str) -> None:
         st.query_params.pop("compare", None)
 
 
-def _described(run: RunView, now: float) -> str:
-    return f"{run.name} · {run.id} · {ago(run.created_at, now)} · {run.state.value}"
+def _described(run: RunView, zone: tzinfo) -> str:
+    """Return a run in one line, without age and state: Streamlit takes an option whose text changes for another."""
+    return f"{run.name} · {run.id} · {clock_time(run.created_at, zone)}"
 
 
 def _settings(changes: Sequence[SpecChange], other: RunView) -> None:

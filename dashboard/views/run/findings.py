@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard.service import service
 from db.reports.findings import findings
-from domain.text.formats import as_text
+from domain.text.formats import as_text, with_code
 from domain.views import FindingView, RunView
 
 
@@ -21,7 +21,7 @@ def now(run: RunView) -> None:
 def _card(finding: FindingView) -> None:
     lines = [f"**{as_text(_headline(finding.kind))}** {as_text(finding.evidence)}"]
     lines += [as_text(finding.meaning)] if finding.meaning else []
-    lines += [f"**What to do:** {as_text(finding.mend)}"] if finding.mend else []
+    lines += [f"**What to do:** {with_code(finding.mend)}"] if finding.mend else []
     show = st.error if finding.kind == "hung" else st.warning
     show(
         "\n\n".join(lines),

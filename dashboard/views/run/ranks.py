@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from dashboard.components.browser import phases
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import table
 from dashboard.views.run.collectives import collectives
+from dashboard.views.run.profiles import profiles
+from db.metrics.arithmetic import arithmetic_of
+from db.metrics.reduction import reduction_of
 from db.records.exceptions import WrongState
 from db.reports import ranks as db_ranks
 from domain.messages import StackFrame
+from domain.performance.arithmetic import sentence as arithmetic_sentence
+from domain.performance.reduction import sentence as reduction_sentence
 from domain.text.formats import as_text, count, milliseconds, short_path, size
 from domain.views import RankView
 
@@ -37,6 +43,8 @@ def ranks(run_id: str) -> None:
         st.caption("No rank has made an optimizer step yet. Each rank appears here with its first step.")
     else:
         slow = _slow(rank_views)
+        phases(run_id, key="phases")
+        _say_how_it_computes(run_id)
         table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
     if not run.state.is_terminal:
         st.button(
@@ -44,8 +52,18 @@ def ranks(run_id: str) -> None:
             on_click=_ask, args=(run_id,),
             help="Asks each rank for its Python stack and its latest collectives; training is not disturbed.",
         )  # fmt: skip
+    profiles(run_id, rank_views, is_live=not run.state.is_terminal)
     collectives(run_id)
     _stacks(run_id)
+
+
+def _say_how_it_computes(run_id: str) -> None:
+    """Show how gradients are averaged, and the arithmetic where it can be estimated."""
+    store = service.current().store
+    if reduction := reduction_of(store, run_id):
+        st.caption(as_text(reduction_sentence(*reduction)))
+    if arithmetic := arithmetic_of(store, run_id):
+        st.caption(as_text(arithmetic_sentence(arithmetic)))
 
 
 def _ask(run_id: str) -> None:

@@ -11,9 +11,22 @@ from dashboard.components.browser import live_charts, log_view, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import links, style
+from dashboard.views.layout.exporting import export_menu
 from dashboard.views.layout.tables import checkpoint_url
-from dashboard.views.run import checkpoints, code, dialogs, findings, ranks, start, tabs
+from dashboard.views.run import (
+    checkpoints,
+    code,
+    dialogs,
+    editing,
+    findings,
+    logged,
+    memory,
+    ranks,
+    start,
+    tabs,
+)
 from db.queries import run_queries
+from domain.choices import ExportFormat
 from domain.messages import Reason, State
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
@@ -22,6 +35,8 @@ REFRESH_S = 2
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
 TRACEBACK_PX = 300
+TABS_OF_IMPORTED = ("Charts", "History", "Spec")
+"""What else a run has did not come with its import."""
 NOT_THE_SCRIPTS_FAULT = frozenset(
     {
         Reason.KILLED,
@@ -53,21 +68,46 @@ def page() -> None:
 def _tabs(run: RunView) -> None:
     """Show the tabs of a run; only the open tab is built and refreshed."""
     build: dict[str, Callable[[], None]] = {
-        "Charts": lambda: live_charts(run.id),
+        "Charts": lambda: _charts(run),
         "Logs": lambda: log_view(run.id),
-        "Ranks": lambda: ranks.ranks(run.id),
+        "Ranks": lambda: _ranks(run.id),
         "Checkpoints": lambda: checkpoints.checkpoints(run.id),
         "History": lambda: tabs.history(run.id),
         "Code": lambda: code.code(run),
         "Commands": lambda: tabs.commands(run.id),
-        "Spec": lambda: tabs.specification(run.spec),
+        "Spec": lambda: _specification(run),
     }
+    if not is_whole(run):
+        build = {name: build[name] for name in TABS_OF_IMPORTED}
     _take_tab_from_address(run.id, list(build))
     opened = st.tabs(list(build), key=TAB, on_change=_put_tab_into_address)
     for name, tab in zip(build, opened, strict=True):
         if tab.open:
             with tab:
                 build[name]()
+
+
+def is_whole(run: RunView) -> bool:
+    """Whether a run has its code, logs and checkpoints: launched here, or imported from an archive."""
+    return run.imported_from in (None, ExportFormat.ARCHIVE)
+
+
+def _charts(run: RunView) -> None:
+    live_charts(run.id)
+    logged.offline_note(run)
+
+
+def _specification(run: RunView) -> None:
+    if is_whole(run):
+        tabs.specification(run.spec)
+    else:
+        st.caption(f"Imported from {as_text(run.spec.target)}")
+    logged.logged(run)
+
+
+def _ranks(run_id: str) -> None:
+    ranks.ranks(run_id)
+    memory.trends(run_id)
 
 
 def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
@@ -96,7 +136,9 @@ def _answer(run_id: str) -> None:
         return
     saved = run_queries.checkpoints(current.store, run_id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
-        _actions(run, saved)
+        if is_whole(run):
+            _actions(run, saved)
+        _edits(run, saved)
     findings.now(run)
     start.starting(run)
     if run.state == State.FAILED:
@@ -128,6 +170,12 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
     )  # fmt: skip
     if has_fix or not is_broken:
         links.launch_again(run.id, AGAIN, "again", "again")
+
+
+def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
+    export_menu([run.id], run.state.is_terminal)
+    if st.button("Edit", icon=":material/edit:", type="tertiary", key="edit"):
+        editing.edit(run)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
         dialogs.delete(run, saved)
 
@@ -150,6 +198,7 @@ def _offer_fix(run: RunView, saved: Sequence[CheckpointView]) -> bool:
 
 def _failure(run: RunView) -> None:
     """Show the traceback of the first rank to fail."""
+    memory.failure(run)
     error = run.error or {}
     traceback = error.get("traceback")
     if not traceback:

@@ -22,11 +22,13 @@ from domain.launch.timeline import (
     slowest,
 )
 from domain.messages import State
-from domain.text.formats import time_span
+from domain.text.formats import as_text, time_span
 from domain.views import RunView
 
 QUEUED = PHASES[0]
 MOST_NODES = 32
+LOOK_AGAIN_S = 60.0
+"""Seconds for which the run before is remembered: the page is drawn again every other second."""
 STARTING = frozenset({State.QUEUED, State.STARTING, State.RUNNING})
 
 
@@ -45,6 +47,8 @@ def folded(run_id: str) -> None:
         drawn = picture(phases, is_starting=False, before=_before(run_id))
         with st.expander(drawn["title"]):
             timeline(drawn | {"title": ""}, key="run_start_folded")
+            for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):
+                st.caption(as_text(note))
 
 
 def _phases(run_id: str) -> list[Phase]:
@@ -52,6 +56,7 @@ def _phases(run_id: str) -> list[Phase]:
     return timelines.timeline(current.store, run_id, current.clock())
 
 
+@st.cache_data(ttl=LOOK_AGAIN_S, show_spinner=False, max_entries=100)
 def _before(run_id: str) -> tuple[str, list[Phase]] | None:
     current = service.current()
     return timelines.previous_timeline(current.store, run_id, current.clock())

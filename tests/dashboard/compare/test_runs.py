@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import main
 from cli.commands import diff as diff_command
-from dashboard.compare.spec_changes import interpreter_changes, label_of, spec_changes
+from dashboard.compare.spec_changes import (
+    Difference,
+    interpreter_changes,
+    interpreter_differences,
+    label_of,
+    spec_changes,
+)
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
@@ -109,6 +114,17 @@ def test_other_versions_of_what_trains_are_told_where_both_are_known():
     assert interpreter_changes(TORCH, None) == [] == interpreter_changes(None, TORCH)
 
 
+def test_packages_are_compared_where_they_were_recorded() -> None:
+    recorded = [
+        TORCH | {"packages": {"numpy": "2.1.0", "timm": "1.0"}},
+        TORCH | {"packages": {"numpy": "2.2.0"}},
+    ]
+    numpy, timm = interpreter_differences([*recorded, TORCH])
+    assert numpy == Difference("package.numpy", "Package numpy", ("2.1.0", "2.2.0", None))
+    assert timm == Difference("package.timm", "Package timm", ("1.0", None, None))
+    assert interpreter_differences([recorded[0], TORCH]) == []
+
+
 WORDS = st.lists(st.sampled_from(["--a", "--b=1", "-c", "x", "-1", "--", "", "é y"]), max_size=6)
 
 
@@ -200,19 +216,6 @@ def test_runs_that_are_not_there_are_named(shared, two):
 
 
 # -- by command --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def rankzero(shared: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
-    monkeypatch.setenv("RANKZERO_URL", shared.url)
-    monkeypatch.setenv("RANKZERO_TOKEN", shared.token)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main.run(list(arguments))
-        return code, *capfd.readouterr()
-
-    return run
 
 
 def test_the_command_prints_what_patch_takes(rankzero, two):

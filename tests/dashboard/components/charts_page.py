@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from tests.dashboard.live_server import FakeServer
+from tests.end_to_end.browsers import Chromium
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 WALL = 1_760_000_000.0
 Show = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -34,23 +21,18 @@ def server() -> FakeServer:
 
 
 @pytest.fixture
-def show(browser: Browser, server: FakeServer) -> Iterator[Show]:
+def show(browser: Chromium, server: FakeServer) -> Iterator[Show]:
     """Open a page with components; at the end no page may have had an error."""
-    errors: list[str] = []
-    expect.set_options(timeout=20_000)
-    with server.serving() as address:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    with server.serving() as address, browser.visit() as visit:
 
         def open_page(components: str = "charts", theme: str = "light") -> Page:
-            page = context.new_page()
-            page.on("pageerror", lambda error: errors.append(str(error)))
+            page = visit.new_page()
             page.goto(f"{address}/?show={components}&theme={theme}")
             expect(page.locator("body[data-ready=yes]")).to_have_count(1)
             return page
 
         yield open_page
-        context.close()
-    assert errors == []
+        assert visit.errors == []
 
 
 def card(page: Page, name: str) -> Locator:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.dashboard.components.charts_page import (
-    CHROMIUM,
     WALL,
     Show,
-    browser,
     card,
     drawn,
     server,
@@ -20,9 +19,12 @@ from tests.dashboard.components.charts_page import (
     wait_for,
 )
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
+from tests.end_to_end.browsers import CHROMIUM
 
-__all__ = ["browser", "server", "show"]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+__all__ = ["server", "show"]
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
 
 
 def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:
@@ -111,8 +113,8 @@ def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, 
     expect(over).to_be_visible()
     drag(page, over, 0.5, 0.6)
     wait_for(lambda: len(server.asked) == 1, "the finer points to be asked for")
-    since = int(re.search(r"since=(\d+)", server.asked[0])[1])  # type: ignore[index]
-    assert 9_500 < since < 10_500
+    since, until = (int(number) for number in re.findall(r"(?:since|until)=(\d+)", server.asked[0]))
+    assert 9_500 < since < 10_500 < 11_500 < until < 12_500
 
 
 def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: FakeServer, show: Show) -> None:

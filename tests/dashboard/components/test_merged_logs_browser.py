@@ -6,31 +6,22 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.dashboard.api.runs.test_merged_logs import PIECES, write_logs
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.components.test_run_header_and_log_browser import clipboard
 from tests.dashboard.running import FakeNode, Running
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium, Visit
 from worker.session.client import TaskRef
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 60_000
 LINES = [
     "rank 1 stdout: one 0", "rank 1 stdout: one 1", "rank 0 stdout: zero 0", "rank 0 stderr: UserWarning: x",
     "rank 1 stderr: ValueError: no", "rank 0 stdout: zero 1", "launcher stderr: Error: bye",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +33,13 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def context(browser: Browser, dashboard: Running) -> Iterator[BrowserContext]:
+def visit(browser: Chromium, dashboard: Running) -> Iterator[Visit]:
     """Somebody who has signed in, and whose pages may have no error."""
-    expect.set_options(timeout=LIMIT_MS)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(LIMIT_MS)
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    errors: list[str] = []
-    context.on("weberror", lambda error: errors.append(str(error.error)))
-    context.new_page().goto(f"{dashboard.url}/?token={dashboard.service.credentials.user}")
-    yield context
-    context.close()
-    assert errors == []
+    with browser.visit() as visit:
+        visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        visit.new_page().goto(f"{dashboard.url}/?token={dashboard.service.credentials.user}")
+        yield visit
+        assert visit.errors == []
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +57,17 @@ def training(dashboard: Running, node: FakeNode) -> Iterator[tuple[str, FakeNode
     node.report(part, "succeeded", exit_code=0)
 
 
-def open_merged(context: BrowserContext, dashboard: Running, run_id: str) -> Page:
-    page = context.new_page()
+def open_merged(visit: Visit, dashboard: Running, run_id: str) -> Page:
+    page = visit.new_page()
     page.goto(f"{dashboard.url}/run?id={run_id}&tab=logs")
     page.get_by_label("Rank", exact=True).select_option("all ranks")
     page.get_by_label("Stream").select_option("both streams")
     return page
 
 
-def test_all_ranks_and_both_streams_are_followed(context, dashboard, training) -> None:
+def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> None:
     run_id, node, part = training
-    page = open_merged(context, dashboard, run_id)
+    page = open_merged(visit, dashboard, run_id)
     expect(page.locator(".pane .text")).to_have_text(LINES)
     expect(page.locator(".pane .sourced.err")).to_have_count(3)
     expect(page.locator(".by-time")).to_contain_text("arrived")
@@ -99,9 +85,9 @@ def test_all_ranks_and_both_streams_are_followed(context, dashboard, training) -
     expect(page.locator(".by-time")).to_be_hidden()
 
 
-def test_all_logs_are_searched_and_a_line_links_to_its_rank(context, dashboard, training) -> None:
+def test_all_logs_are_searched_and_a_line_links_to_its_rank(visit, dashboard, training) -> None:
     run_id, _, _ = training
-    page = open_merged(context, dashboard, run_id)
+    page = open_merged(visit, dashboard, run_id)
     page.get_by_label("Search the whole log").fill("one")
     expect(page.locator(".found")).to_have_text("2 lines")
     page.get_by_label("Next match", exact=True).click()
@@ -123,7 +109,7 @@ def test_all_logs_are_searched_and_a_line_links_to_its_rank(context, dashboard, 
     expect(page.locator(".text.chosen")).to_have_text("zero 1")
 
 
-def test_earlier_lines_of_all_ranks_join_without_a_seam(context, dashboard, training) -> None:
+def test_earlier_lines_of_all_ranks_join_without_a_seam(visit, dashboard, training) -> None:
     run_id, node, part = training
     size = {0: 18, 1: 12}
     numbers = list(range(3000))
@@ -134,7 +120,7 @@ def test_earlier_lines_of_all_ranks_join_without_a_seam(context, dashboard, trai
         node.client.append(part, f"logs/rank{rank}.out", 0, size[rank], content)
         size[rank] += len(content)
     node.client.append(part, "logs/rank0.out", 0, size[0], b"\n")
-    page = open_merged(context, dashboard, run_id)
+    page = open_merged(visit, dashboard, run_id)
     expect(page.locator(".pane .text").last).to_contain_text(f"{2899} of")
     earlier = page.get_by_role("button", name="Load earlier lines")
     earlier.click()

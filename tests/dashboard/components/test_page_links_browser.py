@@ -6,26 +6,17 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from domain.messages import Reason
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 60_000
 TRAINING = "gpt wide, long warm-up"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +32,13 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browse
 
 
 @pytest.fixture
-def page(browser: Browser, dashboard: tuple[Browsed, Seed]) -> Iterator[Page]:
+def page(browser: Chromium, dashboard: tuple[Browsed, Seed]) -> Iterator[Page]:
     """A tab that has signed in; at the end it may have had no error."""
-    expect.set_options(timeout=LIMIT_MS)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(LIMIT_MS)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(dashboard[0].entrance)
-    yield page
-    context.close()
-    assert errors == []
+    with browser.visit() as visit:
+        page = visit.new_page()
+        page.goto(dashboard[0].entrance)
+        yield page
+        assert visit.errors == []
 
 
 def open_run(page: Page, dashboard: tuple[Browsed, Seed], label: str) -> None:
@@ -111,14 +98,14 @@ def test_the_remedy_and_the_way_back_are_links_too(page, dashboard):
     expect(page.get_by_role("textbox", name="Batch per GPU")).to_have_value("16")
     page.goto(f"{dashboard[0].url}/run?id=zzzzzzzzzz")
     page.get_by_role("link", name="All runs").click()
-    expect(page.get_by_role("searchbox", name="Search")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Search")).to_be_visible()
 
 
 def test_deleting_a_run_leads_to_the_others(page, dashboard):
     open_run(page, dashboard, "bad labels")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete for good").click()
-    expect(page.get_by_role("searchbox", name="Search")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Search")).to_be_visible()
     assert "run?id" not in page.url
 
 

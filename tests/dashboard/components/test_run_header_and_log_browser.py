@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.dashboard.components.charts_page import CHROMIUM, Show, browser, server, show, wait_for
+from tests.dashboard.components.charts_page import Show, server, show, wait_for
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
+from tests.end_to_end.browsers import CHROMIUM
 
-__all__ = ["browser", "server", "show"]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+__all__ = ["server", "show"]
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
 
 
 def figure(page: Page, label: str) -> Locator:
@@ -51,9 +55,21 @@ def test_the_header_shows_the_figures_humanised_with_exact_values_on_hover(
 
 
 def test_figures_that_were_only_printed_say_so(server: FakeServer, show: Show) -> None:
-    server.picture = [run_view(epoch=1, last_lr=0.1, inferred=["epoch", "last_lr"])]
+    against = {
+        "run_id": "base000000",
+        "name": "base",
+        "metric": "val/loss",
+        "value": 0.18234,
+        "baseline_value": 0.19,
+    }
+    run = run_view(epoch=1, last_lr=0.1, inferred=["epoch", "last_lr"])
+    server.picture = [{**run, "run": {**run["run"], "against_baseline": {**against, "better_percent": 4.03}}}]
     page = show("run_header")
     expect(figure(page, "Epoch")).to_have_text("1")
+    expect(page.locator(".against")).to_have_text("val/loss 0.1823, 4 % better than baseline")
+    expect(page.locator(".against a")).to_have_attribute(
+        "href", re.compile(r"compare\?runs=.+,base000000&baseline=base")
+    )
     expect(figure(page, "Learning rate")).to_have_text("0.1")
     rate = page.locator(".figure", has_text="Learning rate")
     expect(rate).to_have_attribute("title", "0.1: parsed from what the script prints")
@@ -182,14 +198,22 @@ def test_following_ends_when_somebody_scrolls_up_and_begins_again_at_the_end(
     page.locator(".pane").hover()
     page.mouse.wheel(0, -2000)
     expect(follow).to_have_attribute("aria-pressed", "false")
+    height = scroll_height(page)
     server.send(log("one more\n", 9000))
     expect(page.locator(".text").last).to_have_text("one more")
     expect(page.locator(".text").last).not_to_be_in_viewport()
+    # A line that is not laid out yet takes its height all the same, so that the end stays where it is.
+    assert scroll_height(page) == height + 18
     page.mouse.wheel(0, 100_000)
     expect(follow).to_have_attribute("aria-pressed", "true")
     server.send(log("and more\n", 9010))
     expect(page.locator(".text").last).to_have_text("and more")
     expect(page.locator(".text").last).to_be_in_viewport()
+
+
+def scroll_height(page: Page) -> int:
+    height: int = page.locator(".pane").evaluate("pane => pane.scrollHeight")
+    return height
 
 
 def test_a_flood_of_lines_keeps_the_last_five_thousand(server: FakeServer, show: Show) -> None:

@@ -8,6 +8,7 @@ from dashboard.planning.fixes import split, suggest_fix
 from dashboard.script_reader import targets
 from domain.messages import Reason
 from domain.spec import RunSpec
+from tests.domain.test_device_memory import device
 
 CUDA = "rank 0 on gpu-1: CUDA out of memory, 2.00 GiB requested, train.py line 41"
 KILLED = "rank 0 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
@@ -47,6 +48,32 @@ def test_the_product_stays_wherever_a_batch_not_far_below_half_keeps_it(
     batch: int, accumulate: int, smaller: int, more: int
 ) -> None:
     assert split(batch, accumulate) == (smaller, more)
+
+
+def test_the_batch_that_fits_by_estimate_keeps_the_global_batch() -> None:
+    spec = recipe(batch_size=96)
+    memory = device(other=52, requested=28)  # three quarters of the batch fit
+    found = suggest_fix(spec, Reason.OUT_OF_MEMORY, CUDA, targets.script_of(spec), memory)
+    assert found is not None and found.spec is not None
+    assert found.sentence == (
+        "Halve the batch per GPU: 96 → 48, accumulation 1 → 2 (by estimate at most 72 fit); the global batch stays 384."
+    )
+    third = suggest_fix(recipe(accumulate=3), Reason.OUT_OF_MEMORY, CUDA, targets.script_of(spec), memory)
+    assert third is not None and third.spec == recipe(batch_size=24, accumulate=4)
+
+
+def test_where_not_even_the_model_fits_no_batch_is_suggested() -> None:
+    memory = device(missing_bytes=90 << 30)
+    found = suggest_fix(recipe(), Reason.OUT_OF_MEMORY, CUDA, None, memory)
+    assert found is not None and found.spec == recipe(precision="bf16")
+    assert found.sentence.startswith("By estimate not even one sample fits beside the model on its GPU: bf16")
+
+
+def test_a_batch_that_only_the_script_knows_is_estimated_in_words() -> None:
+    spec = RunSpec.model_validate({"target": "/nowhere/train.py", "gpus_per_node": 2})
+    found = suggest_fix(spec, Reason.OUT_OF_MEMORY, CUDA, None, device(other=52, requested=28, batch_size=64))
+    assert found is not None and found.spec is None
+    assert found.sentence.endswith("About 48 of its 64 samples fit at most (an estimate).")
 
 
 def test_a_recipe_is_ready_to_launch_with_half_the_batch_and_the_same_global_batch() -> None:

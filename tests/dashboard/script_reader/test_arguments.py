@@ -10,7 +10,7 @@ from dashboard.planning.preview import recipe_options
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.reading import read_script, script_in
 from dashboard.script_reader.source import UnreadableScript, program_in
-from domain.launch.plan import recipe_names
+from domain.choices import RECIPES
 
 SCRIPT = """
 import argparse
@@ -79,7 +79,7 @@ def test_a_script_that_was_changed_is_read_again(tmp_path: Path) -> None:
     assert read_script(tmp_path, "train.py").options[0].default == 22
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_recipes_say_their_batch_size_rate_and_epochs(name: str) -> None:
     defaults = {option.name: option.default for option in recipe_options(name)}
     assert defaults["batch_size"] > 0

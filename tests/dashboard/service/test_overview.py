@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.service import edits
 from dashboard.service import overview as overviews
-from dashboard.service.overview import Filter, overview
+from dashboard.service.overview import Filter, RowRange, overview
 from domain.messages import State
+from domain.run_edit import RunEdit
 from tests.dashboard.pages import Pages, served
 from tests.dashboard.running import Running
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
@@ -42,16 +44,51 @@ def test_runs_with_trouble_come_first_then_what_trains_what_failed_what_waits_an
 
 
 def test_a_long_queue_leaves_room_for_all_other_runs(full, monkeypatch):
-    monkeypatch.setattr(overviews, "MOST_ROWS", 4)
-    monkeypatch.setattr(overviews, "MOST_QUEUED", 2)
+    monkeypatch.setattr(overviews, "FEW_QUEUED", 2)
     for number in range(5):
         full.seed.launch(f"queued {number}", 5 - number / 2, gpus_per_node=8)
-    found = overview(full.service.store, full.service.clock())
+    found = overview(full.service.store, full.service.clock(), window=RowRange(limit=8))
     names = [row["name"] for row in found["runs"]]
     assert names == [
-        "nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "queued 4", "queued 3",
+        "nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels", "queued 4",
+        "queued 3", HOSTILE_NAME,
     ]  # fmt: skip
-    assert (found["queued"], found["is_cut"]) == (6, True)
+    assert (found["fold"], found["folded"], found["total"]) == (7, 4, 9)
+    assert (found["queued"], found["live"], found["ended"], found["is_cut"]) == (6, 4, 3, True)
+
+
+def test_windows_of_any_size_make_up_the_same_list(full):
+    for number in range(9):
+        full.seed.launch(f"queued {number}", 5 - number / 2, gpus_per_node=8)
+    change = RunEdit(pinned=True)
+    for name in ("digits baseline", "queued 3"):
+        edits.edit(full.service, full.seed.runs[name], change)
+    store, now = full.service.store, full.service.clock()
+    for wanted in (RowRange(), RowRange(is_queue_unfolded=True), RowRange("name"), RowRange("-loss")):
+        for run_filter in (
+            overviews.EVERYTHING,
+            Filter(needs_attention=True),
+            Filter(states=(State.QUEUED,)),
+        ):
+            whole = overview(store, now, run_filter, wanted)
+            parts = [
+                overview(store, now, run_filter, wanted._replace(offset=offset, limit=3))["runs"]
+                for offset in range(0, whole["total"], 3)
+            ]
+            shown = [row["id"] for row in whole["runs"]]
+            assert [row["id"] for part in parts for row in part] == shown and len(shown) == whole["total"]
+    assert [row["name"] for row in rows(full)][:3] == ["queued 3", "digits baseline", "nan at once"]
+
+
+def test_archived_runs_are_listed_where_they_are_searched_for(full):
+    edits.edit(
+        full.service,
+        full.seed.runs["bad labels"],
+        RunEdit(archived=True, add_tags=["old"], note="wrong labels"),
+    )
+    assert "bad labels" not in [row["name"] for row in rows(full)]
+    (row,) = rows(full, Filter(search="archived:yes tag:old"))
+    assert (row["name"], row["tags"], row["own_note"]) == ("bad labels", ["old"], "wrong labels")
 
 
 def test_filters_are_the_servers(full):

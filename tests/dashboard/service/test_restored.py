@@ -66,7 +66,7 @@ class Machine:
         return run_id
 
     def trains(self, run_id: str, attempt: int = 1) -> bool:
-        return bool(processes.of_attempt(run_id, attempt))
+        return bool(processes.of_attempt(run_id, attempt, 0))
 
     def close(self) -> None:
         if self.process is not None:
@@ -74,7 +74,7 @@ class Machine:
             self.process.wait()
         for run_id in self.runs:
             for attempt in (1, 2):
-                processes.kill_all(lambda r=run_id, a=attempt: processes.of_attempt(r, a), 10)  # type: ignore[misc]
+                processes.kill_all(lambda r=run_id, a=attempt: processes.of_attempt(r, a, 0), 10)  # type: ignore[misc]
 
 
 @pytest.fixture

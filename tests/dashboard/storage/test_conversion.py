@@ -69,6 +69,15 @@ def wrapped(dashboard: Running, node: FakeNode) -> Stored:
     return Stored(dashboard, node, saved(WRAPPED), "work/checkpoints/step_10.pt")
 
 
+@pytest.fixture
+def tensors(dashboard: Running, node: FakeNode) -> Stored:
+    """A safetensors file: the program rewrites it without loading torch, which takes seconds."""
+    description = {"module.w": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}}
+    header = json.dumps(description).encode()
+    content = struct.pack("<Q", len(header)) + header + bytes(256)
+    return Stored(dashboard, node, content, "work/checkpoints/step_10.safetensors")
+
+
 def test_a_checkpoint_without_its_prefix_loads_into_the_plain_model(wrapped: Stored) -> None:
     answer = wrapped.get("prefix=strip")
     assert answer.status_code == 200
@@ -92,15 +101,15 @@ def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> Non
     )
 
 
-def test_it_is_written_once_and_served_in_parts(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = wrapped.get("prefix=strip")
-    monkeypatch.setattr(wrapped.dashboard.service.rewrites, "_rewrite", None)  # a second time would fail
-    head = wrapped.dashboard.http.head(f"/api/checkpoints/{wrapped.id}/file?prefix=strip")
+def test_it_is_written_once_and_served_in_parts(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tensors.get("prefix=strip")
+    monkeypatch.setattr(tensors.dashboard.service.rewrites, "_rewrite", None)  # a second time would fail
+    head = tensors.dashboard.http.head(f"/api/checkpoints/{tensors.id}/file?prefix=strip")
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
-    part = wrapped.get("prefix=strip", Range="bytes=100-199")
+    part = tensors.get("prefix=strip", Range="bytes=100-199")
     assert (part.status_code, part.content) == (206, whole.content[100:200])
-    assert wrapped.get("prefix=strip", **{"If-None-Match": whole.headers["etag"]}).status_code == 304
-    assert len(wrapped.others) == 2
+    assert tensors.get("prefix=strip", **{"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert len(tensors.others) == 2
 
 
 def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeNode) -> None:
@@ -135,44 +144,44 @@ def test_wrong_options_name_their_field(wrapped: Stored) -> None:
 
 
 def test_what_was_written_goes_with_the_checkpoint(
-    wrapped: Stored, node: FakeNode, dashboard: Running
+    tensors: Stored, node: FakeNode, dashboard: Running
 ) -> None:
-    wrapped.get("prefix=strip")
-    wrapped.get("format=safetensors")
-    assert len(wrapped.others) == 4
-    node.report(wrapped.part, "succeeded")
-    assert dashboard.http.delete(f"/api/runs/{wrapped.run_id}").status_code == 200
-    assert wrapped.others == []
+    tensors.get("prefix=strip")
+    tensors.get("prefix=strip&format=safetensors")
+    assert len(tensors.others) == 4
+    node.report(tensors.part, "succeeded")
+    assert dashboard.http.delete(f"/api/runs/{tensors.run_id}").status_code == 200
+    assert tensors.others == []
 
 
-def test_what_was_written_goes_when_nobody_asks_for_it(wrapped: Stored) -> None:
-    wrapped.get("prefix=strip")
-    kept = wrapped.dashboard.service.rewrites
+def test_what_was_written_goes_when_nobody_asks_for_it(tensors: Stored) -> None:
+    tensors.get("prefix=strip")
+    kept = tensors.dashboard.service.rewrites
     for path in kept._folder.iterdir():
         long_ago = time.time() - conversion.KEEP_S - 1
         os.utime(path, (long_ago, long_ago))
     kept._swept_at = float("-inf")
-    wait_for(lambda: kept.sweep() or wrapped.others == [], "the sweep")
-    assert wrapped.get("prefix=strip").status_code == 200
+    wait_for(lambda: kept.sweep() or tensors.others == [], "the sweep")
+    assert tensors.get("prefix=strip").status_code == 200
 
 
 def test_a_full_disk_refuses_before_anything_is_written(
-    wrapped: Stored, monkeypatch: pytest.MonkeyPatch
+    tensors: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wrapped.dashboard.service.files, "free_bytes", lambda: 100)
-    answer = wrapped.get("prefix=strip")
+    monkeypatch.setattr(tensors.dashboard.service.files, "free_bytes", lambda: 100)
+    answer = tensors.get("prefix=strip")
     assert answer.status_code == 507
     assert "100 bytes free beyond its reserve" in answer.json()["detail"]["message"]
-    assert wrapped.others == []
+    assert tensors.others == []
     monkeypatch.undo()
-    assert wrapped.get("prefix=strip").status_code == 200
+    assert tensors.get("prefix=strip").status_code == 200
 
 
-def test_a_long_rewrite_is_asked_for_again(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_rewrite_is_asked_for_again(tensors: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
-    answer = wrapped.get_once("prefix=strip")
+    answer = tensors.get_once("prefix=strip")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    assert wrapped.get("prefix=strip").status_code == 200
+    assert tensors.get("prefix=strip").status_code == 200
 
 
 def test_a_program_that_takes_too_long_is_ended(wrapped: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,12 +323,12 @@ def test_a_command_fetches_it_in_another_form(wrapped: Stored, rankzero: Any, tm
 
 
 def test_a_command_waits_for_a_long_rewrite(
-    wrapped: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tensors: Stored, rankzero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.api.runs.checkpoints.WAIT_S", 0.0)
     monkeypatch.setattr("cli.server.transfer.RETRY_S", 0.05)
-    assert rankzero("download", wrapped.run_id, "--strip-prefix")[0] == 0
-    assert (tmp_path / "step_10.no-prefix.pt").exists()
+    assert rankzero("download", tensors.run_id, "--strip-prefix")[0] == 0
+    assert (tmp_path / "step_10.no-prefix.safetensors").exists()
 
 
 def test_a_command_tells_why_it_cannot(dashboard: Running, node: FakeNode, rankzero: Any) -> None:

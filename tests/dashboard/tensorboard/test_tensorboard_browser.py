@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from tests.dashboard.components.charts_page import CHROMIUM
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import FakeNode, Running
 from tests.dashboard.tensorboard.test_page import bring
-from tests.end_to_end.browsers import chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
-LIMIT_MS = 30_000
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
 REACH_OUT = """async () => {
   const said = {};
   for (const address of ["/api/runs", "/api/runs?x"]) {
@@ -35,19 +36,15 @@ def near_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
+def page(browser: Chromium) -> Iterator[Page]:
     """A browser's page; at the end nothing may have gone wrong on it."""
-    expect.set_options(timeout=LIMIT_MS)
     wrong: list[str] = []
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.set_default_timeout(LIMIT_MS)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+    with browser.visit(1400) as visit:
+        page = visit.new_page()
         page.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         page.wrong = wrong
         yield page
-        browser.close()
+        wrong += visit.errors
     assert [words for words in wrong if "401" not in words and "404" not in words] == []
 
 

@@ -6,24 +6,15 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect
 
 from tests.dashboard.browsed import Browsed, browsed, opened
-from tests.dashboard.visits import LIMIT_MS, look, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.dashboard.visits import look, signed_in, whole
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=LIMIT_MS)
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +28,18 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     [("/", "Launch the first run"), ("/launch", "No node is connected"), ("/nodes", "Make a join token")],
 )
 def test_an_empty_store_says_what_to_do_next(
-    browser: Browser, empty: Browsed, address: str, next_step: str
+    browser: Chromium, empty: Browsed, address: str, next_step: str
 ) -> None:
-    with signed_in(browser, empty) as context:
-        seen = look(context, empty, address)
+    with signed_in(browser, empty) as visit:
+        seen = look(visit, empty, address)
         expect(seen.page.get_by_text(next_step).first).to_be_visible()
         whole(seen.page)
         assert seen.complaints == []
 
 
-def test_the_form_uses_a_wide_screen_and_cuts_nothing_off(browser: Browser, empty: Browsed) -> None:
-    with signed_in(browser, empty) as context:
-        page = look(context, empty, "/launch").page
+def test_the_form_uses_a_wide_screen_and_cuts_nothing_off(browser: Chromium, empty: Browsed) -> None:
+    with signed_in(browser, empty) as visit:
+        page = look(visit, empty, "/launch").page
         for width in (1280, 1920, 2560, 3840):
             page.set_viewport_size({"width": width, "height": 900})
             expect(page.get_by_role("radio", name="Upload")).to_be_in_viewport(ratio=1)

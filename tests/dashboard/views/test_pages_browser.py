@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 
+from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
-from tests.dashboard.visits import LIMIT_MS, Seen, axe_faults, signed_in
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.dashboard.seeded_studies import seed_study
+from tests.dashboard.seeded_sweeps import seed_sweep
+from tests.dashboard.visits import Seen, axe_faults, signed_in
+from tests.end_to_end.browsers import CHROMIUM, Chromium, Scheme, Visit
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
@@ -34,6 +37,7 @@ PAGES = {
     "runs": "/",
     "launch": "/launch",
     "nodes": "/nodes",
+    "alerts": "/alerts",
     "run": "/run?id={run}",
     "no such run": "/run?id=0000000000",
     "node": "/nodes?node=gpu-1",
@@ -43,30 +47,24 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=LIMIT_MS)
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     service = opened(tmp_path_factory.mktemp("pages") / "data")
     made = seed(service.store, service.clock(), service.settings.files_directory)
     PAGES["run"] = f"/run?id={made.runs['gpt wide, long warm-up']}"
     PAGES["failed run"] = f"/run?id={made.runs['bad labels']}"
+    PAGES["study"] = f"/scaling?id={seed_study(made)}"
+    PAGES["sweep"] = f"/sweeps?id={seed_sweep(made)}"
     PAGES["broken run"] = f"/run?id={made.runs['nan at once']}"
+    alerts.create(service.store, "failed", "slack://a/b/c", None, service.clock())
     for tab in TABS:
         PAGES[tab] = f"{PAGES['run']}&tab={tab}"
     with browsed(service) as it:
         yield it
 
 
-def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
+def opened_page(visit: Visit, dashboard: Browsed, name: str) -> Seen:
     """Open a page and wait until nothing more is asked for."""
-    seen = Seen(context.new_page())
+    seen = Seen(visit.new_page())
     seen.listen()
     seen.page.goto(dashboard.url + PAGES[name])
     if name not in ("login", "no such page"):
@@ -78,21 +76,29 @@ def visit(context: BrowserContext, dashboard: Browsed, name: str) -> Seen:
 
 
 @pytest.mark.parametrize(
-    "name", [*PAGES, "failed run", "broken run", *(pytest.param(tab, marks=pytest.mark.long) for tab in TABS)]
+    "name",
+    [
+        *PAGES,
+        "failed run",
+        "broken run",
+        "study",
+        "sweep",
+        *(pytest.param(tab, marks=pytest.mark.long) for tab in TABS),
+    ],
 )
-def test_a_page_has_no_error_and_axe_finds_nothing(browser: Browser, dashboard: Browsed, name: str) -> None:
-    with signed_in(browser, dashboard) as context:
-        seen = visit(context, dashboard, name)
+def test_a_page_has_no_error_and_axe_finds_nothing(browser: Chromium, dashboard: Browsed, name: str) -> None:
+    with signed_in(browser, dashboard) as visit:
+        seen = opened_page(visit, dashboard, name)
         assert seen.page.title().endswith("Rankzero")
         expect(seen.page.locator("[data-stale=true]")).to_have_count(0)
         assert axe_faults(seen.page) == []
         assert seen.complaints == []
 
 
-def test_no_tab_of_a_run_has_an_error_and_axe_finds_nothing(browser: Browser, dashboard: Browsed) -> None:
+def test_no_tab_of_a_run_has_an_error_and_axe_finds_nothing(browser: Chromium, dashboard: Browsed) -> None:
     """All in one visit; the long tests open each by its address."""
-    with signed_in(browser, dashboard) as context:
-        seen = visit(context, dashboard, "run")
+    with signed_in(browser, dashboard) as visit:
+        seen = opened_page(visit, dashboard, "run")
         for tab in TABS:
             seen.page.get_by_role("tab", name=tab.capitalize()).click()
             expect(seen.page).to_have_url(re.compile(rf"&tab={tab}$"))
@@ -109,11 +115,11 @@ def settled(page: Page) -> None:
 
 
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(
-    browser: Browser, dashboard: Browsed
+    browser: Chromium, dashboard: Browsed
 ) -> None:
-    with signed_in(browser, dashboard, width=390) as context:
-        page = visit(context, dashboard, "launch").page
-        for link in ("Runs", "Launch", "Nodes"):
+    with signed_in(browser, dashboard, width=390) as visit:
+        page = opened_page(visit, dashboard, "launch").page
+        for link in ("Runs", "Scaling", "Sweeps", "Launch", "Nodes", "Alerts"):
             expect(page.locator(".st-key-bar").get_by_role("link", name=link)).to_be_in_viewport(ratio=1)
         expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
         launch = page.get_by_role("button", name="Launch", exact=True)
@@ -125,11 +131,11 @@ def test_a_telephone_shows_the_menu_and_the_button_that_launches(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_title_and_frame_are_there_before_any_script(
-    browser: Browser, dashboard: Browsed, scheme: str
+    browser: Chromium, dashboard: Browsed, scheme: Scheme
 ) -> None:
-    with signed_in(browser, dashboard, scheme) as context:
-        context.route("**/*.js*", lambda route: route.abort())
-        page = context.new_page()
+    with signed_in(browser, dashboard, scheme) as visit:
+        page = visit.new_page()
+        page.route("**/*.js*", lambda route: route.abort())
         page.goto(f"{dashboard.url}/launch")
         assert page.title() == "Launch · Rankzero"
         assert background(page, "#frame") == BACKGROUND[scheme]
@@ -138,18 +144,18 @@ def test_colours_title_and_frame_are_there_before_any_script(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_streamlit_begins_with_our_colours(browser: Browser, dashboard: Browsed, scheme: str) -> None:
-    with signed_in(browser, dashboard, scheme) as context:
-        page = context.new_page()
+def test_streamlit_begins_with_our_colours(browser: Chromium, dashboard: Browsed, scheme: Scheme) -> None:
+    with signed_in(browser, dashboard, scheme) as visit:
+        page = visit.new_page()
         page.route_web_socket("**/_stcore/stream", lambda socket: None)  # opens, and says nothing
         page.goto(f"{dashboard.url}/launch")
         expect(page.locator(".stApp")).to_be_attached()
         assert background(page, ".stApp") == BACKGROUND[scheme]
 
 
-def test_a_page_shows_itself_when_all_of_it_is_there(browser: Browser, dashboard: Browsed) -> None:
-    with signed_in(browser, dashboard, width=390) as context:
-        page, held, released = context.new_page(), list[Route](), threading.Event()
+def test_a_page_shows_itself_when_all_of_it_is_there(browser: Chromium, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard, width=390) as visit:
+        page, held, released = visit.new_page(), list[Route](), threading.Event()
         page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
         page.add_init_script(SHIFTS)
         page.route(
@@ -172,9 +178,9 @@ def background(page: Page, selector: str) -> str:
     return str(page.locator(selector).evaluate("element => getComputedStyle(element).backgroundColor"))
 
 
-def test_old_and_unknown_addresses(browser: Browser, dashboard: Browsed) -> None:
-    with signed_in(browser, dashboard) as context:
-        page = context.new_page()
+def test_old_and_unknown_addresses(browser: Chromium, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
         page.goto(f"{dashboard.url}/runs?state=failed")
         expect(page).to_have_url(f"{dashboard.url}/?state=failed")
         page.goto(f"{dashboard.url}/launch/")
@@ -186,16 +192,16 @@ def test_old_and_unknown_addresses(browser: Browser, dashboard: Browsed) -> None
             expect(page.locator("main code")).to_have_text(path)
         page.get_by_role("link", name="Launch").click()
         runs = page.locator(".st-key-bar").get_by_role("link", name="Runs")
-        with context.expect_page() as tab:
+        with visit.context.expect_page() as tab:
             runs.click(modifiers=["ControlOrMeta"])
         expect(tab.value).to_have_url(f"{dashboard.url}/")
         runs.click()
         expect(page).to_have_url(f"{dashboard.url}/")
 
 
-def test_signing_out_leads_every_tab_to_the_login(browser: Browser, dashboard: Browsed) -> None:
-    with signed_in(browser, dashboard) as context:
-        here, there = visit(context, dashboard, "launch"), visit(context, dashboard, "nodes")
+def test_signing_out_leads_every_tab_to_the_login(browser: Chromium, dashboard: Browsed) -> None:
+    with signed_in(browser, dashboard) as visit:
+        here, there = opened_page(visit, dashboard, "launch"), opened_page(visit, dashboard, "nodes")
         here.page.get_by_role("button", name="Sign out").click()
         for seen in (here, there):
             expect(seen.page).to_have_url(f"{dashboard.url}/login?signed-out")

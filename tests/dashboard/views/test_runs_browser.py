@@ -7,25 +7,19 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
+from dashboard.service import edits
+from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.seeded_runs import seed_runs
 from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 60_000
 FIRST = ["nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +40,13 @@ def made(dashboard: Browsed) -> Seed:
 
 
 @pytest.fixture
-def page(browser: Browser, dashboard: Browsed) -> Iterator[Page]:
+def page(browser: Chromium, dashboard: Browsed) -> Iterator[Page]:
     """The page, signed in; at the end it may have had no error."""
-    expect.set_options(timeout=LIMIT_MS)
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(LIMIT_MS)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(dashboard.entrance)
-    yield page
-    context.close()
-    assert errors == []
+    with browser.visit(1440) as visit:
+        page = visit.new_page()
+        page.goto(dashboard.entrance)
+        yield page
+        assert visit.errors == []
 
 
 def names(page: Page) -> Locator:
@@ -71,9 +61,7 @@ def test_an_empty_page_says_what_to_do_and_shows_the_first_runs_by_itself(page, 
     expect(page.get_by_role("link", name="Launch the first run")).to_be_visible()
     request.getfixturevalue("made")
     expect(names(page).first).to_have_text("nan at once")
-    expect(
-        page.get_by_role("searchbox", name="Search").or_(page.get_by_label("Search")).first
-    ).to_be_visible()
+    expect(page.get_by_role("combobox", name="Search")).to_be_visible()
 
 
 def test_what_trains_or_failed_stands_above_a_queue_that_is_folded(page, made):
@@ -112,6 +100,8 @@ def test_rows_are_links_for_tabs_windows_and_the_keyboard(page, made):
     assert "run?id" not in page.url
     head(page, "Started").get_by_role("button").focus()
     page.keyboard.press("Tab")
+    expect(page.get_by_label("Select nan at once")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(names(page).first).to_be_focused()
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/run?id={made.runs['nan at once']}")
@@ -144,6 +134,48 @@ def test_the_table_goes_on_by_itself_and_the_focus_stays(page, made):
     expect(link).to_be_focused()
 
 
+def test_a_search_is_in_the_address_and_its_errors_point_at_the_word(page, made):
+    search = page.get_by_role("combobox", name="Search")
+    search.fill("sta")
+    proposal = page.get_by_role("option", name="state:")
+    expect(proposal).to_be_visible()
+    search.press("ArrowDown")
+    expect(proposal).to_have_attribute("aria-selected", "true")
+    search.press("Enter")
+    page.get_by_role("option", name="state:running").click()
+    expect(search).to_have_value("state:running ")
+    page.wait_for_url(re.compile(r"filter=state%3Arunning"))
+    search.fill("lr<0.001 sate:running")
+    problem = page.locator(".problem")
+    expect(problem).to_contain_text('There is no field "sate": did you mean state?')
+    expect(problem.locator("mark")).to_have_text("sate")
+    search.fill("lr<0.001 state:running")
+    expect(names(page)).to_have_text(["gpt wide, long warm-up"])
+    expect(problem).to_be_hidden()
+    page.wait_for_url(re.compile(r"filter=lr%3C0.001\+state%3Arunning"))
+
+
+def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dashboard):
+    for name in ("bad labels", "digits baseline"):
+        page.get_by_label(f"Select {name}").check()
+    bar = page.get_by_role("group", name="Selected runs")
+    bar.get_by_label("Export as").select_option("csv")
+    with page.expect_download() as download:
+        bar.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename == "rankzero-2-runs.csv"
+    bar.get_by_label("Tag").fill("old")
+    bar.get_by_role("button", name="Add tag").click()
+    expect(bar.get_by_role("status")).to_have_text("2 tagged old.")
+    expect(page.locator(".tag", has_text="old")).to_have_count(2)
+    page.get_by_label("Select bad labels").check()
+    page.get_by_label("Select gpt wide, long warm-up").check()
+    bar.get_by_role("button", name="Delete").click()
+    bar.get_by_role("button", name="Delete 2 for good?").click()
+    expect(bar.get_by_role("status")).to_contain_text("1 deleted. Run ")
+    expect(names(page).get_by_text("bad labels")).to_have_count(0)
+    assert page.url.endswith("/") or "run?id" not in page.url
+
+
 def test_a_phone_shows_name_state_and_progress(page, made):
     page.set_viewport_size({"width": 390, "height": 800})
     row = page.locator("tbody tr", has_text="nan at once")
@@ -151,3 +183,49 @@ def test_a_phone_shows_name_state_and_progress(page, made):
         expect(row.locator(part)).to_be_visible()
     expect(row.locator("td.loss")).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_many_runs_are_scrolled_through_and_tags_are_text(page, made, dashboard):
+    store = dashboard.service.store
+    edits.edit(dashboard.service, made.runs["digits baseline"], RunEdit(pinned=True, add_tags=["<b>x</b>"]))
+    expect(page.locator("tbody tr", has_text="digits baseline").locator(".tag").first).to_have_text(
+        "<b>x</b>"
+    )
+    edits.edit(
+        dashboard.service, made.runs["digits baseline"], RunEdit(pinned=False, remove_tags=["<b>x</b>"])
+    )
+    seed_runs(store, dashboard.service.clock(), 1000)
+    expect(page.get_by_role("table", name="Runs")).to_have_attribute("aria-rowcount", re.compile(r"\d{3,}"))
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop = 1e9")
+    expect(names(page).get_by_text(HOSTILE_NAME)).to_be_hidden()
+    expect(names(page).last).to_have_text(re.compile(r" [1-9]$"))
+    assert page.locator("tbody tr").count() < 150
+
+
+def test_columns_are_chosen_with_the_keyboard_and_a_view_of_them_is_saved(page, dashboard, made):
+    page.get_by_role("button", name="Columns").press("Enter")
+    page.get_by_label("Field or series").fill("batch_size")
+    page.keyboard.press("Enter")
+    expect(head(page, "batch_size")).to_be_visible()
+    page.get_by_label("Remove Progress").press("Enter")
+    expect(head(page, "Progress")).to_have_count(0)
+    page.get_by_label("Move batch_size left").press("Enter")
+    expect(page.get_by_label("Move batch_size left")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Columns")).to_be_focused()
+    head(page, "batch_size").get_by_role("button").click()
+    expect(page).to_have_url(re.compile(r"sort=-batch_size.*column=state&column=name"))
+    assert not re.search("column=progress", page.url)
+    page.get_by_role("button", name="Views").click()
+    page.get_by_label("Name of this view").fill("by batch")
+    page.get_by_role("button", name="Save this view").click()
+    expect(page.get_by_role("button", name="by batch", exact=True)).to_be_visible()
+
+    page.evaluate("sessionStorage.clear()")
+    page.goto(f"{dashboard.url}/?filter=state:queued")
+    expect(head(page, "Progress")).to_be_visible()
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("button", name="by batch", exact=True).click()
+    expect(head(page, "batch_size")).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("combobox", name="Search")).to_have_value("")
+    expect(page.locator("tbody td.added").first).to_have_text(re.compile(r"^\d+$"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import insert
 
 from db.models import Node
@@ -18,22 +18,13 @@ from domain.protocol import PROTOCOL
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import Machines, a_preflight
 from tests.dashboard.seeded_store import Seed, seed
-from tests.dashboard.visits import LIMIT_MS, look, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.dashboard.visits import look, look_at, signed_in, whole
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
 UNKNOWN = "unknownrun"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=LIMIT_MS)
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +53,16 @@ def held(devices: list[str]) -> dict[str, Any]:
 
 
 def test_every_page_says_that_nothing_can_be_stored(
-    browser: Browser, full: tuple[Browsed, Seed], monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, full: tuple[Browsed, Seed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dashboard, seeded = full
     monkeypatch.setattr(type(dashboard.service), "trouble", Trouble.FULL)
-    with signed_in(browser, dashboard) as context:
+    with signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
         for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
-            page = look(context, dashboard, address).page
+            look_at(page, dashboard, address)
             expect(page.get_by_role("alert").first).to_contain_text(Trouble.FULL)
             whole(page)
-            page.close()
 
 
 def details(page: Page) -> Locator:
@@ -80,11 +71,11 @@ def details(page: Page) -> Locator:
 
 
 def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
-    browser: Browser, full: tuple[Browsed, Seed]
+    browser: Chromium, full: tuple[Browsed, Seed]
 ) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard) as context:
-        page = look(context, dashboard, "/nodes").page
+    with signed_in(browser, dashboard) as visit:
+        page = look(visit, dashboard, "/nodes").page
         expect(page.locator(".cells .summary")).to_contain_text("16 to upgrade")
         expect(page.locator(".cells .summary")).not_to_contain_text("draining")
         expect(page.locator(".node .cell.to-upgrade")).to_have_count(16)
@@ -92,16 +83,14 @@ def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
         page.locator(".states [data-state='to upgrade']").click()
         expect(page.locator(".node .text")).to_have_text(["gpu-007", "gpu-008"])
         whole_at(page, 390, 1280)
-        page.close()
         for name, badge, advice in (
             ("gpu-007", "to upgrade", "Upgrade its worker"),
             ("gpu-008", "newer than this dashboard", "Upgrade this dashboard"),
         ):
-            page = look(context, dashboard, f"/nodes?node={name}").page
+            look_at(page, dashboard, f"/nodes?node={name}")
             expect(details(page)).to_contain_text(badge)
             expect(details(page)).to_contain_text(advice)
             whole_at(page, 390, 1280)
-            page.close()
 
 
 def whole_at(page: Page, *widths: int) -> None:
@@ -111,10 +100,10 @@ def whole_at(page: Page, *widths: int) -> None:
         whole(page)
 
 
-def test_an_unknown_training_is_ended_after_a_question(browser: Browser, full: tuple[Browsed, Seed]) -> None:
+def test_an_unknown_training_is_ended_after_a_question(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard) as context:
-        page = look(context, dashboard, "/nodes?node=gpu-009").page
+    with signed_in(browser, dashboard) as visit:
+        page = look(visit, dashboard, "/nodes?node=gpu-009").page
         expect(details(page)).to_contain_text("this dashboard's store does not know it")
         details(page).get_by_role("button", name=f"End run {UNKNOWN} here").click()
         whole(page)
@@ -134,10 +123,10 @@ def ends_wished(dashboard: Browsed) -> bool:
     return bool(node.unknown[0]["ending"])
 
 
-def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed]) -> None:
+def test_the_tabs_of_the_nodes_page(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard) as context:
-        seen = look(context, dashboard, "/nodes")
+    with signed_in(browser, dashboard) as visit:
+        seen = look(visit, dashboard, "/nodes")
         for tab, part in (("Preflight", ".preflight .heat"), ("Add a node", ".st-key-nodes_tab")):
             seen.page.get_by_role("tab", name=tab).click()
             if part.startswith(".preflight"):
@@ -156,30 +145,31 @@ def test_the_tabs_of_the_nodes_page(browser: Browser, full: tuple[Browsed, Seed]
         ("digits baseline", "Delete"),
     ],
 )
-def test_the_dialogs_of_a_run(browser: Browser, full: tuple[Browsed, Seed], label: str, button: str) -> None:
+def test_the_dialogs_of_a_run(browser: Chromium, full: tuple[Browsed, Seed], label: str, button: str) -> None:
     dashboard, seeded = full
-    with signed_in(browser, dashboard) as context:
-        seen = look(context, dashboard, f"/run?id={seeded.runs[label]}")
+    with signed_in(browser, dashboard) as visit:
+        seen = look(visit, dashboard, f"/run?id={seeded.runs[label]}")
         seen.page.get_by_role("button", name=button, exact=True).click()
         expect(seen.page.get_by_role("dialog")).to_be_visible()
         whole(seen.page)
         assert seen.complaints == []
 
 
-def test_the_dialog_that_removes_a_node(browser: Browser, full: tuple[Browsed, Seed]) -> None:
+def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
-    with signed_in(browser, dashboard) as context:
-        page = look(context, dashboard, "/nodes?node=gpu-007").page
+    with signed_in(browser, dashboard) as visit:
+        page = look(visit, dashboard, "/nodes?node=gpu-007").page
         details(page).get_by_role("button", name="Remove").click()
         expect(page.get_by_role("dialog")).to_contain_text("Its past runs stay in the history")
         whole(page)
 
 
-def test_pages_open_at_all_widths(browser: Browser, full: tuple[Browsed, Seed]) -> None:
+def test_pages_open_at_all_widths(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, seeded = full
-    with signed_in(browser, dashboard, width=390) as context:
+    with signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
         for address in ("/", "/launch", "/nodes", f"/run?id={seeded.runs['bad labels']}"):
-            page = look(context, dashboard, address).page
+            page.set_viewport_size({"width": 390, "height": 900})
+            look_at(page, dashboard, address)
             expect(page).to_have_url(re.compile(re.escape(address)))
             whole_at(page, 390, 2560)
-            page.close()

@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from dashboard.app.entry_page import TITLES
+from dashboard.service import imports
+from dashboard.views import page_list
+from dashboard.views.layout import refusals
 from dashboard.views.run import checkpoints, code, ranks, tabs
 from dashboard.views.run import run_page as run
 from db.queries import run_queries
 from db.trouble import Trouble
 from domain.messages import State
+from domain.transfer.imported import ImportedPoints, ImportRequest
 from tests.dashboard.pages import Pages, button, links, served, texts
 from tests.dashboard.seeded_store import HOSTILE_NAME, seed
 
+AGAIN = "Launch again with changes"
 TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "commands", "spec"]
 
 
@@ -30,6 +36,12 @@ def empty(tmp_path: Path) -> Iterator[Pages]:
 def full(empty: Pages) -> Pages:
     empty.seed = seed(empty.service.store, empty.service.clock())
     return empty
+
+
+def test_every_page_can_be_opened_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_list.st, "Page", lambda page, **named: named)
+    listed = {f"/{page.get('url_path', '')}": page["title"] for page in page_list.pages().values()}
+    assert listed == TITLES
 
 
 def state_of(pages: Pages, label: str) -> State:
@@ -47,11 +59,23 @@ def table_of(page) -> dict[str, object]:
 def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
     page = full.open()
     assert not page.exception
-    page.text_input(key="runs_q").set_value("gpt").run()
-    assert table_of(page) == {"q": "gpt", "states": [], "project": None}
-    assert "gpt" in page.query_params["q"]
+    page.session_state["runs_search"] = "gpt"
+    page.run()
+    assert table_of(page) == {"search": "gpt", "problem": None, "states": [], "project": None}
+    assert "gpt" in page.query_params["filter"]
+    page.session_state["runs_search"] = "gpt sate:failed"
+    page.run()
+    problem = {
+        "text": "gpt sate:failed",
+        "start": 4,
+        "end": 8,
+        "message": 'There is no field "sate": did you mean state?',
+    }
+    assert table_of(page) == {"search": "gpt", "problem": problem, "states": [], "project": None}
+    earlier = full.open(q="gpt wide")
+    assert table_of(earlier)["search"] == '"gpt wide"'
     shared = full.open(state="failed", project="vision", attention="1")
-    assert table_of(shared) == {"q": "", "states": ["failed"], "project": "vision"}
+    assert table_of(shared) == {"search": "", "problem": None, "states": ["failed"], "project": "vision"}
     assert shared.query_params["attention"] in ("1", ["1"])  # the table's own filter stays
 
 
@@ -75,7 +99,16 @@ def test_checkpoints_are_links_to_the_servers_own_route(full):
     assert all(f"[Download]({link})" in table for link in links)
     assert "40\\% received" in table and "/api/checkpoints/7/" not in table
     assert table.count(":blue-badge[latest]") == 1
-    assert page.get("link_button")[0].proto.url == links[-1]
+    assert links[-1] in [link.proto.url for link in page.get("link_button")]
+
+
+def test_runs_are_exported_by_links_and_ended_ones_as_archives_too(full):
+    ended, live = (full.seed.runs[name] for name in ("digits baseline", "nan at once"))
+    for runs, formats in ([ended], 5), ([live], 4), ([ended, live], 4):
+        page = full.open("compare", runs=",".join(runs)) if len(runs) > 1 else full.open("run", id=runs[0])
+        urls = [link.proto.url for link in page.get("link_button") if "/api/export" in link.proto.url]
+        assert len(urls) == formats and all(f"runs={'%2C'.join(runs)}&" in url for url in urls)
+        assert any(url.endswith("format=archive") for url in urls) == (formats == 5)
 
 
 def test_of_many_checkpoints_the_newest_are_shown_first(full):
@@ -112,6 +145,21 @@ def test_an_ended_run_is_resumed_from_the_checkpoint_chosen(full):
     assert [a.resumed_from for a in attempts] == [None, "checkpoints/step_000600.pt"]
 
 
+def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty):
+    request = ImportRequest(
+        format="wandb", source="gpu-1:/past/run-abc.wandb", digest="0" * 64, name="wide net", state="failed",
+        message="It was killed.", started_at=empty.service.clock(), settings={"config": {"width": 7}},
+    )  # fmt: skip
+    begun = imports.begin(empty.service, request)
+    imports.add_points(empty.service, begun.run_id, ImportedPoints(start=0, series={}, is_last=True))
+    page = empty.open("run", id=begun.run_id, tab="spec")
+    assert "Imported from gpu" in texts(page) and "| width | 7 |" in texts(page) and "None" not in texts(page)
+    assert [tab.label for tab in page.tabs] == ["Charts", "History", "Spec"]
+    assert [each.label for each in page.button] == ["Edit", "Delete"] and AGAIN not in links(page)
+    shown = empty.service.run(begun.run_id)
+    assert (shown.imported_from, shown.state, shown.attention) == ("wandb", State.FAILED, None)
+
+
 def test_delete_is_for_ended_runs_only(full):
     live = full.open("run", id=full.seed.runs["nan at once"])
     button(live, "Delete").click().run()
@@ -120,6 +168,21 @@ def test_delete_is_for_ended_runs_only(full):
     button(page, "Delete").click().run()
     button(page, "Delete for good").click().run()
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
+
+
+def test_a_run_is_edited_and_a_wrong_tag_is_explained(full):
+    run_id = full.seed.runs["bad labels"]
+    page = full.open("run", id=run_id)
+    for tags in ('paper b"', "paper b"):
+        button(page, "Edit").click().run()
+        page.text_input(key="edit_name").set_value("good labels")
+        page.text_input(key="edit_tags").set_value(tags)
+        page.text_area(key="edit_note").set_value("**why**")
+        button(page, "Save").click().run()
+        if '"' in tags:  # a browser runs the dialog alone again, which shows this
+            assert "a tag has 1 to 64 characters" in page.session_state[refusals.DIALOG]
+    edited = run_queries.run(full.service.store, run_id, 0)
+    assert (edited.name, edited.tags, edited.note) == ("good labels", ["b", "paper"], "**why**")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_every_point_is_read_back_in_order_whatever_the_batches(cluster):
     with cluster.store.read() as session:
         assert points.read(session, series_id) == curve(3 * CHUNK_POINTS + 77)
         assert points.read(session, series_id, since_step=700) == curve(3 * CHUNK_POINTS + 77)[700:]
+        assert points.read(session, series_id, since_step=70, until_step=300) == curve(400)[70:301]
 
 
 def test_a_long_series_opens_by_reading_few_chunks_and_keeps_its_extremes(cluster):
@@ -60,6 +61,8 @@ def test_a_long_series_opens_by_reading_few_chunks_and_keeps_its_extremes(cluste
         assert (54_321, 99.0, 54_321.0) in few
         assert few[-1][0] >= count - 2 * CHUNK_POINTS
         assert [p[0] for p in few] == sorted(p[0] for p in few)
+        window = points.read(session, series_id, since_step=54_000, max_points=500, until_step=54_400)
+        assert window == spiked[54_000:54_401]
 
 
 def test_a_level_has_about_an_eighth_of_the_points_below(cluster):

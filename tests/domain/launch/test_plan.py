@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from domain.choices import RECIPES
 from domain.launch import plan as launch
-from domain.launch.plan import local_rank_option, recipe_names, recipe_path
+from domain.launch.plan import local_rank_option, recipe_path
 from domain.spec import RunSpec
 
 CNN = str(recipe_path("image_classifier"))
@@ -134,7 +135,7 @@ def test_a_recipe_gets_only_the_flags_that_were_set():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_knows_the_flags_it_is_given(name):
     text = recipe_path(name).read_text() + recipe_path("training").read_text()
     flags = "epochs max-steps batch-size lr warmup-steps precision accumulate strategy seed resume".split()
@@ -171,7 +172,8 @@ def test_the_same_values_stand_in_the_environment_when_set():
     spec = RunSpec(target="/code/train.py", gpus_per_node=4, lr=0.1, lr_scaling="sqrt", warmup_steps=0)
     env = plan(spec, run_id="abcdefghij", attempt=2, attempt_dir="/d").env
     expected = {
-        "RANKZERO_RUN_ID": "abcdefghij", "RANKZERO_ATTEMPT": "2", "RANKZERO_RUN_DIR": "/d/work",
+        "RANKZERO_RUN_ID": "abcdefghij", "RANKZERO_ATTEMPT": "2", "RANKZERO_NODE_RANK": "0",
+        "RANKZERO_RUN_DIR": "/d/work",
         "RANKZERO_LR": "0.2", "RANKZERO_STRATEGY": "ddp", "RANKZERO_PRECISION": "fp32",
         "RANKZERO_ACCUMULATE": "1", "RANKZERO_WARMUP_STEPS": "0", "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_ERROR_FILE": "/d/error.json",

@@ -12,8 +12,8 @@ from pathlib import Path
 from domain.spec import Assignment, RunSpec
 from tests.worker.fake_server import FakeServer
 from worker.agent.daemon import Daemon
-from worker.agent.program import spawn_supervisor
 from worker.launch.preparation import LocalNode
+from worker.launch.warm.supervisors import Supervisors
 from worker.node import processes
 from worker.session.answers import Adoption, DesiredState
 from worker.session.failures import ServerAway
@@ -43,7 +43,7 @@ class NodeUnderTest:
         self.daemon.recover_attempts()
 
     def spawn(self, *what):
-        self.supervisors.append(spawn_supervisor(self.node.data_dir)(*what))
+        self.supervisors.append(Supervisors(self.node.data_dir, is_warm=False).spawn(*what))
         return self.supervisors[-1]
 
     def script(self, text: str, name: str = "train.py") -> str:
@@ -102,7 +102,7 @@ class NodeUnderTest:
             supervisor.kill()
             supervisor.wait()
         for attempt in (1, 2):
-            processes.kill_all(lambda number=attempt: processes.of_attempt(RUN, number), 10)
+            processes.kill_all(lambda number=attempt: processes.of_attempt(RUN, number, 0), 10)
 
 
 def events(steps=range(5), pause_s=0.0):

@@ -93,7 +93,7 @@ def test_a_superseded_attempt_is_ended_and_forgotten(node):
     node.server.superseded.add(1)
     node.wish()
     node.until(lambda: not node.daemon.attempts)
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
     assert node.server.end() is None
     node.start_worker()
     assert node.daemon.attempts == []
@@ -106,7 +106,7 @@ def test_an_attempt_given_up_with_its_node_is_ended_and_its_end_is_told(node):
     node.server.given_up.add(1)
     node.wish(wish.model_copy(update={"action": "stop", "grace_s": 0.5}))
     node.until(lambda: not node.daemon.attempts)
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
     assert node.server.end() is not None
 
 
@@ -136,7 +136,7 @@ def test_why_slurm_ends_a_job_is_left_to_slurm(node, dies_first):
     node.until_ready()
     if dies_first:
         supervisor = node.supervisors[0].pid
-        processes.kill_all(lambda: [p for p in processes.of_attempt(RUN, 1) if p.pid != supervisor], 10)
+        processes.kill_all(lambda: [p for p in processes.of_attempt(RUN, 1, 0) if p.pid != supervisor], 10)
         wait_for(lambda: node.supervisor()["state"] == "ended", "the supervisor to notice", 60)
     node.daemon.shut_down(cause="slurm")
     assert node.until_settled() is None
@@ -233,7 +233,7 @@ def test_what_fails_of_one_attempt_holds_up_no_other(node, trouble):
     assert node.server.end(2).state == "succeeded" and len(node.server.series["train/loss"]) == 5
     node.until(lambda: (node.dir(1) / "work/ready").exists())
     node.wish(first.model_copy(update={"action": "stop"}))
-    node.until(lambda: not processes.of_attempt(RUN, 1))
+    node.until(lambda: not processes.of_attempt(RUN, 1, 0))
     assert node.server.end(1) is None
     node.server.fails_at_points.clear()
     assert node.until(lambda: node.server.end(1)).state == "stopped"
@@ -252,7 +252,7 @@ def test_a_server_that_is_away_is_asked_by_one_attempt_for_all(node):
     ]
     node.server.is_away = True
     node.wish(*wishes)
-    node.until(lambda: all(processes.of_attempt(RUN, fence) for fence in (1, 2)))
+    node.until(lambda: all(processes.of_attempt(RUN, fence, 0) for fence in (1, 2)))
     for _ in range(50):
         calls = node.server.calls
         node.daemon.step(time.monotonic())

@@ -86,7 +86,7 @@ def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.KILLED)
     assert "supervisor of the attempt was killed" in end.message
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(node):
@@ -96,7 +96,7 @@ def test_a_supervisor_killed_while_the_worker_was_away_is_noticed_by_the_next(no
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     node.start_worker()
     assert node.until_settled().reason == Reason.KILLED
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_a_machine_that_restarted_has_lost_its_attempts(node):
@@ -137,7 +137,7 @@ def test_a_supervisor_that_cannot_write_its_state_is_followed_and_told_to_stop(n
     assert len(node.supervisors) == 1 and node.supervisors[0].poll() is None
     assert node.server.end() is None and node.daemon.attempts[0].is_over is False
     node.wish(wish.model_copy(update={"action": "stop"}))
-    node.until(lambda: not processes.of_attempt(RUN, 1))
+    node.until(lambda: not processes.of_attempt(RUN, 1, 0))
     for _ in range(5):
         node.turn()
     assert node.server.end() is None  # its last word is not written yet
@@ -152,12 +152,12 @@ def test_what_lives_without_supervisor_and_state_file_is_ended_before_the_end_is
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     node.supervisors[0].wait()
     (node.dir() / "supervisor.json").unlink()
-    assert processes.of_attempt(RUN, 1)
+    assert processes.of_attempt(RUN, 1, 0)
     node.start_worker()
     node.turn()
-    assert node.server.end() is None and processes.of_attempt(RUN, 1)
+    assert node.server.end() is None and processes.of_attempt(RUN, 1, 0)
     end = node.until_settled()
-    assert processes.of_attempt(RUN, 1) == [] and len(node.supervisors) == 1
+    assert processes.of_attempt(RUN, 1, 0) == [] and len(node.supervisors) == 1
     assert (end.state, end.reason) == ("failed", Reason.KILLED) and "supervisor.json" in end.message
     assert node.server.text("logs/rank0.out") == "begun\n"
 
@@ -180,7 +180,7 @@ def test_a_directory_deleted_in_mid_run_ends_the_attempt_with_a_sentence(node):
     shutil.rmtree(node.dir())
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.KILLED) and "directory was deleted" in end.message
-    assert node.supervisors[0].wait(60) == 0 and processes.of_attempt(RUN, 1) == []
+    assert node.supervisors[0].wait(60) == 0 and processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_points_arrive_once_whatever_is_killed(node):
@@ -210,5 +210,5 @@ def test_what_another_worker_began_as_this_node_is_ended_and_not_started_a_secon
     end = node.until(node.server.end)
     assert (end.state, end.reason) == ("failed", Reason.NODE_LOST)
     assert "Node n0 returned without the run" in end.message
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
     assert len(node.supervisors) == 1

@@ -61,7 +61,7 @@ def program(tmp_path, server):
     if started.process:
         started.process.kill()
         started.process.wait()
-    processes.kill_all(lambda: processes.of_attempt(RUN, 1), 10)
+    processes.kill_all(lambda: processes.of_attempt(RUN, 1, 0), 10)
 
 
 def until(condition, limit_s=60.0):
@@ -122,7 +122,7 @@ def test_sigterm_with_stop_runs_ends_them_and_lets_the_server_know(program, serv
     worker.terminate()
     assert worker.wait(30) == 0
     assert (server.store.end().state, server.store.end().message) == ("stopped", "the worker was shut down")
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_a_second_sigterm_does_not_wait_for_the_run_to_save(program, server):
@@ -134,7 +134,7 @@ def test_a_second_sigterm_does_not_wait_for_the_run_to_save(program, server):
     asked_at = time.monotonic()
     worker.terminate()
     assert worker.wait(30) == 0 and time.monotonic() - asked_at < 10
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_kill_9_of_the_worker_leaves_trainings_running(program, server):
@@ -208,9 +208,9 @@ def test_a_node_that_is_another_workers_now_ends_what_it_trains(program, server)
     worker = training(program, server)
     server.has_removed_node = True
     time.sleep(2)
-    assert processes.of_attempt(RUN, 1) != []  # a server may be wrong for a moment
+    assert processes.of_attempt(RUN, 1, 0) != []  # a server may be wrong for a moment
     assert worker.wait(90) == 1
-    assert processes.of_attempt(RUN, 1) == []
+    assert processes.of_attempt(RUN, 1, 0) == []
 
 
 def test_without_a_token_it_says_where_to_get_one(program, server):

@@ -67,7 +67,7 @@ class Attempt:
     def ended(self, limit_s=60.0):
         assert self.process.wait(limit_s) == 0
         assert self.state["state"] == "ended"
-        assert processes.of_attempt(self.run_id, 1) == []
+        assert processes.of_attempt(self.run_id, 1, 0) == []
         return self.state
 
     def log(self, name):
@@ -89,7 +89,7 @@ def start(tmp_path):
     for attempt in attempts:
         attempt.process.kill()
         attempt.process.wait()
-        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1), 10)
+        processes.kill_all(lambda name=attempt.run_id: processes.of_attempt(name, 1, 0), 10)
 
 
 def shell(script):
@@ -191,7 +191,7 @@ def test_the_command_ends_when_its_supervisor_is_killed(start):
     attempt = start(shell("touch ready; exec sleep 600"))
     attempt.ready()
     attempt.process.kill()
-    until(lambda: not processes.of_attempt(attempt.run_id, 1))
+    until(lambda: not processes.of_attempt(attempt.run_id, 1, 0))
 
 
 def fill_disk(attempt):
@@ -217,7 +217,7 @@ def test_a_state_that_could_not_be_written_is_written_later(start):
     for spare in attempt.dir.glob("supervisor.spare*"):
         spare.unlink()
     (attempt.work / "ready").unlink()
-    until(lambda: not processes.of_attempt(attempt.run_id, 1))
+    until(lambda: not processes.of_attempt(attempt.run_id, 1, 0))
     time.sleep(0.3)
     assert attempt.process.poll() is None and attempt.state["state"] == "running"
     blocked.rmdir()
@@ -255,8 +255,19 @@ def test_a_supervisor_whose_directory_was_deleted_ends_its_processes_and_itself(
     attempt.reached("running")
     shutil.rmtree(attempt.dir)
     assert attempt.process.wait(60) == 0
-    assert processes.of_attempt(attempt.run_id, 1) == []
+    assert processes.of_attempt(attempt.run_id, 1, 0) == []
     assert not attempt.dir.exists()
+
+
+def test_the_part_that_another_worker_of_this_machine_has_is_left_alone(start):
+    attempt = start(["true"], env={"RANKZERO_NODE_RANK": "1"})
+    env = {"RANKZERO_RUN_ID": attempt.run_id, "RANKZERO_ATTEMPT": "1", "RANKZERO_NODE_RANK": "0"}
+    with subprocess.Popen(["sleep", "60"], env=os.environ | env) as part:
+        try:
+            assert attempt.process.wait(60) == 0 and attempt.state["state"] == "ended"
+            assert part.poll() is None
+        finally:
+            part.kill()
 
 
 def test_another_directory_in_the_place_of_its_own_is_left_alone(start):
@@ -265,7 +276,7 @@ def test_another_directory_in_the_place_of_its_own_is_left_alone(start):
     attempt.dir.rename(attempt.dir.with_name("moved"))
     attempt.dir.mkdir()
     assert attempt.process.wait(60) == 0
-    assert processes.of_attempt(attempt.run_id, 1) == []
+    assert processes.of_attempt(attempt.run_id, 1, 0) == []
     assert list(attempt.dir.iterdir()) == []
 
 

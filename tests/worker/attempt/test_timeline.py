@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from worker.attempt.timeline import Timeline
+from worker.launch.warm.supervisors import IS_WARM
 from worker.monitor.probe_reader import ProbeReader
 
 
@@ -99,3 +100,11 @@ def test_what_a_script_wrote_among_the_probes_lines_does_no_harm(folder):
         + "\n"
     )
     assert read(started(folder), folder) == {"placed": 100.0}
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_how_torchrun_came_to_be_is_a_note_of_its_phase(folder: Path, is_warm: bool):
+    touch(folder / "worker/warm.json", 100.0, json.dumps({"note": IS_WARM}))
+    touch(folder / "supervisor.json", 102.0, json.dumps({"running_at": 102.0, "is_warm": is_warm}))
+    ends = started(folder).news(200.0, None, final=True) or []
+    assert [end.note for end in ends if end.phase == "process"] == [IS_WARM if is_warm else ""]

@@ -111,7 +111,7 @@ def test_what_has_no_sums_is_taken_when_nobody_holds_it_in_an_open_mmap(work, wr
     text = json.dumps({"w": {"dtype": "U8", "shape": [50_000], "data_offsets": [0, 50_000]}}).encode()
     data = struct.pack("<Q", len(text)) + text + os.urandom(50_000)
     scribe = writer(work / "model_7.safetensors", data, half_written(data))
-    mine = lambda path: processes.have_mapped(processes.of_attempt(scribe.run_id, 1), path)  # noqa: E731
+    mine = lambda path: processes.have_mapped(processes.of_attempt(scribe.run_id, 1, 0), path)  # noqa: E731
     watch = watch_over(work, is_mapped=mine)
     assert [watch.step(now) for now in (10.0, 20.0, 90.0)] == [[], [], []]
     scribe.go_on("written")

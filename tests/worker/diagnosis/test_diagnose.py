@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from domain.device_memory import AllocatingLine
 from domain.messages import Reason
+from tests.domain.test_device_memory import device
 from tests.worker.diagnosis.failures import (
     ENDED_BY_TORCHRUN,
     LAUNCHER_FRAMES,
@@ -207,6 +209,40 @@ def test_a_kill_for_memory_is_called_that_where_the_kernel_tells() -> None:
     )
     assert verdict.reason is Reason.OUT_OF_MEMORY
     assert verdict.message == "rank 1 on gpu-1 was killed by the kernel because memory ran out (SIGKILL)"
+
+
+def test_what_the_samples_knew_before_a_kill_for_memory_is_in_its_sentence() -> None:
+    last = "rank 1's data-loader workers 20.3 GiB, rank 1 2.0 GiB; 0.1 GiB free"
+    killed = torchrun((1, -9, "SIGKILL"), ENDED_BY_TORCHRUN)
+    verdict = torchrun_failed({0: "", 1: ""}, killed, out_of_memory_kills=1, host_memory=last)
+    assert (verdict.message or "").endswith(f"(SIGKILL); last sample: {last}")
+
+
+def test_a_snapshot_of_the_device_explains_the_failed_allocation_of_that_rank() -> None:
+    stderr = raised(
+        41, "loss.backward()", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
+    )
+    line = AllocatingLine(
+        file="/x/train.py", line=12, function="forward", bytes=40 << 30, count=9, largest_bytes=8 << 30
+    )
+    memory = device(other=52, requested=8, unused=10, rank=1, lines=[line])
+    killed = torchrun((1, 1, ""), ENDED_BY_TORCHRUN)
+    verdict = torchrun_failed({0: PEER_GONE, 1: stderr}, killed, device_memory={1: memory, 0: device()})
+    assert (verdict.message or "").startswith(
+        "rank 1 on gpu-1: CUDA out of memory, 8 GiB requested, 2 GiB of 80 GiB free on GPU 0, "
+        "10 GiB unused between tensors; in use: 76 % activations and buffers"
+    )
+    assert verdict.error is not None and verdict.error.memory == memory
+    assert "expandable_segments:True" in (verdict.next_step or "")
+    assert "40 GiB of activations and buffers, was allocated in line 12 of" in (verdict.next_step or "")
+
+
+def test_a_caught_failed_allocation_is_not_the_cause_of_another_error() -> None:
+    stderr = raised(41, "go()", "ValueError: labels")
+    killed = torchrun((1, 1, ""), ENDED_BY_TORCHRUN)
+    verdict = torchrun_failed({0: PEER_GONE, 1: stderr}, killed, device_memory={1: device()})
+    assert verdict.reason is Reason.SCRIPT_ERROR
+    assert verdict.error is not None and verdict.error.memory is None
 
 
 def test_an_earlier_caught_exception_does_not_hide_a_kill() -> None:

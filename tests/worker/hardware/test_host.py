@@ -57,7 +57,7 @@ def test_faults_are_read_from_the_kernels_log_from_now_on(tmp_path):
     faults = log.read()
     assert faults.xids == [("0000:3b:00", 79)]
     assert faults.events == {
-        "the kernel killed pt_main_thread for want of memory": 1,
+        "the kernel killed pt_main_thread for lack of memory": 1,
         "hardware error": 1,
         "the network card ib0 lost its link": 1,
     }

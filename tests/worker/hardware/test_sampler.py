@@ -47,9 +47,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def record(folder: Path, step: int) -> None:
+def record(folder: Path, step: int, **more: int) -> None:
     with (folder / "probe" / f"{os.getpid()}.jsonl").open("a") as file:
-        file.write(json.dumps({"t": 1.0, "rank": 3, "pid": os.getpid(), "step": step}) + "\n")
+        file.write(json.dumps({"t": 1.0, "rank": 3, "pid": os.getpid(), "step": step} | more) + "\n")
 
 
 def write_state(folder: Path, **state) -> None:
@@ -91,7 +91,8 @@ def test_a_sample_has_the_host_the_devices_of_the_attempt_and_its_ranks(folder):
         "gpu0/power_w": 200.0
     }
     assert first["values"]["rank3/gpu_memory_used_bytes"] == 4 << 30
-    assert first["values"]["rank3/memory_used_bytes"] > 1e6
+    assert first["values"]["rank3/memory_used_bytes"] > first["values"]["rank3/own_memory_bytes"] > 1e6
+    assert first["values"]["memory_available_bytes"] > 0 and first["values"]["shared_memory_free_bytes"] >= 0
     assert second["values"]["rank3/cpu_percent"] >= 0 and "cpu_percent" in second["values"]
     assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
 
@@ -100,9 +101,20 @@ def test_a_ranks_loader_processes_count_as_its_own(folder):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         sampler(folder).sample([SampledAttempt(folder, ())])
-        assert lines(folder)[0]["values"]["rank3/processes"] >= 2
+        values = lines(folder)[0]["values"]
+        assert values["rank3/processes"] >= 2 and values["rank3/workers_memory_bytes"] > 1e5
     finally:
         child.communicate()
+
+
+def test_the_memory_of_a_ranks_device_is_what_its_probe_recorded(folder):
+    record(folder, step=41, device_memory_bytes=5 << 30, device_memory_total_bytes=80 << 30)
+    sampler(folder).sample([SampledAttempt(folder, ())])
+    values = lines(folder)[0]["values"]
+    assert (values["rank3/device_memory_bytes"], values["rank3/device_memory_total_bytes"]) == (
+        5 << 30,
+        80 << 30,
+    )
 
 
 def test_a_rank_that_has_ended_has_no_figures(folder):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,9 @@ def test_the_interpreter_of_these_tests_has_what_an_import_says() -> None:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [found.torch, str(found.cuda), found.python] == said.stdout.split()
     assert found.path == sys.executable and found.prefix == sys.prefix
+    names = ("torch", "numpy", "pydantic-core", "pytest")
+    assert [found.packages[name] for name in names] == [metadata.version(name) for name in names]
+    assert "packages" not in found.facts
     check(found)
 
 

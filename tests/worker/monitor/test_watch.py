@@ -86,6 +86,20 @@ def test_who_saves_validates_or_compiles_is_not_hung(probed: Probed, doing: str)
     assert probed.kinds() == []
 
 
+def test_a_leak_in_the_samples_is_judged_with_the_length_of_the_first_epoch(probed: Probed):
+    with (probed.folder / "hardware.jsonl").open("w") as file:
+        for step in range(1, 400, 5):
+            values = {"rank1/own_memory_bytes": step * 12e6, "memory_available_bytes": 8e9}
+            file.write(json.dumps({"t": 1000.0 + step, "step": step, "values": values}) + "\n")
+    probed.line(0, 12)
+    assert probed.kinds() == ["memory leak"]
+    epoch = {"kind": "epoch", "dataset_length": 16_000, "batch_size": 8, "sampler": {"replicas": 2}}
+    probed.line(0, 13, events=[epoch | {"step": 0}])
+    assert probed.kinds() == []  # a cache that fits until the epoch's end at step 1000
+    probed.line(0, 14, events=[epoch | {"step": 200}])
+    assert probed.kinds() == ["memory leak"]
+
+
 def test_losses_are_judged_and_remembered_by_the_next_worker(probed: Probed):
     probed.watch.take_points({"train/loss": [(1, 2.0, 0.0), (2, NAN, 0.0), (3, NAN, 0.0)]}, "events")
     assert probed.kinds() == ["loss is not a number"]

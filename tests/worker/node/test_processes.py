@@ -19,7 +19,7 @@ RUN = uuid.uuid4().hex[:10]
 
 @pytest.fixture
 def sleeper():
-    env = os.environ | {"RANKZERO_RUN_ID": RUN, "RANKZERO_ATTEMPT": "3"}
+    env = os.environ | {"RANKZERO_RUN_ID": RUN, "RANKZERO_ATTEMPT": "3", "RANKZERO_NODE_RANK": "1"}
     child = subprocess.Popen(["sleep", "60"], env=env)
     yield child
     child.kill()
@@ -40,8 +40,19 @@ def test_a_zombie_is_not_alive(sleeper):
 
 
 def test_an_attempts_processes_are_found_by_their_environment(sleeper):
-    assert [found.pid for found in processes.of_attempt(RUN, 3)] == [sleeper.pid]
-    assert processes.of_attempt(RUN, 4) == []
+    assert [found.pid for found in processes.of_attempt(RUN, 3, 1)] == [sleeper.pid]
+    assert processes.of_attempt(RUN, 4, 1) == []
+
+
+def test_another_workers_part_of_the_attempt_on_this_machine_is_not_ours(sleeper):
+    assert processes.of_attempt(RUN, 3, 0) == []
+
+
+def test_a_process_that_names_no_part_was_started_by_an_older_worker():
+    env = os.environ | {"RANKZERO_RUN_ID": RUN, "RANKZERO_ATTEMPT": "5"}
+    with subprocess.Popen(["sleep", "60"], env=env) as older:
+        assert [found.pid for found in processes.of_attempt(RUN, 5, 1)] == [older.pid]
+        older.kill()
 
 
 def test_children_and_their_children_are_descendants():
@@ -61,7 +72,7 @@ def test_a_signal_is_not_sent_to_a_later_process_with_the_same_pid(sleeper):
 
 
 def test_kill_all_goes_on_until_nobody_is_found(sleeper):
-    killed = processes.kill_all(lambda: processes.of_attempt(RUN, 3), timeout_s=10)
+    killed = processes.kill_all(lambda: processes.of_attempt(RUN, 3, 1), timeout_s=10)
     assert killed == [sleeper.pid]
     assert sleeper.wait(10) == -signal.SIGKILL
 

@@ -31,7 +31,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderT
     for supervisor in under_test.supervisors:
         supervisor.kill()
         supervisor.wait()
-    processes.kill_all(lambda: processes.of_attempt(RUN, 1), 10)
+    processes.kill_all(lambda: processes.of_attempt(RUN, 1, 0), 10)
 
 
 def wish(node: NodeUnderTest, *, may_start: bool, action: str = "run", **more) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,97 +14,16 @@ import pytest
 
 from domain.launch import plan
 from domain.spec import RunSpec
+from tests.worker.probe.watched import PROBE, TORCHRUN, TRAINING, Watched
 from worker.monitor.hangs import hang_verdict, users_frame
 from worker.monitor.probe_reader import ProbeReader
-from worker.monitor.silent_mistakes import silent_mistakes
 from worker.monitor.watch import Watch
 
-PROBE = plan.PROBE_FOLDER
-TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--log-dir=torchrun-logs"]
 INTERPRETERS = [
     python
     for python in ["python3.9", "python3.10", "python3.12", "python3.13", sys.executable]
     if shutil.which(python) and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
 ]
-
-TRAINING = """
-import sys
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-def train(shard=True, set_epoch=True, bypass=False, epochs=3, workers=0, validate=True, before_step=None):
-    torch.manual_seed(0)
-    data = TensorDataset(torch.randn(320, 8), torch.randn(320, 1))
-    model = DistributedDataParallel(nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sampler = DistributedSampler(data) if shard else None
-    loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=not shard, num_workers=workers)
-    validation = DataLoader(data, batch_size=32)
-    for epoch in range(epochs):
-        if sampler and set_epoch:
-            sampler.set_epoch(epoch)
-        for step, (inputs, targets) in enumerate(loader):
-            loss = ((model.module if bypass else model)(inputs) - targets).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            if before_step:
-                before_step(epoch, step)
-            optimizer.step()
-        if validate:
-            sum(float(model.module(inputs).sum()) for inputs, _ in validation)
-"""
-
-
-class Watched:
-    """Processes with the probe, in a folder of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.records = folder, folder / "attempt" / "probe"
-
-    def environment(self, path: str = "", **variables: str) -> dict[str, str]:
-        paths = os.pathsep.join(filter(None, [str(PROBE), path]))
-        ours = {"RANKZERO_PROBE_DIR": str(self.records), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-        return os.environ | ours | variables
-
-    def script(self, text: str) -> str:
-        file = self.folder / "train.py"
-        file.write_text(textwrap.dedent(text))
-        return str(file)
-
-    def start(self, argv: list[str], **options) -> subprocess.Popen:
-        options.setdefault("env", self.environment())
-        return subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, **options
-        )
-
-    def run(self, argv: list[str], **options) -> str:
-        process = self.start(argv, **options)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        return out
-
-    def ddp(self, text: str, ranks: int = 2, **options) -> str:
-        script = self.script(TRAINING + textwrap.dedent(text))
-        return self.run([*TORCHRUN, f"--nproc-per-node={ranks}", script], **options)
-
-    def read(self) -> ProbeReader:
-        reader = ProbeReader(self.records)
-        reader.look()
-        return reader
-
-    def lines(self) -> list[dict]:
-        files = sorted(self.records.glob("*.jsonl")) if self.records.is_dir() else []
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-    def events(self, kind: str) -> list[dict]:
-        found = [event for line in self.lines() for event in line.get("events", [])]
-        return [event for event in found if event["kind"] == kind]
-
-    def found(self) -> list[str]:
-        return [finding.kind for finding in silent_mistakes(self.read().records())]
 
 
 @pytest.fixture
@@ -116,7 +34,15 @@ def watched(tmp_path: Path) -> Watched:
 # -- without torch: what every Python pays and sees -----------------------------------------------
 
 FAKE_TORCH = {
-    "torch/__init__.py": "import torch.optim\n__version__ = '2.4.0'\n",
+    "torch/__init__.py": """
+        __version__ = '2.4.0'
+        class Tensor:
+            def to(self): pass
+            def cuda(self): pass
+        class autograd:
+            def backward(): pass
+        import torch.optim
+        """,
     "torch/optim/__init__.py": "from torch.optim.optimizer import Optimizer\n",
     "torch/optim/optimizer.py": """
         hooks = []
@@ -287,6 +213,10 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
         assert line["samples_per_s"] == pytest.approx(16 * line["steps_per_s"], rel=1e-3)
     assert all(line["peak_memory_bytes"] > 50e6 and line["stacks"] for line in watched.lines())
     assert not watched.events("error")
+    for event in watched.events("reduction"):  # one weight and one bias of a Linear(8, 1)
+        assert (event["buckets_bytes"], event["rebuilt"], event["unused_bytes"]) == ([36], True, 0)
+        assert 0 <= event["overlap_s"] <= event["communication_s"]
+    assert watched.events("reduction")
     phases = ["torch imported", "rendezvous", "model built", "first batch", "first step"]
     for ends in watched.read().starts().values():
         assert sorted(ends, key=lambda phase: ends[phase]["at"]) == phases
@@ -437,5 +367,7 @@ def test_no_false_alarm_on_the_recipes(watched, recipe):
     ]
     watched.run(argv)
     statuses = watched.read().latest()
+    assert {event["count"] > 1000 for event in watched.events("parameters")} == {True}
+    assert any("tokens_per_s" in line for line in watched.lines()) == (name == "language_model")
     assert len(statuses) == 2 and len({each.step for each in statuses.values()}) == 1
     assert watched.found() == [] and not watched.events("error")

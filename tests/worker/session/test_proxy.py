@@ -18,8 +18,8 @@ from domain.messages import CheckpointOffer, Finding, Findings, NodeLoad, PointB
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 from tests.worker.limiting_proxy import LimitingProxy, limiting_proxy
 from worker.agent.daemon import Daemon
-from worker.agent.program import spawn_supervisor
 from worker.launch.preparation import LocalNode
+from worker.launch.warm.supervisors import Supervisors
 from worker.node import processes
 from worker.session import body_limit
 from worker.session.body_limit import BodyLimit
@@ -67,7 +67,7 @@ class Behind:
         self.daemon = Daemon(self.client, here, self._spawn, lambda work: work())
 
     def _spawn(self, *what: Any) -> Any:
-        self.supervisors.append(spawn_supervisor(self.data)(*what))
+        self.supervisors.append(Supervisors(self.data, is_warm=False).spawn(*what))
         return self.supervisors[-1]
 
     def turn(self) -> bool:
@@ -87,7 +87,7 @@ class Behind:
             supervisor.wait()
         for attempt in self.daemon.attempts:
             run_id, _, number = attempt.label.partition("/")
-            processes.kill_all(lambda run_id=run_id, n=int(number): processes.of_attempt(run_id, n), 10)
+            processes.kill_all(lambda run_id=run_id, n=int(number): processes.of_attempt(run_id, n, 0), 10)
         self.client.close()
 
 

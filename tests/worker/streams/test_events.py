@@ -60,6 +60,28 @@ def test_points_keep_step_value_and_wall_time_by_tag(path: Path) -> None:
     assert (read.start, read.end, read.notice) == (0, path.stat().st_size, None)
 
 
+@given(
+    points=st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300),
+            st.floats(width=32),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.sampled_from(["a", "ab", "\x15\0\0\0\0", "é/ü"]),
+        ),
+        max_size=30,
+    )
+)
+def test_an_event_like_one_before_is_read_as_protobuf_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, points: list[tuple[int, float, float, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("events") / NAME
+    path.write_bytes(b"".join(scalar(step, value, tag, wall) for step, value, wall, tag in points))
+    expected: dict[str, list[tuple[int, float, float]]] = {}
+    for step, value, wall, tag in points:
+        expected.setdefault(tag, []).append((step, value, wall))
+    assert repr(EventTail(path).read().series) == repr(expected)
+
+
 def test_what_tensorboards_own_writer_writes_is_read(tmp_path: Path) -> None:
     writer = EventFileWriter(str(tmp_path))
     event = event_pb2.Event(step=3, wall_time=4.0)

@@ -49,10 +49,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def by_signal(name: str, text: str, node: str, kills: int, limit_bytes: int | None) -> Explanation:
-    """Explain the end of a rank by a signal."""
+def by_signal(
+    name: str, text: str, node: str, kills: int, limit_bytes: int | None, host_memory: str = ""
+) -> Explanation:
+    """Explain the end of a rank by a signal; `host_memory` describes the node's memory before it."""
     if name == "SIGKILL":
-        return _killed(kills, limit_bytes)
+        return _killed(kills, limit_bytes, host_memory)
     next_step = _NEXT.get(name, "").replace("{node}", node) or None
     says = _SIGNALS.get(name, f" was ended by a signal ({name})")
     crash, last = find_crash(text), last_line(text)
@@ -73,10 +75,11 @@ def by_exit_code(code: int | None, text: str) -> Explanation:
     return Explanation(Reason.EXIT_CODE, says, _LOOK_ABOVE)
 
 
-def _killed(kills: int, limit_bytes: int | None) -> Explanation:
+def _killed(kills: int, limit_bytes: int | None, host_memory: str) -> Explanation:
     if kills:
         limit = f"; the limit here is {size_words(limit_bytes)}" if limit_bytes else ""
-        says = f" was killed by the kernel because memory ran out (SIGKILL{limit})"
+        usage = f"; last sample: {host_memory}" if host_memory else ""
+        says = f" was killed by the kernel because memory ran out (SIGKILL{limit}){usage}"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER)
     next_step = (
         "If nobody killed it, watch the node's memory during training, and lower the batch or the number of "

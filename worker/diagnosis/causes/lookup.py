@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from domain.device_memory import DeviceMemory
+from domain.memory.device import KINDS, in_words
 from domain.messages import Reason
+from domain.text.formats import short_path, size
 from worker.diagnosis.causes import files, machine, pytorch
 from worker.diagnosis.causes.cause import AS_RAISED
 from worker.diagnosis.tracebacks.exceptions import PythonFailure, shorten
@@ -17,6 +20,8 @@ TABLE = (
 """The first matching row wins: specific rows precede general ones."""
 SMALLER_ON_GPU = "Halve the batch per GPU and double the accumulation: the global batch stays."
 
+EXPANDABLE = "--env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough."
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -27,11 +32,15 @@ class Explanation:
     next_step: str | None = None
 
 
-def explain(failure: PythonFailure, node: str, workplace: files.Workplace) -> Explanation:
-    """Explain an exception; an unknown one is shown as it is."""
+def explain(
+    failure: PythonFailure, node: str, workplace: files.Workplace, memory: DeviceMemory | None = None
+) -> Explanation:
+    """Explain an exception; an unknown one is shown as it is. `memory` is of the rank's last failed allocation."""
     text = failure.all_text
     fields = {"text": failure.exception, "place": failure.place, "origin": failure.origin, "node": node}
-    if re.search(r"(?:CUDA|HIP|XPU)\b.*out of memory|OutOfMemoryError: CUDA", text):
+    if is_gpu_memory(text):
+        if memory is not None:
+            return _gpu_memory_explained(memory, failure.place)
         says = f"{_gpu_memory(text)}{failure.place}"
         return Explanation(Reason.OUT_OF_MEMORY, says, SMALLER_ON_GPU + _fragmented(text))
     if (missing := files.missing_file(failure, node, workplace)) is not None:
@@ -44,6 +53,23 @@ def explain(failure: PythonFailure, node: str, workplace: files.Workplace) -> Ex
                 cause.reason, _filled(cause.says, all_fields), _filled(cause.next_step, all_fields)
             )
     return Explanation(Reason.SCRIPT_ERROR, _filled(AS_RAISED, fields))
+
+
+def is_gpu_memory(text: str) -> bool:
+    """Whether an exception's text says that a GPU has no memory left."""
+    return re.search(r"(?:CUDA|HIP|XPU)\b.*out of memory|OutOfMemoryError: CUDA", text) is not None
+
+
+def _gpu_memory_explained(memory: DeviceMemory, place: str) -> Explanation:
+    next_step = SMALLER_ON_GPU
+    if memory.is_fragmented:
+        next_step += f" {size(memory.unused_bytes)} are unused between tensors: {EXPANDABLE}"
+    if memory.lines and (line := memory.lines[0]).file:
+        next_step += (
+            f" Most memory, {size(line.bytes)} of {KINDS[line.kind]}, was allocated in line {line.line} "
+            f"of {short_path(line.file)}."
+        )
+    return Explanation(Reason.OUT_OF_MEMORY, f"CUDA out of memory, {in_words(memory)}{place}", next_step)
 
 
 def size_words(size_bytes: float) -> str:
@@ -84,7 +110,4 @@ def _fragmented(text: str) -> str:
     unallocated = re.search(r"([\d.]+) GiB is reserved by PyTorch but unallocated", text)
     if unallocated is None or float(unallocated[1]) < 1:
         return ""
-    return (
-        f" {unallocated[1]} GiB are unused between tensors: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
-        f"may be enough."
-    )
+    return f" {unallocated[1]} GiB are unused between tensors: {EXPANDABLE}"

@@ -98,7 +98,7 @@ def clean_lines(text: str) -> list[str]:
 def last_line(text: str, limit: int = LIMIT) -> str | None:
     """Return the last nonempty line, at most `limit` characters."""
     lines = (without_box(line) for line in reversed(clean_lines(text)))
-    last = next((line for line in lines if line and _LAUNCHERS_HINT not in line), None)
+    last = next((line for line in lines if line and not any(hint in line for hint in _NOT_THE_SCRIPTS)), None)
     return shorten(last, limit) if last else None
 
 
@@ -122,7 +122,8 @@ _WRAPPER = re.compile(
     r"|SignalException)\b"
 )
 """Reports of another process's end: that process's own output says more."""
-_LAUNCHERS_HINT = "leaked semaphore objects to clean up"
+_NOT_THE_SCRIPTS = ("leaked semaphore objects to clean up", "WorkerServer.cpp:")
+"""In lines that the launcher, and torch's worker server at its end, print behind the script's last one."""
 _LINKS = {
     "The above exception was the direct cause of the following exception:": "caused by",
     "During handling of the above exception, another exception occurred:": "while handling",

@@ -19,12 +19,31 @@ WATCHED_MODULES = frozenset(
     {
         "torch",
         "torch._dynamo.callback",
+        "torch.autograd.profiler",
         "torch.distributed.distributed_c10d",
         "torch.optim.optimizer",
         "torch.utils.data.dataloader",
         "torch.nn.parallel.distributed",
+        "torch.serialization",
+        "torch.distributed.checkpoint.state_dict_saver",
+        "safetensors.torch",
         "tensorboard.summary.writer.event_file_writer",
         "tensorboardX.event_file_writer",
+        "clearml.logger",
+        "clearml.task",
+        "comet_ml.experiment",
+        "lightning.fabric.loggers.csv_logs",
+        "lightning.pytorch.loggers.csv_logs",
+        "lightning_fabric.loggers.csv_logs",
+        "mlflow.tracking._tracking_service.client",
+        "pytorch_lightning.loggers.csv_logs",
+        "swanlab.sdk.cmd.init",
+        "swanlab.sdk.internal.run",
+        "trackio.run",
+        "wandb.sdk.lib.noop_run",
+        "wandb.sdk.wandb_init",
+        "wandb.sdk.wandb_login",
+        "wandb.sdk.wandb_run",
     }
 )
 MARKER = "RANKZERO_PROBE_RANK"
@@ -42,8 +61,25 @@ def switch_on() -> None:
     if not any(name in os.environ for name in BUFFER_SIZES):
         os.environ[BUFFER_SIZES[0]] = BUFFER_SIZE
     sys.meta_path.insert(0, _Finder())
-    for name in WATCHED_MODULES & sys.modules.keys():
+    _hook_into_imported()
+
+
+def _hook_into_imported() -> None:
+    """Hook into what is imported already, where a rank was forked, and into the names by which others imported it."""
+    names = [name for name in sys.modules if name in WATCHED_MODULES]
+    before = {name: dict(vars(sys.modules[name])) for name in names}
+    for name in reversed(names):  # a package is complete after its parts
         after_import(name, sys.modules[name])
+    replaced = {
+        id(old): (old, vars(sys.modules[name])[key])
+        for name, attributes in before.items()
+        for key, old in attributes.items()
+        if vars(sys.modules[name]).get(key) is not old and key in vars(sys.modules[name])
+    }
+    for module in list(sys.modules.values()) if replaced else ():
+        for key, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in replaced and replaced[id(value)][0] is value:
+                module.__dict__[key] = replaced[id(value)][1]
 
 
 def is_rank_by_environment() -> bool:

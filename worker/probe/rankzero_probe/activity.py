@@ -49,7 +49,7 @@ def thread_activity(thread: int | None) -> tuple[str, list[list[Any]]]:
             break
         code = frame.f_code
         activities.update(_activities_of(code.co_filename, code.co_name))
-        if len(lines) < MAX_LINES and not _is_library(code.co_filename):
+        if len(lines) < MAX_LINES and not is_library(code.co_filename):
             lines.append([code.co_filename, frame.f_lineno, code.co_name])
         frame = frame.f_back
     activity = next((activity for activity, _, _ in _IN if activity in activities), "computing")
@@ -61,7 +61,7 @@ def traceback_lines(traceback: Any) -> list[list[Any]]:
     lines: list[list[Any]] = []
     while traceback is not None and len(lines) < MAX_FRAMES:
         code = traceback.tb_frame.f_code
-        if not _is_library(code.co_filename):
+        if not is_library(code.co_filename):
             lines.append([code.co_filename, traceback.tb_lineno, code.co_name])
         traceback = traceback.tb_next
     return lines[::-1][:MAX_LINES]
@@ -78,5 +78,6 @@ def _activities_of(file: str, function: str) -> list[str]:
     ]
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file is not the user's code: a library's, the standard library's or the probe's."""
     return bool(_LIBRARY.search(file)) or file.startswith((_STANDARD, _OURS))

@@ -141,18 +141,18 @@ def _without_its_notice(start: Callable[[], Any]) -> Any:
         stderr = os.dup(2)
     except OSError:  # the script's stderr is closed
         return start()
-    kept = os.memfd_create("stderr")
+    written = os.memfd_create("stderr")
     try:
-        os.dup2(kept, 2)
+        os.dup2(written, 2)
         try:
             return start()
         finally:
             os.dup2(stderr, 2)
-            lines = os.pread(kept, 1 << 20, 0).splitlines(keepends=True)
+            lines = os.pread(written, 1 << 20, 0).splitlines(keepends=True)
             os.write(2, b"".join(line for line in lines if b"Server listening to UNIX" not in line))
     finally:
         os.close(stderr)
-        os.close(kept)
+        os.close(written)
 
 
 def _forget() -> None:

@@ -12,14 +12,21 @@ from typing import Any
 from . import (
     buffered,
     collectives,
+    device_memory,
     is_rank_by_environment,
+    loggers,
+    model_size,
     named_as_probe,
+    phases,
     process_state,
+    profiling,
     recorder,
     replicas,
     samples,
     start,
 )
+from .loggers import event_files
+from .phase_clock import DATA
 
 OTHERS_BEFORE_SWITCH = 50
 """Steps of another optimizer, without one of the counted one, after which that one is counted."""
@@ -32,6 +39,7 @@ def hook_into_optimizers(module: Any) -> None:
     module.register_optimizer_step_post_hook(after_step)
     module.register_optimizer_step_pre_hook(before_step)
     start.note_optimizers(module)
+    _hook_in_part("phases", phases.hook_into_passes)
 
 
 def hook_into_loaders(module: Any) -> None:
@@ -58,24 +66,45 @@ def hook_into_replicas(module: Any) -> None:
             process_state.current.failed("replicas", error)
 
     wrapper.__init__ = named_as_probe(__init__)
+    _hook_in_part("phases", phases.hook_into_replicas, wrapper)
+
+
+def _hook_in_part(part: str, hook_in: Callable[..., None], *arguments: Any) -> None:
+    """Call `hook_in`; where it fails, this part alone is off."""
+    try:
+        hook_in(*arguments)
+    except Exception as error:
+        process_state.current.failed(part, error)
 
 
 def hook_into_process_groups(module: Any) -> None:
-    """Note when a group is there, and serve the record of collectives before the script starts a thread or process."""
+    """Time process groups and collectives, and serve their record before the script starts a thread."""
     start.note_process_groups(module)
     if is_rank_by_environment():
         collectives.serve()
+    _hook_in_part("phases", phases.hook_into_collectives, module)
+
+
+def hook_into_writers(module: Any) -> None:
+    """Make writers of event files flush often, and note the names of their scalars."""
+    buffered.hook_into_writers(module)
+    _hook_in_part("event_files", event_files.hook_into_writers, module)
 
 
 HOOK_INTO: dict[str, Callable[[Any], None]] = {
     "torch": start.hook_into_torch,
     "torch._dynamo.callback": start.hook_into_compiler,
+    "torch.autograd.profiler": profiling.hook_into_profiler,
     "torch.optim.optimizer": hook_into_optimizers,
     "torch.utils.data.dataloader": hook_into_loaders,
     "torch.nn.parallel.distributed": hook_into_replicas,
+    "torch.serialization": phases.hook_into_saving,
     collectives.MODULE: hook_into_process_groups,
-    "tensorboard.summary.writer.event_file_writer": buffered.hook_into_writers,
-    "tensorboardX.event_file_writer": buffered.hook_into_writers,
+    "torch.distributed.checkpoint.state_dict_saver": phases.hook_into_saving,
+    "safetensors.torch": phases.hook_into_saving,
+    "tensorboard.summary.writer.event_file_writer": hook_into_writers,
+    "tensorboardX.event_file_writer": hook_into_writers,
+    **loggers.HOOK_INTO,
 }
 
 
@@ -87,11 +116,13 @@ def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             replicas.check(optimizer, state)
         except Exception as error:
             state.failed("replicas", error)
+    state.clock.begin_optimizer(optimizer)
 
 
 def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Count an optimizer step as one step, however many micro-steps it took."""
     state = process_state.current
+    state.clock.end_optimizer(optimizer)
     if "steps" in state.off:
         return
     try:
@@ -109,15 +140,21 @@ def _count_step(state: process_state.ProcessState, at: float) -> None:
             state.waits_s.append(state.wait_s)
             if state.samples_waiting is not None:
                 state.samples.append(state.samples_waiting)
+                state.tokens.append(state.tokens_waiting)
     else:
         start.first_step()
     state.step += 1
     state.stepped_at = at
+    state.clock.end_step(state.step, at)
+    if state.is_memory_due:
+        device_memory.sample(state)
     if state.loader is not None:
-        state.wait_s, state.samples_waiting = 0.0, None
+        state.wait_s, state.samples_waiting, state.tokens_waiting = 0.0, None, 0
         state.loader.steps += 1
         if state.epoch is not None:
             state.epoch.steps += 1
+    if state.step == state.profile_at:
+        profiling.advance(state)
 
 
 def _is_counted_from_now(optimizer: Any, state: process_state.ProcessState) -> bool:
@@ -128,8 +165,9 @@ def _is_counted_from_now(optimizer: Any, state: process_state.ProcessState) -> b
             state.loader.steps += 1
         return False
     if not state.optimizer_id:
-        state.thread = get_ident()
+        state.thread = state.clock.thread = get_ident()
         recorder.start()
+        model_size.note_parameters(optimizer, state)
     state.optimizer_id, state.optimizer = id(optimizer), weakref.ref(optimizer)
     return True
 
@@ -141,10 +179,12 @@ def _timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if state.in_data or "data" in state.off or get_ident() != state.thread:
             return original(self)
         state.in_data = True
+        previous = state.clock.begin(DATA)
         began = perf_counter()
         try:
             data = original(self)
         finally:
+            state.clock.end(previous)
             state.in_data = False
         try:
             if not state.step:
@@ -166,10 +206,12 @@ def _timed_start(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if state.in_data or get_ident() != state.thread:
             return original(self)
         state.in_data = True
+        previous = state.clock.begin(DATA)
         began = perf_counter()
         try:
             return original(self)
         finally:
+            state.clock.end(previous)
             state.in_data = False
             state.start_wait_s = perf_counter() - began
 

@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .phase_clock import PhaseClock
+
 MAX_STEPS = 4096
 MAX_EVENTS = 1000
+MAX_OPTIMIZERS = 16
 DIGEST_LENGTHS = (16, 64, 256)
 """Ranks are compared by the longest of these prefixes that both have read."""
 
@@ -44,6 +47,7 @@ class Loader:
         self.sampler = weakref.ref(sampler)
         self.batch_size, self.dataset_length = batch_size, dataset_length
         self.steps = 0
+        self.reads_tokens: bool | None = None
         self.epoch: Epoch | None = None
 
 
@@ -63,6 +67,8 @@ class ProcessState:
         self.intervals_s: deque[float] = deque(maxlen=MAX_STEPS)
         self.waits_s: deque[float] = deque(maxlen=MAX_STEPS)
         self.samples: deque[int] = deque(maxlen=MAX_STEPS)
+        self.tokens: deque[int] = deque(maxlen=MAX_STEPS)
+        self.clock = PhaseClock()
         # Start
         self.start_phases: set[str] = set()
         self.compile_began = self.compiling_since = self.compiled_s = 0.0
@@ -70,14 +76,27 @@ class ProcessState:
         self.in_data = False
         self.wait_s = self.start_wait_s = 0.0
         self.samples_waiting: int | None = None
+        self.tokens_waiting = 0
         self.loader: Loader | None = None
         self.loaders: dict[int, Loader] = {}
         self.epoch: Epoch | None = None
         self.epochs: list[Epoch] = []
+        # Memory
+        self.optimizers: deque[Callable[[], Any]] = deque(maxlen=MAX_OPTIMIZERS)
+        self.is_memory_due = True
+        self.device_memory: dict[str, int] = {}
+        self.record_history: Callable[..., Any] | None = None
+        self.is_recording_history = False
+        self.snapshots = 0
         # Replicas
         self.check_at = -1
         self.wrapped_at = 0
         self.replicas: list[Any] = []
+        self.reduced_passes: dict[int, int] = {}
+        # Profile
+        self.profile_at = -1
+        self.profilers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The script's own profilers that are open."""
 
     def note(self, kind: str, **facts: Any) -> None:
         """Add an event to the next record."""

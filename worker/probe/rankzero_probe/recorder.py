@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from . import activity, collectives, process_state, samples
+from . import activity, collectives, phase_totals, process_state, profiling, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -51,7 +51,9 @@ class Recorder:
         self._stepped_at = 0.0
         self._reported_stack: list[list[Any]] = []
         self._identity: dict[str, Any] = {"rank": _number("RANK", 0), "world_size": _number("WORLD_SIZE", 1)}
+        self._step_s: float | None = None
         self._was_torn = False
+        self._phases = phase_totals.PhaseRecord()
 
     def begin(self) -> None:
         """Start the recorder's thread. Called by the thread that trains."""
@@ -70,6 +72,7 @@ class Recorder:
         """Write the last line when the process exits normally."""
         self._ending.set()
         if _recorder is self:
+            profiling.end()
             collectives.end()
             process_state.current.note("exit")
             self._write(is_last=True)
@@ -78,8 +81,17 @@ class Recorder:
         while True:
             self._write()
             age = time.monotonic() - self._began
-            if self._ending.wait(LATER_EVERY_S if age > LATER_AFTER_S else EVERY_S) or _recorder is not self:
+            if self._wait(LATER_EVERY_S if age > LATER_AFTER_S else EVERY_S):
                 return
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the next line and look for requests each second; True at the end."""
+        for _ in range(round(seconds / EVERY_S)):
+            if self._ending.wait(EVERY_S) or _recorder is not self:
+                return True
+            folder = os.path.dirname(self._path)  # noqa: PTH120
+            profiling.look(folder, self._identity["rank"], process_state.current, self._step_s)
+        return False
 
     def _write(self, is_last: bool = False) -> None:
         state = process_state.current
@@ -122,8 +134,11 @@ class Recorder:
         line["step"] = state.step
         if state.step:
             line["last_step_at"] = round(time.time() - (time.perf_counter() - state.stepped_at), 3)
-        line.update(_figures(state))
+        figures = _figures(state)
+        self._step_s = figures.get("step_time_s", self._step_s)
+        line.update(figures)
         line.update(_memory(state))
+        line.update(self._phases.figures(state, is_last))
         line.update(self._activity(state))
         line["stacks"] = self._can_be_asked()
         _report_epochs(state, is_last)
@@ -189,7 +204,7 @@ class Recorder:
 def _figures(state: process_state.ProcessState) -> dict[str, Any]:
     """Return the figures of the steps since the last line; empty if there were none."""
     intervals = _drain(state.intervals_s)
-    waits, counts = _drain(state.waits_s), _drain(state.samples)
+    waits, counts, tokens = _drain(state.waits_s), _drain(state.samples), _drain(state.tokens)
     if not intervals:
         return {}
     total_s = sum(intervals)
@@ -198,6 +213,7 @@ def _figures(state: process_state.ProcessState) -> dict[str, Any]:
         "step_time_s": sorted(intervals)[len(intervals) // 2],
         "data_wait_s": sum(waits) / len(waits) if waits else None,
         "samples_per_s": sum(counts) / total_s if counts and total_s else None,
+        "tokens_per_s": sum(tokens) / total_s if any(tokens) and total_s else None,
     }
     return {name: float(f"{value:.6g}") for name, value in figures.items() if value is not None}
 
@@ -235,7 +251,8 @@ def _memory(state: process_state.ProcessState) -> dict[str, int]:
     if "memory" in state.off:
         return {}
     try:
-        return {"peak_memory_bytes": _peak_memory_bytes()}
+        state.is_memory_due = True
+        return {"peak_memory_bytes": _peak_memory_bytes(), **state.device_memory}
     except Exception as error:
         state.failed("memory", error)
         return {}

@@ -7,7 +7,7 @@ import weakref
 from time import perf_counter
 from typing import Any
 
-from . import process_state
+from . import process_state, reduction
 
 MAX_MODELS = 4
 MAX_PARAMETERS = 8
@@ -59,6 +59,7 @@ def check(optimizer: Any, state: process_state.ProcessState) -> None:
         _note_pending_checksum(replica, state)
         if state.step > state.wrapped_at:
             _begin_checksum(torch, replica, state)
+            _report_reduction(replica, state)
     state.check_at = _next_check(state, perf_counter() - began)
 
 
@@ -108,6 +109,12 @@ def _note_pending_checksum(replica: Replica, state: process_state.ProcessState) 
 
 def _note_checksum(replica: Replica, state: process_state.ProcessState, step: int, sums: list[float]) -> None:
     state.note("checksum", model=replica.number, step=step, sum=sums[0], size=sums[1])
+
+
+def _report_reduction(replica: Replica, state: process_state.ProcessState) -> None:
+    model = replica.model()
+    if model is not None:
+        reduction.report(model, replica.number, state)
 
 
 def _note_unused(optimizer: Any, replica: Replica, state: process_state.ProcessState) -> None:

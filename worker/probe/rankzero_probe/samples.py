@@ -11,6 +11,7 @@ MAX_LOADERS = 64
 MAX_FIELDS = 6
 FIELD_VALUES = 64
 INDEX_TYPES = (int, str)
+TOKEN_TYPES = ("torch.int64", "torch.int32")
 MAP_STYLE = 0
 """Iterable data sets have no indices."""
 
@@ -21,7 +22,8 @@ def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waite
     if epoch is not state.epoch:
         loader = epoch.loader if epoch is not None else None
         if loader is not state.loader:  # time in a validation loader does not count for the training
-            state.loader, state.wait_s, state.samples_waiting = loader, 0.0, None
+            state.loader, state.wait_s, state.samples_waiting, state.tokens_waiting = loader, 0.0, None, 0
+            state.clock.disown_data(waited_s + state.start_wait_s)
         state.epoch = epoch
     state.wait_s += waited_s + state.start_wait_s
     state.start_wait_s = 0.0
@@ -32,6 +34,10 @@ def add_batch(state: process_state.ProcessState, iterator: Any, data: Any, waite
         batch_size = _leading_dimension(data)
     if batch_size is not None:
         state.samples_waiting = (state.samples_waiting or 0) + batch_size
+    if epoch.loader.reads_tokens is not False:
+        tokens = _tokens(data)
+        epoch.loader.reads_tokens = tokens > 0
+        state.tokens_waiting += tokens
     if epoch.fields is None:
         epoch.first_step = state.step
         epoch.fields = []
@@ -119,6 +125,14 @@ def _leading_dimension(data: Any) -> int | None:
     for _, tensor in _tensors(data, "batch", 3):
         return int(tensor.shape[0]) if tensor.dim() else None
     return None
+
+
+def _tokens(data: Any) -> int:
+    """Return the size of the first integer tensor (samples, positions) of a batch, as texts have; 0 without one."""
+    for _, tensor in _tensors(data, "batch", 3):
+        if tensor.dim() == 2 and tensor.shape[1] > 1 and str(tensor.dtype) in TOKEN_TYPES:
+            return int(tensor.numel())
+    return 0
 
 
 def _tensors(data: Any, name: str, depth: int) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from typing import Any
 
-from . import named_as_probe, process_state
+from . import device_memory, named_as_probe, process_state
 
 EVENT = "start"
 
@@ -29,8 +30,9 @@ def first_step() -> None:
 
 
 def hook_into_torch(module: Any) -> None:
-    """Note that torch is imported: this runs after the whole package was executed."""
+    """Note that torch is imported, and wait for the first use of a GPU: runs after the whole package was executed."""
     reached("torch imported")
+    device_memory.hook_into_torch(module)
 
 
 def note_process_groups(module: Any) -> None:
@@ -47,13 +49,14 @@ def note_process_groups(module: Any) -> None:
 
 
 def note_optimizers(module: Any) -> None:
-    """Note each optimizer that is made before the first step: the model's parameters exist by then."""
+    """Note each optimizer: before the first step the model's parameters exist by then, later it says what they take."""
     initialise = module.Optimizer.__init__
 
     @functools.wraps(initialise)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
         reached("model built", again=True)
+        process_state.current.optimizers.append(weakref.ref(self))
 
     module.Optimizer.__init__ = named_as_probe(__init__)
 

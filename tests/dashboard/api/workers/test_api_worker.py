@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -187,14 +188,14 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
     path = tmp_path / "work/events.out.tfevents.1700000000.n"
     path.parent.mkdir()
     path.write_bytes(scalar(1, 0.5))
-    store = progress._store_series
+    store = progress.store_series
 
-    def mistaken(session: Session, attempt: Attempt, rank: int, batch: PointBatch) -> None:
-        if any(point[0] == 2 for points in batch.series.values() for point in points):
+    def mistaken(session: Session, attempt: Attempt, rank: int, source: str, series: Any) -> None:
+        if any(point[0] == 2 for points in series.values() for point in points):
             raise ArithmeticError
-        store(session, attempt, rank, batch)
+        store(session, attempt, rank, source, series)
 
-    monkeypatch.setattr(progress, "_store_series", mistaken)
+    monkeypatch.setattr(progress, "store_series", mistaken)
     uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
     tried = 0
     for number in (1, 2, 3):

@@ -8,25 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 30_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +29,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
 
 
 @pytest.fixture
-def nodes(browser: Browser, cluster: Browsed) -> Iterator[Page]:
+def nodes(browser: Chromium, cluster: Browsed) -> Iterator[Page]:
     """The page, with every cell painted; at the end it may have had no error."""
-    expect.set_options(timeout=LIMIT_MS)
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
-    )
-    context.set_default_timeout(LIMIT_MS)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"{cluster.entrance.replace('/?', '/nodes?')}")
-    expect(page.locator(".node")).to_have_count(212)
-    yield page
-    context.close()
-    assert errors == []
+    with browser.visit(1440) as visit:
+        visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = visit.new_page()
+        page.goto(f"{cluster.entrance.replace('/?', '/nodes?')}")
+        expect(page.locator(".node")).to_have_count(212)
+        yield page
+        assert visit.errors == []
 
 
 def node(page: Page, name: str) -> Locator:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from dashboard.live.hub import series_message
 from db.models import Series
@@ -16,12 +16,11 @@ from db.reports import progress
 from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, chromium
+from tests.end_to_end.browsers import CHROMIUM, Chromium, Visit
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
 )
-LIMIT_MS = 60_000
 WATCH_SHIFTS = """
 window.shifts = [];
 const where = (source) => `${source.node?.parentElement?.className ?? ''} > ${source.node?.className ?? source.node} ` +
@@ -41,16 +40,9 @@ NAMES = [
     "val/accuracy",
     "debug/a",
 ]
-MOST_SHIFT = 0.05
-"""Of the cumulative layout shift: a page that is steadier than this looks steady."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        yield browser
-        browser.close()
+MOST_SHIFT = 0.1
+"""Of the cumulative layout shift, where Web Vitals' range "good" ends. A calm machine shows about 0.01; on a
+starved one several moves fall into one frame."""
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +54,19 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browse
 
 
 @pytest.fixture
-def context(browser: Browser, dashboard: tuple[Browsed, Seed]) -> Iterator[BrowserContext]:
+def visit(browser: Chromium, dashboard: tuple[Browsed, Seed]) -> Iterator[Visit]:
     """Somebody who has signed in, and whose pages may have no error."""
-    expect.set_options(timeout=LIMIT_MS)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(LIMIT_MS)
-    errors: list[str] = []
-    context.on("weberror", lambda error: errors.append(str(error.error)))
-    context.request.get(dashboard[0].entrance)
-    context.add_init_script(WATCH_SHIFTS)
-    yield context
-    context.close()
-    assert errors == []
+    with browser.visit() as visit:
+        visit.context.request.get(dashboard[0].entrance)
+        yield visit
+        assert visit.errors == []
 
 
-def shown(context: BrowserContext, dashboard: tuple[Browsed, Seed], label: str, more: str = "") -> Page:
+def shown(page: Page, dashboard: tuple[Browsed, Seed], label: str) -> Page:
     """A run's page, as far as its header is there."""
     served, seeded = dashboard
-    page = context.new_page()
-    page.goto(f"{served.url}/run?id={seeded.runs[label]}{more}")
+    page.add_init_script(WATCH_SHIFTS)
+    page.goto(f"{served.url}/run?id={seeded.runs[label]}")
     expect(page.locator(".run-header .name")).to_have_text(label)
     return page
 
@@ -93,8 +79,8 @@ def shift(page: Page) -> float:
     return sum(value for value, *_ in found)
 
 
-def test_a_page_with_charts_builds_itself_from_top_to_bottom(context, dashboard) -> None:
-    page = shown(context, dashboard, "digits baseline")
+def test_a_page_with_charts_builds_itself_from_top_to_bottom(visit, dashboard) -> None:
+    page = shown(visit.new_cold_page(), dashboard, "digits baseline")
     expect(page.locator(".card canvas").first).to_be_visible()
     page.wait_for_load_state("networkidle")
     assert shift(page) < MOST_SHIFT
@@ -109,9 +95,10 @@ def test_a_page_with_charts_builds_itself_from_top_to_bottom(context, dashboard)
     ],
 )
 def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
-    context, dashboard, width: int, label: str, tab: str
+    visit, dashboard, width: int, label: str, tab: str
 ) -> None:
-    page = context.new_page()
+    page = visit.new_cold_page()
+    page.add_init_script(WATCH_SHIFTS)
     page.set_viewport_size({"width": width, "height": 844})
     served, seeded = dashboard
     page.goto(f"{served.url}/run?id={seeded.runs[label]}&tab={tab}")
@@ -121,8 +108,8 @@ def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
     assert shift(page) < MOST_SHIFT
 
 
-def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(context, dashboard) -> None:
-    page = shown(context, dashboard, "digits baseline")
+def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(visit, dashboard) -> None:
+    page = shown(visit.new_page(), dashboard, "digits baseline")
     expect(page.get_by_role("tab")).to_have_text(
         ["Charts", "Logs", "Ranks", "Checkpoints", "History", "Code", "Commands", "Spec"]
     )
@@ -140,10 +127,10 @@ def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(context, dashb
     expect(page.locator(".log-view")).to_be_visible()
 
 
-def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(context, dashboard) -> None:
+def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(visit, dashboard) -> None:
     _, seeded = dashboard
     log(seeded, "gpt wide, long warm-up", {f"debug/{i}": [(1, 0.5, 1.0), (2, 0.25, 2.0)] for i in range(20)})
-    page = shown(context, dashboard, "gpt wide, long warm-up")
+    page = shown(visit.new_page(), dashboard, "gpt wide, long warm-up")
     expect(page.locator('.card[data-series="train/lr"] canvas')).to_be_visible()
     assert not any(name.startswith("debug/") for name in loaded(page))
     page.get_by_text("debug/", exact=True).click()
@@ -158,9 +145,9 @@ def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(context, 
     expect(card.locator(".value")).to_have_text("0.125")
 
 
-def test_a_page_stays_where_it_is_while_its_run_trains(context, dashboard) -> None:
+def test_a_page_stays_where_it_is_while_its_run_trains(visit, dashboard) -> None:
     served, seeded = dashboard
-    page = shown(context, dashboard, "just launched")
+    page = shown(visit.new_cold_page(), dashboard, "just launched")
     expect(page.locator(".charts .empty")).to_be_visible()
     seeded.start("just launched", 2)
     log(
@@ -206,8 +193,8 @@ def loaded(page: Page) -> list[str]:
     )
 
 
-def test_after_resume_the_header_is_the_new_attempts_alone(context, dashboard) -> None:
-    page = shown(context, dashboard, "bad labels")
+def test_after_resume_the_header_is_the_new_attempts_alone(visit, dashboard) -> None:
+    page = shown(visit.new_page(), dashboard, "bad labels")
     expect(page.locator(".sentence")).to_contain_text("Rank 1 raised ValueError")
     page.get_by_role("button", name="Resume", exact=True).click()
     page.get_by_role("button", name="Resume it").click()

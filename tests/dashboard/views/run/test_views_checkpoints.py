@@ -59,7 +59,9 @@ def opened(pages: Pages) -> AppTest:
 
 
 def links(page: AppTest) -> list[str]:
-    return [link.proto.url for link in page.get("link_button") if "?" in link.proto.url]
+    """The addresses of checkpoints in another form."""
+    urls = [link.proto.url for link in page.get("link_button")]
+    return [url for url in urls if url.startswith("/api/checkpoints/") and "?" in url]
 
 
 def test_a_prefix_is_shown_and_taken_off(pages: Pages) -> None:

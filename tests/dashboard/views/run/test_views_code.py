@@ -156,6 +156,17 @@ def test_settings_that_differ_stand_in_a_table(pages):
     assert "The recipe language_model, which ships with Rankzero (" in told
 
 
+def test_what_two_runs_spend_their_steps_on_stands_side_by_side(pages):
+    for label, data_s in (("a", 0.02), ("b", 0.01)):
+        pages.seed.launch(label, 20 if label == "a" else 10, gpus_per_node=1)
+        pages.seed.start(label, 5)
+        pages.seed.spend(label, 101, data_s=data_s, forward_s=0.03)
+    told = said(opened(pages, pages.seed.runs["b"], compare=pages.seed.runs["a"]))
+    assert "| Phase | a | This run | Change |" in told
+    assert "| Step | 50 ms | 40 ms | -20% |" in told and "| Waiting for data | 20 ms | 10 ms | -50% |" in told
+    assert "Checkpoints |" not in told
+
+
 def test_a_comparison_can_be_sent_as_an_address(pages, launch):
     first = launch("a", 300, train_py="1\n")
     launch("b", 200, train_py="2\n")
@@ -189,6 +200,16 @@ def test_code_that_was_not_kept_or_is_gone_is_told(pages, launch):
     assert f"The code cannot be compared. The code of run {in_place} was not stored." in said(page)
     pages.service.snapshots.path(pages.service.run(run_id).spec.snapshot).unlink()
     assert "is no longer on the server." in said(opened(pages, run_id))
+
+
+def test_the_runs_to_compare_with_keep_their_text_while_time_passes(pages, launch, monkeypatch):
+    """Streamlit takes an option with another text for another choice, and puts it into the address."""
+    launch("first", 30, train_py="1\n")
+    run_id = launch("second", 20, train_py="2\n")
+    page = opened(pages, run_id)
+    before, now = page.selectbox(key=f"compare_{run_id}").options, pages.service.clock()
+    monkeypatch.setattr(pages.service, "clock", lambda: now + 10)
+    assert page.run().selectbox(key=f"compare_{run_id}").options == before
 
 
 def test_names_and_lines_of_code_are_never_markup(pages, launch):

@@ -1,0 +1,55 @@
+"""The table of all measured rows, as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Spread
+
+INTRODUCTION = """# Benchmarks
+
+`make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
+A ratio of at least something says how many times better we are; one of at most something is ours divided by the
+peer's or the limit. In brackets stand the quartiles of the rounds. The load is the mean of the 15 minutes before:
+on a busy machine read the ratios, not the times. A row that misses its target says so.
+"""
+HEAD = ("what", "Rankzero", "against", "theirs", "ratio (quartiles)", "to reach", "")
+
+
+def table(results: Iterable[Path]) -> str:
+    """The rows of these measurements, and below them how costs grow."""
+    documents = [json.loads(path.read_text()) for path in results]
+    rows = [_cells(figure) for document in documents for figure in document["figures"]]
+    costs = [_growth(cost) for document in documents for cost in document["costs"]]
+    lines = [_line(HEAD), _line("---" for _ in HEAD), *map(_line, rows)]
+    return "\n".join([*lines, "", *costs]) if costs else "\n".join(lines)
+
+
+def document(results: Iterable[Path]) -> str:
+    """The page of everything that was measured, each measurement with its machine."""
+    sections = [INTRODUCTION]
+    for path in results:
+        measured = json.loads(path.read_text())
+        title = path.stem.replace("_", " ").capitalize()
+        sections.append(f"## {title}\n\n{measured['machine']}, load {measured['load']}\n\n{table([path])}\n")
+    return "\n".join(sections)
+
+
+def _cells(document: dict[str, Any]) -> tuple[str, ...]:
+    met = document.pop("met")
+    figure = Figure(**document | {"ratio": Spread(**document["ratio"])})
+    return (
+        figure.what, figure.ours, figure.peer, figure.theirs, str(figure.ratio), figure.aim, "met" if met else "missed",
+    )  # fmt: skip
+
+
+def _growth(cost: dict[str, Any]) -> str:
+    seconds = ", ".join(f"{int(size):,}: {1000 * s:.3g} ms" for size, s in cost["seconds"].items())
+    return f"{cost['what']} by {cost['size_name']}: {seconds}; exponent {cost['exponent']:.2f}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

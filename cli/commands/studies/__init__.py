@@ -1,0 +1,1 @@
+"""Commands that submit many runs of one spec: scaling studies and sweeps."""

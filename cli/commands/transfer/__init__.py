@@ -1,0 +1,1 @@
+"""Commands that take runs from elsewhere, or hand them out."""

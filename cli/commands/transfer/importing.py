@@ -1,0 +1,125 @@
+"""`rankzero import`: take runs that trained elsewhere, as ended runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.importers.archive import import_archive, is_archive
+from cli.importers.past_run import PastRun, PointsBySeries
+from cli.importers.table import past_runs
+from cli.server.client import ServerClient
+from cli.server.options import Data, Json, server_at
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_json, print_table, say
+from domain.messages import Point
+from domain.text.formats import count, plural
+from domain.transfer.imported import ImportedPoints
+
+BATCH_POINTS = 10_000
+CLEAR_LINE = "\r\x1b[K"
+
+
+def import_(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder of runs at any depth.")],
+    project: Annotated[str, typer.Option(help="The project of the imported runs.")] = "default",
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Import runs that trained elsewhere: event files, W&B, MLflow, trackio, Neptune, archives.
+
+    Raises CommandFailed where there is nothing to import."""
+    if not path.exists():
+        raise CommandFailed(f"There is no file or folder {path}.", 2)
+    server = server_at(data)
+    if is_archive(path):
+        _show(import_archive(server, path), as_json)
+        return
+    imported = []
+    for format_name, run in past_runs(path):
+        imported.append(_import_run(server, format_name, run, project))
+    if not imported:
+        raise CommandFailed(
+            f"No run to import is in {path}: it has no event files, no .wandb files, no store of MLflow or trackio, "
+            "and no export of Neptune."
+        )
+    _show(imported, as_json)
+
+
+def _show(imported: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(imported)
+    else:
+        _print(imported)
+
+
+def _import_run(server: ServerClient, format_name: str, run: PastRun, project: str) -> dict[str, Any]:
+    request = run.request(format_name, socket.gethostname(), project)
+    begun = server.post("/api/imports", json.loads(request.model_dump_json()))
+    is_present = begun["is_complete"]
+    if not is_present:
+        begun = _send(server, begun, run)
+    counts = {name: begun[name] for name in ("series", "points")}
+    return {
+        "id": begun["id"],
+        "name": run.name,
+        "source": str(run.source),
+        **counts,
+        "is_new": not is_present,
+    }
+
+
+def _send(server: ServerClient, begun: dict[str, Any], run: PastRun) -> dict[str, Any]:
+    """Send the points that the server does not have, and return its last answer. Raises CommandFailed."""
+    path, sent = f"/api/imports/{begun['id']}/points", begun["points"]
+    for series in _batches(run, sent):
+        batch = ImportedPoints(start=sent, series=series, is_last=not series)
+        begun = server.post(path, json.loads(batch.model_dump_json()))  # NaN as text
+        sent = begun["points"]
+        _show_progress(f"{run.name}: {plural(sent, 'point')}")
+    return begun
+
+
+def _batches(run: PastRun, stored: int) -> Iterator[dict[str, list[Point]]]:
+    """Yield the points after those that are stored, a limited number at a time; at the end none."""
+    batch: dict[str, list[Point]] = {}
+    skip, size = stored, 0
+    for name, points in _pieces(run.points()):
+        skipped, skip = min(skip, len(points)), max(0, skip - len(points))
+        batch.setdefault(name, []).extend(points[skipped:])
+        size += len(points) - skipped
+        if size >= BATCH_POINTS:
+            yield batch
+            batch, size = {}, 0
+    if size:
+        yield batch
+    yield {}
+
+
+def _pieces(groups: Iterator[PointsBySeries]) -> Iterator[tuple[str, list[Point]]]:
+    for group in groups:
+        for name, points in group.items():
+            for start in range(0, len(points), BATCH_POINTS):
+                yield name, list(points[start : start + BATCH_POINTS])
+
+
+def _show_progress(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{CLEAR_LINE}{line}", end="", file=sys.stderr, flush=True)
+
+
+def _print(imported: list[dict[str, Any]]) -> None:
+    _show_progress("")
+    rows = [
+        (run["id"], run["name"], count(run["series"]), count(run["points"]), "" if run["is_new"] else "yes")
+        for run in imported
+    ]
+    print_table(("run", "name", "series", "points", "was there already"), rows, right=frozenset({2, 3}))
+    new = sum(run["is_new"] for run in imported)
+    say(f"{plural(new, 'run')} imported." if new else "Nothing new to import.")

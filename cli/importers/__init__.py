@@ -1,0 +1,1 @@
+"""Importers: one module for each format of runs that trained elsewhere."""

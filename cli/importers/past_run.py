@@ -1,0 +1,92 @@
+"""A run that trained elsewhere, as an importer reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from domain.messages import Point
+from domain.transfer.imported import ImportRequest
+
+READ_BYTES = 1024 * 1024
+MAX_NAME = 200
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""Numbers that JSON has only as text."""
+
+PointsBySeries = Mapping[str, Sequence[Point]]
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """One run and how to read its points."""
+
+    name: str
+    source: Path
+    """The file or folder it is read from."""
+    content: str
+    """Identifies all that is read: the digest of the files, or of the rows."""
+    started_at: float
+    points: Callable[[], Iterator[PointsBySeries]]
+    """Yields all points, always in the same order: an import that was interrupted goes on where it ended."""
+    state: Literal["succeeded", "failed", "stopped"] = "stopped"
+    message: str | None = None
+    ended_at: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Its `config`, `tags` and `summary`, as loggers have them."""
+    part: str = ""
+    """Which run of the source, where that holds several."""
+
+    def request(self, format_name: str, host: str, project: str) -> ImportRequest:
+        """Describe it for the server."""
+        described = {
+            "name": _one_line(self.name)[-MAX_NAME:] or format_name,
+            "state": self.state,
+            "message": self.message,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "settings": self.settings,
+        }
+        content = json.dumps([described, self.content], sort_keys=True, default=str)
+        return ImportRequest.model_validate(
+            described
+            | {
+                "format": format_name,
+                "source": f"{host}:{self.source.absolute()}" + (f"#{self.part}" if self.part else ""),
+                "project": project,
+                "digest": hashlib.sha256(content.encode(errors="replace")).hexdigest(),
+            }
+        )
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """The SHA-256 of the names and bytes of files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode(errors="replace") + b"\0")
+        with path.open("rb") as content:
+            while block := content.read(READ_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield (name, value) of each number of a row; the names of nested ones are joined by a dot."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) or value in NOT_FINITE:
+            yield f"{prefix}{name}", float(value)
+
+
+def name_below(root: Path, folder: Path) -> str:
+    """The path of a folder below the imported one; the folder's own name if that is imported."""
+    inside = folder.resolve().relative_to(root.resolve())
+    return str(inside) if inside.parts else folder.resolve().name
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text).strip()

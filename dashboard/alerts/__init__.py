@@ -1,0 +1,1 @@
+"""Watch runs for alert rules, and send messages outside of every request."""

@@ -1,0 +1,165 @@
+"""Send the messages that are due, a few at a time, each by a separate program: nobody waits for a receiver."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dashboard.alerts.picture import png
+from dashboard.alerts.program import LIMIT_S
+from db.alerts import events
+from db.alerts.events import Delivery
+from db.engine import Store
+from db.metrics import curves
+from domain.alerts.delivery import SendOutcome
+from domain.alerts.message import Message, message, signed
+from domain.alerts.rules import parse_rule
+from domain.alerts.targets import masked_target
+
+log = logging.getLogger("rankzero")
+MOST_AT_ONCE = 4
+POINTS = 400
+"""Of the curve in the picture."""
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
+
+
+class SenderClosed(Exception):
+    """The dashboard is shutting down."""
+
+
+class Sender:
+    """Runs the sending program; safe to use from several threads."""
+
+    def __init__(self, allow_private: bool, limit_s: float = LIMIT_S) -> None:
+        self._allow_private, self._limit_s = allow_private, limit_s
+        self._programs: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def run(self, request: dict[str, Any]) -> dict[str, str] | None:
+        """Return what the program answers; None when it was killed or broke. Raises SenderClosed."""
+        with self._lock:
+            if self._is_closed:
+                raise SenderClosed
+            program = subprocess.Popen(
+                [sys.executable, "-P", "-m", "dashboard.alerts.program"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment(),
+            )  # fmt: skip
+            self._programs.add(program)
+        try:
+            text = json.dumps(request | {"allow_private": self._allow_private})
+            output, _ = program.communicate(text.encode(), self._limit_s)
+            return dict(json.loads(output.strip().rpartition(b"\n")[2])) if program.returncode == 0 else None
+        except (subprocess.TimeoutExpired, ValueError):
+            return None
+        finally:
+            with program:
+                program.kill()
+            with self._lock:
+                self._programs.discard(program)
+
+    def close(self) -> None:
+        """Kill the programs that still run, and start none any more."""
+        with self._lock:
+            self._is_closed = True
+            for program in self._programs:
+                program.kill()
+
+    def _environment(self) -> dict[str, str]:
+        """The environment without our secrets, and without proxies, which would reach the server's own network."""
+        hidden = frozenset() if self._allow_private else PROXIES
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("RANKZERO_") and name.lower() not in hidden
+        }
+
+
+class Outbox:
+    """Claims what is due and sends it in threads of its own."""
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], sender: Sender, url: Callable[[], str]
+    ) -> None:
+        self._store, self._clock, self._sender, self._url = store, clock, sender, url
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="alerts")
+        self._busy_targets: set[str] = set()
+        self._lock = threading.Lock()
+
+    def send_due(self) -> None:
+        """Start to send what is due, as far as threads are free; return at once."""
+        with self._lock:
+            busy = set(self._busy_targets)
+        for delivery in events.claim(self._store, self._clock(), busy, MOST_AT_ONCE - len(busy)):
+            with self._lock:
+                self._busy_targets.add(delivery.target)
+            self._threads.submit(self._send, delivery)
+
+    def close(self) -> None:
+        """End all sending; what was being sent may have arrived."""
+        self._sender.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _send(self, delivery: Delivery) -> None:
+        shown = masked_target(delivery.target)
+        try:
+            outcome, problem = self._attempt(delivery)
+            events.settle(self._store, delivery, outcome, problem, self._clock())
+            log.info(
+                "alert %s to %s: %s%s", delivery.alert_id, shown, outcome, f", {problem}" if problem else ""
+            )
+        except SenderClosed:
+            events.settle(
+                self._store, delivery, SendOutcome.UNAVAILABLE, "The dashboard ended.", self._clock()
+            )
+        except Exception:  # the store may be away: what is claimed is settled later
+            log.exception("alert %s to %s was not settled", delivery.alert_id, shown)
+        finally:
+            with self._lock:
+                self._busy_targets.discard(delivery.target)
+
+    def _attempt(self, delivery: Delivery) -> tuple[SendOutcome, str | None]:
+        url, picture = self._url(), picture_of(self._store, delivery)
+        content = message(delivery.message_id, delivery.rule, delivery.items, url, picture)
+        result = self._sender.run(self._request(delivery, content))
+        if result is None:
+            return SendOutcome.UNCLEAR, "There was no answer in time; it may have arrived."
+        return SendOutcome(result["outcome"]), result.get("problem")
+
+    def _request(self, delivery: Delivery, content: Message) -> dict[str, Any]:
+        request = {"action": "send", "target": delivery.target}
+        if delivery.secret is None:
+            return request | {"title": content.title, "body": content.body, "picture": content.picture}
+        body, headers = signed(content, delivery.secret, self._clock())
+        return request | {"body": body.decode(), "headers": headers}
+
+
+def picture_of(store: Store, delivery: Delivery) -> bytes | None:
+    """The curve of a message's first run as a PNG; None where there is none, or it cannot be drawn."""
+    run_id = delivery.items[0].run_id
+    if run_id is None or delivery.rule == events.TEST:
+        return None
+    try:
+        names = curves.series_names(store, run_id, "all")
+        name = parse_rule(delivery.rule).series or main_curve(names)
+        drawn = curves.series(store, run_id, [name] if name else [], "all", max_points=POINTS).get(name or "")
+        points = [point for segment in drawn.segments for point in segment.points] if drawn else []
+        return png(f"{name}", points)
+    except Exception:  # a message without a picture is better than none
+        log.exception("the picture of an alert about run %s could not be drawn", run_id)
+        return None
+
+
+def main_curve(names: Sequence[str]) -> str | None:
+    """The training loss that the script logged, else the one that it printed."""
+    logged = [name for name in names if not name.startswith(("probe/", "printed/", "node"))]
+    return curves.main_loss(logged) or curves.main_loss(
+        [name for name in names if name.startswith("printed/")]
+    )

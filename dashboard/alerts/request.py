@@ -1,0 +1,79 @@
+"""Set an alert as a person requests it, and show alerts without their secrets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from dashboard.alerts.outbox import Sender
+from dashboard.errors import Rejection
+from dashboard.service.service import Service
+from db.alerts import alerts
+from db.alerts.alerts import AlertView
+from domain.alerts.message import new_secret
+from domain.alerts.rules import parse_rule
+from domain.alerts.targets import check_target, masked_target
+from domain.errors import InvalidRequest
+
+
+class AlertRequest(BaseModel):
+    """A rule and the address of its messages."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    rule: Annotated[str, Field(max_length=200)]
+    """failed, finished, hung, loss-nan, waits=30m, spike, no-improvement=STEPS; the last two take `:SERIES`."""
+    target: str
+    """An https address for a signed webhook, or any address of Apprise."""
+    project: Annotated[str, Field(max_length=200)] | None = None
+    """Only runs of this project."""
+    run: str | None = None
+    """Only this run."""
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError("must be text")  # pydantic's own message repeats the value, which may be secret
+        return value
+
+
+def create(service: Service, request: AlertRequest) -> dict[str, Any]:
+    """Store an alert; return its document, with the secret of a webhook.
+
+    Raises InvalidRequest, Rejection, NoSuchRun."""
+    rule, target = request.rule.strip(), request.target.strip()
+    parse_rule(rule)
+    check_target(target)
+    secret = new_secret() if _kind(service, target) == "webhook" else None
+    if request.run is not None:
+        service.run(request.run)
+    now = service.clock()
+    alert_id = alerts.create(service.store, rule, target, secret, now, request.project, request.run)
+    return document(alerts.alert(service.store, alert_id)) | {"secret": secret}
+
+
+def document(alert: AlertView) -> dict[str, Any]:
+    """An alert as people may see it: without its secrets."""
+    return {
+        "id": alert.id,
+        "rule": alert.rule,
+        "target": masked_target(alert.target),
+        "last_sent_at": alert.last_sent_at,
+        "project": alert.project,
+        "run": alert.run_id,
+        "created_at": alert.created_at,
+        "waiting": alert.waiting,
+        "problem": alert.problem,
+    }
+
+
+def _kind(service: Service, target: str) -> str:
+    """webhook or apprise. Raises InvalidRequest, Rejection."""
+    result = Sender(service.settings.alert_private_targets).run({"action": "check", "target": target})
+    if result is None:
+        raise Rejection(503, "The target could not be checked in time; try again.", "target")
+    if problem := result.get("problem"):
+        raise InvalidRequest("target", problem)
+    return result["kind"]

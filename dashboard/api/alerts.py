@@ -1,0 +1,47 @@
+"""Alerts: set, list, test and remove them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dashboard.alerts.request import AlertRequest, create, document
+from dashboard.api.context import TheService
+from dashboard.api.reading import JsonRoute
+from dashboard.json_responses import answer
+from db.alerts import alerts, events
+
+router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["alerts"])
+
+
+@router.get("/alerts")
+def list_alerts(service: TheService) -> Response:
+    """All alerts, oldest first, without their secrets."""
+    return answer([document(alert) for alert in alerts.alerts(service.store)])
+
+
+@router.post("/alerts", status_code=201)
+def add_alert(service: TheService, request: AlertRequest) -> Response:
+    """Set an alert. The `secret` that a webhook is signed with is in this answer only."""
+    added = create(service, request)
+    return answer(added, 201, {"Location": f"/api/alerts/{added['id']}"})
+
+
+@router.get("/alerts/{alert_id}")
+def show_alert(service: TheService, alert_id: str) -> Response:
+    """One alert, and how far its messages are."""
+    return answer(document(alerts.alert(service.store, alert_id)))
+
+
+@router.post("/alerts/{alert_id}/test", status_code=202)
+def test_alert(service: TheService, alert_id: str) -> Response:
+    """Have a test message sent; `waiting` is 0 once it was sent or given up."""
+    alerts.alert(service.store, alert_id)
+    events.record_test(service.store, alert_id, service.clock())
+    return answer(document(alerts.alert(service.store, alert_id)), 202)
+
+
+@router.delete("/alerts/{alert_id}")
+def remove_alert(service: TheService, alert_id: str) -> Response:
+    """Remove an alert; messages that wait are not sent."""
+    return answer(document(alerts.remove(service.store, alert_id)))

@@ -1,0 +1,1 @@
+"""How people look at many runs: saved views, projects."""

@@ -1,0 +1,1 @@
+"""Routes of searches in the logs of many runs."""

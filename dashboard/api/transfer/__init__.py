@@ -1,0 +1,1 @@
+"""Routes for runs that come from elsewhere, or leave."""

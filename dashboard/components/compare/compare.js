@@ -1,0 +1,145 @@
+/** The page of a comparison: one legend, the charts of all runs, and what differs between them. */
+
+import { el, setAttribute, setText } from '../elements/elements.js';
+import { plural } from '../elements/numbers.js';
+import { mountOnce } from '../elements/mounting.js';
+import { readTheme, runColour, watchTheme } from '../elements/theme.js';
+import { choose, chosen } from './compare_address.js';
+import { CompareTable } from './compare_table.js';
+import { ComparedCharts } from './compared_charts.js';
+import { Comparison, isLive } from './comparison.js';
+import { FieldPlots } from './field_plots.js';
+import { Pivot } from './pivot.js';
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new Compare(first));
+
+class Compare {
+  constructor(component) {
+    /** @type {import('./comparison.js').ComparedRun[]} */
+    this._runs = component.data.runs;
+    this._comparison = new Comparison(this._runs);
+    const known = new Set(this._runs.map((run) => run.id));
+    this._comparison.hidden = new Set((chosen('hide') ?? '').split(',').filter((id) => known.has(id)));
+    this._legend = el('div', { class: 'runs-legend', role: 'group', 'aria-label': 'Runs' });
+    this._charts = el('div', {});
+    // The legend stays in view over the charts, and leaves with them.
+    this._bar = el('div', { class: 'runs-bar' }, this._legend);
+    this._root = el('div', { class: 'compare' }, el('div', {}, this._bar, this._charts));
+    component.parentElement.append(this._root);
+    this._showLegend();
+    this._live = new ComparedCharts({ data: {}, parentElement: this._charts }, this._comparison);
+    this._comparison.highlighted = (run) => this._showHighlighted(run);
+    this._plots = new FieldPlots(this._root, {
+      runs: this._runs, theme: () => this._theme, itemOf: (run) => this._comparison.itemOf(run),
+      isHidden: (run) => this._comparison.hidden.has(run), onPoint: (key) => this._live.highlight(key),
+    });
+    this._table = new CompareTable(this._root, this._runs, {
+      theme: () => this._theme, onPoint: (run) => this._live.highlight(run), onMissing: (run) => this._showState(run, 'deleted'),
+      onGroups: (groups) => this._regroup(groups), onDocument: (document) => this._showFields(document),
+    });
+    this._pivot = new Pivot(this._root);
+    this._bar.append(this._table.grouping);
+    this._endings = [
+      this._comparison.on('state', ({ id, state }) => this._showState(id, state)),
+      this._comparison.on('series', () => this._table.start()),
+      watchTheme(this._root, () => this._paint()),
+    ];
+    this._paint();
+  }
+
+  refresh() {
+    this._live.refresh();
+    this._paint();
+  }
+
+  destroy() {
+    for (const end of this._endings) end();
+    this._table.destroy();
+    this._plots.destroy();
+    this._live.destroy();
+    this._root.remove();
+  }
+
+  _showFields(document) {
+    this._plots.show(document);
+    this._pivot.show(document);
+  }
+
+  /** The mean of each group is drawn, or every run by itself. */
+  _regroup(groups) {
+    if (JSON.stringify(groups) === JSON.stringify(this._comparison.groups)) return;
+    this._comparison.groups = groups;
+    this._showLegend();
+    this._paint();
+    this._live.regroup();
+  }
+
+  _showLegend() {
+    const { groups, hidden } = this._comparison;
+    this._items = groups ? groups.map((group) => this._item(group)) : this._runs.map((run) => this._item({ key: run.id, label: run.name || run.id, runs: [run.id] }));
+    this._legend.replaceChildren(...this._items.map(({ item }) => item));
+    setAttribute(this._legend, 'aria-label', groups ? 'Groups' : 'Runs');
+    for (const { runs, item } of this._items) setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
+  }
+
+  /** A run or a group in the legend: pointing at it highlights it in all charts, a click hides or shows it. */
+  _item({ key, label, runs }) {
+    const swatch = el('i', {});
+    const state = el('small', {});
+    const item = el(
+      'button',
+      {
+        type: 'button', title: [label, ...runs.map((id) => `${this._nameOf(id)} (${id})`), 'Click to hide or show its curves'].join('\n'),
+        onclick: () => this._toggle(runs),
+        onpointerenter: () => this._live.highlight(key), onpointerleave: () => this._live.highlight(null),
+        onfocus: () => this._live.highlight(key), onblur: () => this._live.highlight(null),
+      },
+      swatch, el('span', { text: label }), state,
+    );
+    setText(state, this._stateOf(runs));
+    return { key, runs, item, swatch, state };
+  }
+
+  _nameOf(id) {
+    return this._runs.find((run) => run.id === id)?.name ?? '';
+  }
+
+  /** A run's state while it may still change, or how many runs a group has. */
+  _stateOf(ids) {
+    if (this._comparison.groups) return plural(ids.length, 'run');
+    const { state } = this._runs.find((run) => run.id === ids[0]);
+    return isLive(state) || state === 'deleted' ? state : '';
+  }
+
+  _toggle(ids) {
+    const { hidden } = this._comparison;
+    const isShown = ids.some((id) => !hidden.has(id));
+    for (const id of ids) if (isShown) hidden.add(id);
+    else hidden.delete(id);
+    choose({ hide: [...hidden].join(',') });
+    for (const { runs, item } of this._items) setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
+    this._live.rearrange();
+    this._plots.draw();
+  }
+
+  _showHighlighted(shown) {
+    for (const { key, item } of this._items) item.classList.toggle('highlighted', key === shown);
+    this._plots.highlight(shown);
+  }
+
+  _showState(id, state) {
+    const changed = this._runs.find((run) => run.id === id);
+    if (!changed) return;
+    changed.state = state;
+    for (const item of this._items) if (item.runs.includes(id)) setText(item.state, this._stateOf(item.runs));
+    this._table.stateChanged();
+  }
+
+  _paint() {
+    this._theme = readTheme(this._root);
+    this._items.forEach(({ swatch }, position) => { swatch.style.background = runColour(position, this._theme); });
+    this._table.paint();
+    this._plots.draw();
+  }
+}

@@ -1,0 +1,67 @@
+/** A table as text for other programs: CSV, Markdown, LaTeX. */
+
+import { el, setText } from '../elements/elements.js';
+
+/** First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection). */
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
+
+const LATEX = {
+  '\\': '\\textbackslash{}', '~': '\\textasciitilde{}', '^': '\\textasciicircum{}',
+  '&': '\\&', '%': '\\%', '$': '\\$', '#': '\\#', _: '\\_', '{': '\\{', '}': '\\}', '±': '$\\pm$',
+};
+
+/** Each writes a head and rows of cells, all text. */
+export const FORMATS = {
+  CSV: (lines) => lines.map((cells) => cells.map(csvCell).join(',')).join('\r\n'),
+  Markdown: ([head, ...rows]) => [head, head.map((_, at) => (at ? '---:' : ':---')), ...rows].map((cells, at) => `| ${cells.map((cell) => (at === 1 ? cell : markdownCell(cell))).join(' | ')} |`).join('\n'),
+  LaTeX: ([head, ...rows]) => [
+    `\\begin{tabular}{l${'r'.repeat(head.length - 1)}}`, '\\hline', latexLine(head), '\\hline', ...rows.map(latexLine), '\\hline', '\\end{tabular}',
+  ].join('\n'),
+};
+
+/**
+ * @param {keyof typeof FORMATS} format
+ * @param {string[]} runs
+ * @param {{title: string, cells: {text: string, percent?: string, raw?: number}[]}[]} rows
+ */
+export function written(format, runs, rows) {
+  const exactly = format === 'CSV';
+  const text = (cell) => (exactly && cell.raw !== undefined ? String(cell.raw) : cell.text + (cell.spread !== undefined ? ` ${cell.percent}` : cell.percent ? ` (${cell.percent})` : ''));
+  const lines = rows.flatMap(({ title, cells }) => [
+    [title, ...cells.map(text)],
+    // Other programs want mean and spread apart.
+    ...(exactly && cells.some(({ spread }) => spread !== undefined) ? [[`${title} spread`, ...cells.map(({ spread }) => String(spread ?? ''))]] : []),
+  ]);
+  return `${FORMATS[format]([['', ...runs], ...lines])}\n`;
+}
+
+/** Buttons that copy a table, and the note that it was. @param {() => {titles: string[], lines: any[]}|undefined} tableOf */
+export function copyButtons(tableOf) {
+  const copied = el('span', { class: 'copied', role: 'status' });
+  const copy = async (format) => {
+    const table = tableOf();
+    if (!table) return;
+    try {
+      await navigator.clipboard.writeText(written(format, table.titles, table.lines));
+      setText(copied, `Copied as ${format}`);
+    } catch {
+      setText(copied, 'The browser did not allow copying');
+    }
+    setTimeout(() => setText(copied, ''), 3000);
+  };
+  const buttons = Object.keys(FORMATS).map((format) => el('button', { type: 'button', text: format, title: `Copy the table as ${format}`, onclick: () => void copy(format) }));
+  return { copied, bar: [el('span', { class: 'word', text: 'Copy as' }), ...buttons] };
+}
+
+function csvCell(text) {
+  const safe = FORMULA.test(text) && !Number.isFinite(Number(text)) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+function markdownCell(text) {
+  return text.replace(/[\\`*_{}[\]<>|$~]/g, '\\$&').replace(/\s*\n\s*/g, ' ');
+}
+
+function latexLine(cells) {
+  return `${cells.map((text) => text.replace(/[\\~^&%$#_{}±]/g, (character) => LATEX[character])).join(' & ')} \\\\`;
+}

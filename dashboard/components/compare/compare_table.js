@@ -1,0 +1,189 @@
+/** What differs between the runs, only what differs, and what became of their series; with a baseline in per cent. */
+
+import { el } from '../elements/elements.js';
+import { follow, pageUrl } from '../links/following.js';
+import { count, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { Polling } from '../elements/polling.js';
+import { runColour } from '../elements/theme.js';
+import { choose, chosen } from './compare_address.js';
+import { copyButtons } from './compare_export.js';
+import { Grouping, groupRows } from './grouping.js';
+import { isLive } from './comparison.js';
+import { settingCell } from './setting_cell.js';
+
+/** With more runs than these each is a row: few columns are easier to read than many. */
+const MOST_COLUMNS = 6;
+const NO_BASELINE = 'none';
+const [DRAWN_MS, LATEST_MS] = [300, 1500];
+
+export class CompareTable {
+  /**
+   * @param {HTMLElement} parent
+   * @param {import('./comparison.js').ComparedRun[]} runs
+   * @param {{theme: () => import('../elements/theme.js').Theme, onPoint: (runId: string|null) => void, onMissing: (runId: string) => void, onGroups: (groups: import('./grouping.js').Group[]|null) => void, onDocument: (document: any) => void}} page
+   */
+  constructor(parent, runs, { theme, onPoint, onMissing, onGroups, onDocument }) {
+    this._runs = runs;
+    this._onPoint = onPoint;
+    this._onMissing = onMissing;
+    this._onGroups = onGroups;
+    this._onDocument = onDocument;
+    this._grouping = new Grouping(() => this._ask());
+    this._theme = theme;
+    /** A run's id, `none` for no baseline, or null for that of the project. */
+    this._baseline = chosen('baseline');
+    this._trouble = el('span', { class: 'trouble', role: 'status' });
+    this._choice = el('select', { 'aria-label': 'Baseline', onchange: () => this._choose() });
+    this._choice.append(el('option', { value: NO_BASELINE, text: 'No baseline' }), ...runs.map((run) => el('option', { value: run.id, text: `Baseline: ${run.name}` })));
+    this._choice.value = this._baseline ?? NO_BASELINE;
+    const { bar, copied } = copyButtons(() => this._shown && { titles: this._columns.map(({ label }) => label), lines: this._shown });
+    this._tables = el('div', {});
+    this._bar = el('div', { class: 'bar' }, this._choice, this._trouble, el('span', { class: 'space' }), copied, ...bar);
+    this._root = el('section', { class: 'differences', 'aria-label': 'Differences' }, this._bar, this._tables);
+    parent.append(this._root);
+    this._polling = new Polling(this._root, this._trouble, () => this._path(), (document) => this._show(document), () => !this._document || this._isStale || this._runs.some((run) => isLive(run.state)));
+    // Curves come first, but grouped ones need the groups.
+    this._polling.askSoon(this._grouping.fields.length ? 0 : LATEST_MS);
+  }
+
+  /** The choice of the field by whose values runs are grouped. */
+  get grouping() {
+    return this._grouping.element;
+  }
+
+  /** The first curves are there: once they are drawn, the table follows. */
+  start() {
+    if (!this._started) this._polling.askSoon(DRAWN_MS);
+    this._started = true;
+  }
+
+  destroy() {
+    this._leave?.();
+    this._polling.destroy();
+  }
+
+  /** Results of a run that has just ended are read once more. */
+  stateChanged() {
+    this._isStale = true;
+  }
+
+  /** The theme may be another. */
+  paint() {
+    const theme = this._theme();
+    for (const swatch of this._root.querySelectorAll('i[data-position]')) swatch.style.background = runColour(Number(swatch.dataset.position), theme);
+  }
+
+  _path() {
+    const query = new URLSearchParams({ runs: this._runs.map((run) => run.id).join(','), skip_missing: 'true' });
+    if (this._baseline) query.set('baseline', this._baseline);
+    for (const field of this._grouping.fields) query.append('group', field);
+    return `api/compare?${query}`;
+  }
+
+  _choose() {
+    this._baseline = this._choice.value;
+    choose({ baseline: this._baseline });
+    this._ask();
+  }
+
+  /** Something else is asked for now. */
+  _ask() {
+    this._isStale = true;
+    this._polling.askSoon(0);
+  }
+
+  _show(document) {
+    this._isStale = false;
+    if (!document) return;
+    this._document = document;
+    const [present, missing] = this._runs.reduce(([some, others], run) => (document.runs.includes(run.id) ? [[...some, run], others] : [some, [...others, run]]), [[], []]);
+    this._present = present;
+    for (const run of missing) if (run.state !== 'deleted') this._onMissing(run.id);
+    this._grouping.offer(document.differences);
+    const groups = this._grouping.groups(document);
+    this._onGroups(groups);
+    this._onDocument(document);
+    this._choice.hidden = groups !== null;
+    this._showBaseline(document);
+    const settings = document.differences.map((row) => ({ title: row.label, cells: present.map(({ id }) => settingCell(row.values[id])) }));
+    const results = groups ? groupRows(document, groups) : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
+    this._columns = groups ?? present.map((run) => ({ label: run.name || run.id }));
+    this._shown = groups ? results : [...settings, ...results];
+    const parts = [
+      missing.length ? el('p', { class: 'same', role: 'status', text: `Deleted: ${missing.map((run) => run.name || run.id).join(', ')}` }) : null,
+      settings.length || present.length < 2 ? null : el('p', { class: 'same', text: 'The settings, the environment and the nodes are the same.' }),
+      this._shown.length ? this._drawn(groups ? [['Results', results]] : [['Differences', settings], ['Results', results]], groups) : null,
+    ];
+    this._bar.hidden = this._shown.length === 0;
+    this._tables.replaceChildren(...parts.filter((part) => part !== null));
+    this.paint();
+  }
+
+  /** Choose the baseline that the server took: without a choice that of the project, which may be another run. */
+  _showBaseline({ baseline, baseline_name: name }) {
+    if (baseline && ![...this._choice.options].some((option) => option.value === baseline)) {
+      this._choice.append(el('option', { value: baseline, text: `Baseline: ${name}` }));
+    }
+    this._choice.value = baseline ?? NO_BASELINE;
+  }
+
+  _resultRows({ name, goal, runs }) {
+    const row = (figure, title) => ({
+      title,
+      cells: this._present.map(({ id }) => figureCell(runs[id], figure)),
+    });
+    return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
+  }
+
+  /** Runs are columns, or rows where there are many; groups are rows. @param {[string, any[]][]} parts @param {import('./grouping.js').Group[]|null} groups */
+  _drawn(parts, groups) {
+    const heads = groups ? groups.map((group, position) => groupHead(group, position)) : this._present.map((run) => this._head(run, this._runs.indexOf(run)));
+    const rows = parts.flatMap(([, of]) => of);
+    const isUpright = !groups && heads.length <= MOST_COLUMNS;
+    const titles = isUpright ? heads : rows.map(({ title }) => el('span', { text: title }));
+    const body = isUpright
+      ? parts.flatMap(([name, of]) => (of.length ? [groupLine(name, heads.length + 1), ...of.map((row) => line(el('span', { text: row.title }), row.cells))] : []))
+      : heads.map((head, at) => line(head, rows.map(({ cells }) => cells[at])));
+    const top = el('tr', {}, el('td', {}), ...titles.map((title) => el('th', { scope: 'col' }, title)));
+    const table = el('table', { 'aria-label': 'What differs' }, el('thead', {}, top), el('tbody', {}, ...body));
+    return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What differs' }, table);
+  }
+
+  _head(run, position) {
+    const link = el('a', { href: pageUrl(`run?id=${run.id}`), title: run.id, text: run.name || run.id });
+    link.addEventListener('click', (event) => { this._leave = follow(event, link) ?? this._leave; });
+    link.addEventListener('pointerenter', () => this._onPoint(run.id));
+    link.addEventListener('pointerleave', () => this._onPoint(null));
+    const isBase = run.id === this._document.baseline;
+    return el('span', { class: 'run' }, el('i', { 'data-position': String(position) }), link, isBase ? el('small', { text: 'baseline' }) : null);
+  }
+}
+
+function groupHead({ label }, position) {
+  return el('span', { class: 'run' }, el('i', { 'data-position': String(position) }), el('span', { text: label, title: label }));
+}
+
+/** Whether a row tells the runs apart; a single run has nobody to differ from. */
+function differ(cells) {
+  return cells.length === 1 || cells.some(({ raw }) => !Object.is(raw, cells[0].raw));
+}
+
+function groupLine(name, columns) {
+  return el('tr', {}, el('th', { scope: 'colgroup', colspan: columns, class: 'group', text: name }));
+}
+
+function line(head, cells) {
+  return el('tr', {}, el('th', { scope: 'row' }, head), ...cells.map((cell) => drawnCell(cell)));
+}
+
+function figureCell(result, figure) {
+  const value = fromJson(result?.[figure]);
+  if (value === null || value === undefined) return { text: UNKNOWN };
+  const change = fromJson(result[`${figure}_change_percent`]);
+  const percent = change === null || change === undefined ? '' : `${change > 0 ? '+' : change < 0 ? '−' : '±'}${number(Math.abs(change))} %`;
+  return { text: number(value, 4), title: `${exact(value)}, last step ${count(result.steps)}`, percent, raw: value };
+}
+
+function drawnCell({ text, title, percent, raw }) {
+  return el('td', { title, class: raw === undefined ? '' : 'number' }, el('span', { text }), percent ? el('small', { text: percent }) : null);
+}

@@ -1,0 +1,183 @@
+/** One series of several runs as a chart: a line a run, the one nearest to the pointer before all others. */
+
+import { ChartCard, nearest, placeOf } from '../charts/chart_card.js';
+import { setAttribute, setText } from '../elements/elements.js';
+import { exact, notFinite, plural } from '../elements/numbers.js';
+import { runColour } from '../elements/theme.js';
+import { groupLine } from './group_lines.js';
+
+/** With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them. */
+const MOST_WITH_LOGGED = 4;
+const PIXELS_A_BUCKET = 2;
+
+export class ComparedCard extends ChartCard {
+  setSpec(spec) {
+    super.setSpec(spec);
+    this._csv.hidden = true;
+  }
+
+  draw() {
+    super.draw();
+    this._focus();
+  }
+
+  /** Draw the line of a run or a group before all others; null for none. @param {string|null} key */
+  highlight(key) {
+    this._highlighted = key;
+    this._focus();
+    this._showValues();
+  }
+
+  /** All charts show this part of the axis. @param {{from: number, to: number}|null} zoom */
+  zoomTo(zoom) {
+    this._zoom = zoom;
+    this._detail = new Map();
+    this._reset.style.visibility = zoom ? '' : 'hidden';
+    this.shared.changed(this);
+  }
+
+  /** Finer points for the part that is shown. */
+  refine(series) {
+    for (const line of this.spec.lines) if (series.has(line.name)) this._detail.set(line.name, series.get(line.name));
+    this.shared.changed(this);
+  }
+
+  resetZoom() {
+    this.shared.zoomAll(null);
+  }
+
+  _zoomTo(from, to) {
+    this.shared.zoomAll({ from, to });
+  }
+
+  _csvUrl() {
+    return null;
+  }
+
+  _colour(line) {
+    return runColour(this._itemOf(line).position, this.shared.theme);
+  }
+
+  _itemOf(line) {
+    return this.shared.connection.itemOf(line.run);
+  }
+
+  get _subject() {
+    return plural(this.spec.lines.length, 'run');
+  }
+
+  _labelOf(line) {
+    return this._itemOf(this.spec.lines[line.position]).label;
+  }
+
+  /** There is one legend for all charts, above them. */
+  _buildLegend() {
+    setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
+  }
+
+  _lines(origins) {
+    const lines = super._lines(origins);
+    if (this.shared.connection.groups) return this._groupLines(lines);
+    if (lines.length <= MOST_WITH_LOGGED) return lines;
+    return lines.map((line) => (line.smooth ? { ...line, raw: line.smooth, smooth: null } : line));
+  }
+
+  _groupLines(lines) {
+    const { smoothing, logY } = this.shared.settings;
+    const byKey = new Map();
+    for (const line of lines) {
+      const { key } = this._itemOf(this.spec.lines[line.position]);
+      byKey.set(key, [...(byKey.get(key) ?? []), line]);
+    }
+    return [...byKey.values()].map((members) => {
+      const [first] = members;
+      const weight = this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
+      const line = groupLine(members.map(({ flat }) => flat), this._zoom, { weight, onlyPositive: logY });
+      return { ...first, ...line, smooth: null, boundaries: [], flat: { x: line.x, y: line.raw, count: line.x.length, boundaries: [] } };
+    });
+  }
+
+  get _buckets() {
+    const runs = this.spec.lines.length;
+    return runs > MOST_WITH_LOGGED ? Math.min(this._width / PIXELS_A_BUCKET, 12_000 / runs) : super._buckets;
+  }
+
+  _findMarkers() {
+    return [];
+  }
+
+  _pointed(x) {
+    // uPlot says so at each drawing, also where the pointer never was: then somebody else chose the run.
+    if (x === null && !this._isPointed) return;
+    this._isPointed = x !== null;
+    super._pointed(x);
+    this.shared.highlight(x === null ? null : this._nearestRun());
+  }
+
+  /** The run whose line passes nearest to the pointer. */
+  _nearestRun() {
+    const { cursor, data } = this._plot;
+    let [least, run] = [Infinity, null];
+    this._drawn.forEach((line, index) => {
+      const at = this._plotted(index);
+      const value = data[at]?.[cursor.idxs?.[at]];
+      if (value === null || value === undefined) return;
+      const away = Math.abs(this._plot.valToPos(value, 'y') - cursor.top);
+      if (away < least) [least, run] = [away, this._itemOf(this.spec.lines[line.position]).key];
+    });
+    return run;
+  }
+
+  /** The number of a line among uPlot's series: the first is the axis, a smoothed line has two, one with a band three. */
+  _plotted(index) {
+    const before = this._drawn.slice(0, index).reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
+    return before + (this._drawn[index].smooth ? 1 : 0);
+  }
+
+  _focus() {
+    if (!this._plot || !this.isVisible) return;
+    const index = this._drawn.findIndex((line) => this._itemOf(this.spec.lines[line.position]).key === this._highlighted);
+    this._plot.setSeries(index < 0 ? null : this._plotted(index), { focus: true }, false);
+  }
+
+  _showValues() {
+    const shown = this._drawn.filter(({ flat }) => flat.count);
+    const run = shown.find(({ position }) => this._itemOf(this.spec.lines[position]).key === this._highlighted);
+    const warning = run ? '' : this._notFinite(shown);
+    if (run) this._showRun(run);
+    else this._showSpan(shown);
+    if (!run) setText(this._note, warning);
+    this._note.classList.toggle('warns', warning !== '');
+  }
+
+  _indexOf({ flat }) {
+    return this._pointedAt === null ? flat.count - 1 : nearest(flat, this._pointedAt);
+  }
+
+  _showRun(line) {
+    const { flat } = line;
+    const label = this._labelOf(line);
+    const at = this._indexOf(line);
+    setText(this._value, this.spec.format(flat.y[at], 4));
+    setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
+    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}`);
+  }
+
+  _showSpan(lines) {
+    const { format } = this.spec;
+    const values = lines.map((line) => line.flat.y[this._indexOf(line)]).filter(Number.isFinite);
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    setText(this._value, values.length === 0 ? '' : least === most ? format(least, 4) : `${format(least)} – ${format(most)}`);
+    setAttribute(this._value, 'title', 'The lowest and the highest of the runs');
+  }
+
+  /** The first run whose values ended as something that is no number. */
+  _notFinite(lines) {
+    for (const line of lines) {
+      const { lastValue, notFiniteSince } = this._last(line);
+      const text = notFinite(lastValue, notFiniteSince);
+      if (text) return `${this.spec.lines[line.position].label}: ${text}`;
+    }
+    return '';
+  }
+}

@@ -1,0 +1,237 @@
+/** The charts of several runs: one for each series, with the same zoom, pointer and highlighted run. */
+
+import { Charts } from '../charts/charts.js';
+import { byOrder, chartsFor } from '../charts/chart_groups.js';
+import { inside } from '../charts/chart_detail.js';
+import { timeOrigins } from '../charts/chart_lines.js';
+import { loadSettings } from '../charts/chart_toolbar.js';
+import { choose, chosen, settingsFrom, zoomFrom } from './compare_address.js';
+import { ComparedCard } from './compared_card.js';
+import { keyOf, nameOf, runOf } from './comparison.js';
+import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
+import { el, setText } from '../elements/elements.js';
+
+const AXES = [
+  ['step', 'Step', 'Optimizer steps'],
+  ['samples', 'Samples', 'Samples seen: each step counts the global batch of its attempt'],
+  ['epoch', 'Epoch', 'Epochs, as the script logs them'],
+  ['time', 'Relative', 'Time spent training; pauses between attempts do not count'],
+  ['wall', 'Clock', 'The time of day at which points were logged'],
+];
+const WALL = new Map();
+const NOWHERE = () => NaN;
+const MOST_NAMES = 5;
+
+export class ComparedCharts extends Charts {
+  /**
+   * @param {import('../elements/mounting.js').Component} component
+   * @param {import('./comparison.js').Comparison} comparison
+   */
+  constructor(component, comparison) {
+    super(component, comparison);
+    this._zoom = zoomFrom();
+    this._endings.push(this._connection.on('batches', () => this._redrawAll()));
+    this._firstAxis = this.settings.xAxis;
+    Object.assign(this._shared, {
+      highlight: (run) => this.highlight(run),
+      zoomAll: (zoom) => this._zoomAll(zoom),
+    });
+    if (this._zoom) for (const card of this._cards.values()) card.zoomTo(this._zoom);
+    this._query = chosen('q') ?? '';
+    const input = this._toolbar.element.querySelector('input[type=search]');
+    if (input) input.value = this._query;
+    this._arrange();
+  }
+
+  /** Draw a run or a group before all others, in every chart; null for none. @param {string|null} run its key */
+  highlight(run) {
+    if (run === this._highlighted) return;
+    this._highlighted = run;
+    for (const card of this._cards.values()) card.highlight(run);
+    this._connection.highlighted?.(run);
+  }
+
+  /** The runs are grouped, or by themselves again. */
+  regroup() {
+    this._highlighted = null;
+    for (const card of this._cards.values()) card.invalidate();
+    this._redrawAll();
+  }
+
+  /** Other runs are hidden now. */
+  rearrange() {
+    this._arrange();
+    this._redrawAll();
+  }
+
+  _loadSettings() {
+    return settingsFrom(loadSettings());
+  }
+
+  _axes() {
+    return AXES;
+  }
+
+  _buildPage(parent) {
+    super._buildPage(parent);
+    this._unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
+    this._empty.before(this._unknown);
+  }
+
+  /** The axis may need more than the charts show. */
+  _want() {
+    super._want();
+    const { xAxis } = this.settings;
+    if (xAxis === 'samples') this._connection.wantBatches();
+    this._connection.want('axis', xAxis === 'epoch' ? this._connection.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined) : []);
+    this._showUnknown();
+  }
+
+  _seriesChanged(names) {
+    if (this.settings.xAxis === 'samples') this._connection.wantBatches();
+    super._seriesChanged(names);
+    if (this.settings.xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key)))) this._redrawAll();
+  }
+
+  _redrawAll() {
+    this._showUnknown();
+    super._redrawAll();
+  }
+
+  /** The series with the epochs of a run; undefined where its script logs none. */
+  _epochKey(run) {
+    return EPOCH_NAMES.map((name) => keyOf(run, name)).find((key) => this._connection.sources.has(key));
+  }
+
+  /** Name the runs that have no place on the axis. */
+  _showUnknown() {
+    const { batches, hidden, runs } = this._connection;
+    const { xAxis } = this.settings;
+    const shown = runs.filter((run) => !hidden.has(run.id));
+    const isUnknown = { samples: ({ id }) => batches && samplesAxis(batches[id] ?? []) === null, epoch: ({ id }) => this._connection.status === 'live' && !this._epochKey(id) }[xAxis];
+    const names = isUnknown ? shown.filter(isUnknown).map(({ id, name }) => name || id) : [];
+    const listed = names.length > MOST_NAMES ? `${names.slice(0, MOST_NAMES).join(', ')} and ${names.length - MOST_NAMES} more` : names.join(', ');
+    const reason = xAxis === 'samples' ? 'Samples are not known where the script sets its own batch size' : 'Epochs are not known where the script logs no series “epoch”';
+    setText(this._unknown, names.length ? `${reason}: ${listed}.` : '');
+    this._unknown.hidden = names.length === 0;
+  }
+
+  _filter(query) {
+    choose({ q: query });
+    super._filter(query);
+  }
+
+  /** A part of one axis is no part of another. */
+  _restructured() {
+    if ((chosen('x') ?? this._firstAxis) !== this.settings.xAxis) this._zoomAll(null);
+    this._writeSettings();
+    this._want();
+    super._restructured();
+  }
+
+  _smoothed() {
+    this._writeSettings();
+    super._smoothed();
+  }
+
+  _writeSettings() {
+    const { xAxis, logY, smoothing } = this.settings;
+    choose({ x: xAxis, log: logY ? '1' : '0', smoothing: smoothing.toFixed(2) });
+  }
+
+  _newCard(spec) {
+    const card = new ComparedCard(spec, this._shared);
+    if (this._zoom) card.zoomTo(this._zoom);
+    return card;
+  }
+
+  _specs() {
+    const { hidden, runs, position, sources } = this._connection;
+    /** @type {Map<string, string>} */
+    const names = new Map();
+    for (const [key, source] of sources) if (!names.has(nameOf(key))) names.set(nameOf(key), source);
+    const shown = runs.filter((run) => !hidden.has(run.id));
+    const specs = [...names].flatMap(([name, source]) => chartsFor([{ name, source }]).map((spec) => ({
+      ...spec, id: name, title: name, isSpan: true,
+      lines: shown.filter((run) => sources.has(`${run.id}:${name}`)).map((run) => ({
+        name: `${run.id}:${name}`, label: run.name, role: position.get(run.id), smooth: spec.lines[0].smooth, run: run.id,
+      })),
+    })));
+    return specs.sort(byOrder);
+  }
+
+  _originsNow() {
+    if (this.settings.xAxis === 'step') return () => null;
+    if (this.settings.xAxis === 'wall') return () => WALL;
+    if (this.settings.xAxis !== 'time') return this._placesNow();
+    const byRun = new Map();
+    for (const [key, { attempts }] of this._connection.store.series) {
+      const run = runOf(key);
+      if (!byRun.has(run)) byRun.set(run, new Map());
+      const spans = byRun.get(run);
+      for (const [attempt, columns] of attempts) {
+        if (!columns.count) continue;
+        const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
+        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
+      }
+    }
+    const origins = new Map([...byRun].map(([run, spans]) => [run, timeOrigins(spans)]));
+    return (line) => (line ? origins.get(line.run) ?? WALL : WALL);
+  }
+
+  /** Where the steps of each run stand on an axis of samples or epochs. */
+  _placesNow() {
+    const { batches, runs, store } = this._connection;
+    const isEpoch = this.settings.xAxis === 'epoch';
+    const axisOf = (run) => (isEpoch ? epochAxis(store.series.get(this._epochKey(run) ?? '')) : samplesAxis(batches?.[run] ?? []));
+    const places = new Map(runs.map(({ id }) => [id, axisOf(id) ?? NOWHERE]));
+    return (line) => (line ? places.get(line.run) ?? NOWHERE : NOWHERE);
+  }
+
+  /** Replaced points are those of one run. */
+  _countAttempts() {
+    return 0;
+  }
+
+  _zoomAll(zoom) {
+    this._zoom = zoom;
+    choose({ zoom: zoom ? `${zoom.from},${zoom.to}` : null });
+    for (const card of this._cards.values()) card.zoomTo(zoom);
+    if (zoom) for (const card of this._cards.values()) if (card.isVisible) void this._refine(card, zoom);
+  }
+
+  _seen(entries) {
+    super._seen(entries);
+    for (const { target, isIntersecting } of entries) {
+      const card = isIntersecting && this._zoom ? this._cardAt(target) : null;
+      if (card) void this._refine(card, this._zoom);
+    }
+  }
+
+  /** Load finer points of the part that a chart shows. */
+  async _refine(card, zoom) {
+    const { store } = this._connection;
+    const origins = this._originsNow();
+    const steps = { first: Infinity, last: -Infinity };
+    for (const line of card.spec.lines) {
+      const series = store.series.get(line.name);
+      if (!series) continue;
+      const { first, last } = inside(series, zoom, origins(line));
+      steps.first = Math.min(steps.first, first);
+      steps.last = Math.max(steps.last, last);
+    }
+    if (steps.last <= steps.first) return;
+    try {
+      const detail = await this._connection.detail([card.spec.id], steps);
+      if (this._zoom === zoom) card.refine(detail);
+    } catch (error) {
+      console.warn(error);
+    }
+  }
+
+  _emptySentence() {
+    if (this._connection.status === 'reconnecting') return 'Rankzero does not answer. Trying again…';
+    if (this._connection.status === 'connecting') return 'Connecting…';
+    return 'None of these runs has logged a point yet.';
+  }
+}

@@ -1,0 +1,227 @@
+/**
+ * Where the curves of several runs come from: those that train from their live connections, the others from one request
+ * for all of them. Charts use it as they use the connection of one run; a series is named `RUN:NAME`.
+ */
+
+import { apiUrl, connect } from '../live/live_connection.js';
+import { Columns, SeriesStore } from '../live/series_store.js';
+
+const LIVE = new Set(['queued', 'starting', 'running', 'stopping']);
+/** Points of all runs of one chart together; a browser draws no more in a frame. */
+const POINTS_A_CHART = 24_000;
+const [LEAST_POINTS, MOST_POINTS] = [250, 1500];
+
+/** @typedef {{id: string, name: string, state: string}} ComparedRun */
+
+export const keyOf = (runId, name) => `${runId}:${name}`;
+export const runOf = (key) => key.slice(0, key.indexOf(':'));
+export const nameOf = (key) => key.slice(key.indexOf(':') + 1);
+export const isLive = (state) => LIVE.has(state);
+
+export class Comparison {
+  /** @param {ComparedRun[]} runs */
+  constructor(runs) {
+    this.runs = runs;
+    this.position = new Map(runs.map((run, at) => [run.id, at]));
+    this.store = new SeriesStore();
+    /** @type {Map<string, string>} */
+    this.sources = new Map();
+    this.kept = new Map();
+    this.run = null;
+    this.status = 'connecting';
+    /** @type {{key: string, label: string, runs: string[]}[]|null} of which the mean and the spread are drawn; null for every run by itself */
+    this.groups = null;
+    /** @type {Set<string>} runs that the charts leave out */
+    this.hidden = new Set();
+    /** @type {Record<string, {attempt: number, global_batch: number|null, first_step: number|null}[]>|null} by run; null until asked for */
+    this.batches = null;
+    this._listeners = new Map();
+    this._wants = new Map();
+    /** @type {Map<string, import('../live/live_connection.js').LiveConnection>} */
+    this._live = new Map();
+    /** @type {Set<string>} names of series that the ended runs have been asked for */
+    this._asked = new Set();
+    for (const run of runs) if (isLive(run.state)) this._follow(run);
+    void this._askNames();
+  }
+
+  /** Points of each run that a chart draws. */
+  get mostPoints() {
+    const share = Math.floor(POINTS_A_CHART / this.runs.length);
+    return Math.min(MOST_POINTS, Math.max(LEAST_POINTS, share));
+  }
+
+  /** The run, or the group it is in, as one item of the legend. @returns {{key: string, label: string, position: number}} */
+  itemOf(runId) {
+    const at = this.groups?.findIndex((group) => group.runs.includes(runId)) ?? -1;
+    if (at >= 0) return { ...this.groups[at], position: at };
+    const position = this.position.get(runId);
+    return { key: runId, label: this.runs[position].name || runId, position };
+  }
+
+  on(kind, listener) {
+    if (!this._listeners.has(kind)) this._listeners.set(kind, new Set());
+    this._listeners.get(kind).add(listener);
+    return () => this._listeners.get(kind).delete(listener);
+  }
+
+  /** Choose the series, as `RUN:NAME`, that a part of the page shows. */
+  want(part, keys) {
+    this._wants.set(part, [...keys]);
+    this._soon ??= Promise.resolve().then(() => this._wantNow());
+  }
+
+  forget(part) {
+    this._wants.delete(part);
+  }
+
+  release() {
+    this._ended = true;
+    for (const connection of this._live.values()) {
+      connection.forget(this);
+      connection.release();
+    }
+    for (const end of this._endings ?? []) end();
+  }
+
+  /**
+   * The points of all runs between two steps, as fine as a chart can show them.
+   * @param {string[]} names @param {{first: number, last: number}} steps
+   */
+  async detail(names, steps) {
+    const ids = this.runs.map((run) => run.id);
+    const window = { since: String(Math.floor(steps.first)), until: String(Math.ceil(steps.last)) };
+    return seriesOf(await this._fetch(ids, names, window));
+  }
+
+  /** Ask for the batch of each attempt, once and for each attempt that begins later. */
+  wantBatches() {
+    const isNew = (run) => Math.max(0, ...(this._live.get(run.id)?.store.attempts() ?? [])) > (this.batches?.[run.id]?.length ?? 0);
+    if (this._asksBatches || (this.batches && !this.runs.some(isNew))) return;
+    this._asksBatches = true;
+    void this._askBatches();
+  }
+
+  async _askBatches() {
+    try {
+      const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(',') });
+      const answer = await fetch(apiUrl(`api/compare/batches?${query}`));
+      if (!answer.ok) throw new Error(String(answer.status));
+      this.batches = await answer.json();
+      this._setStatus('live');
+      this._tell('batches', null);
+    } catch {
+      this._setStatus('reconnecting');
+    }
+    // Not again at once: a new attempt may have no points yet.
+    setTimeout(() => { this._asksBatches = false; if (!this.batches && !this._ended) this.wantBatches(); }, 2000);
+  }
+
+  _follow(run) {
+    const connection = connect(run.id);
+    this._live.set(run.id, connection);
+    (this._endings ??= []).push(
+      connection.on('names', () => this._named(run.id, Object.fromEntries(connection.sources))),
+      connection.on('series', (names) => this._changed(run.id, connection, names)),
+      connection.on('run', (view) => this._tell('state', { id: run.id, state: view.state })),
+      connection.on('deleted', () => this._tell('state', { id: run.id, state: 'deleted' })),
+    );
+    if (connection.sources.size) this._named(run.id, Object.fromEntries(connection.sources));
+  }
+
+  _changed(runId, connection, names) {
+    for (const name of names) this.store.series.set(keyOf(runId, name), connection.store.series.get(name));
+    this._tell('series', new Set([...names].map((name) => keyOf(runId, name))));
+  }
+
+  async _askNames() {
+    const ended = this.runs.filter((run) => !this._live.has(run.id)).map((run) => run.id);
+    try {
+      const query = new URLSearchParams({ runs: ended.join(',') });
+      const answer = ended.length ? await fetch(apiUrl(`api/compare/names?${query}`)) : null;
+      if (answer && !answer.ok) throw new Error(String(answer.status));
+      const names = answer ? await answer.json() : {};
+      for (const [runId, sources] of Object.entries(names)) this._take(runId, sources);
+      this._setStatus('live');
+    } catch {
+      this._setStatus('reconnecting');
+      if (!this._ended) setTimeout(() => void this._askNames(), 2000);
+      return;
+    }
+    this._tell('names', null);
+  }
+
+  _named(runId, sources) {
+    this._take(runId, sources);
+    this._tell('names', null);
+  }
+
+  _take(runId, sources) {
+    for (const [name, source] of Object.entries(sources)) this.sources.set(keyOf(runId, name), source);
+  }
+
+  _wantNow() {
+    this._soon = undefined;
+    if (this._ended) return;
+    const keys = new Set([...this._wants.values()].flat());
+    for (const [runId, connection] of this._live) {
+      connection.want(this, [...keys].filter((key) => runOf(key) === runId).map(nameOf));
+    }
+    const ended = new Set([...keys].filter((key) => !this._live.has(runOf(key))).map(nameOf));
+    const fresh = [...ended].filter((name) => !this._asked.has(name));
+    for (const name of fresh) this._asked.add(name);
+    // One request a chart: the first is drawn while the others are read.
+    for (const name of fresh) void this._load(name);
+  }
+
+  async _load(name) {
+    const ids = this.runs.filter((run) => !this._live.has(run.id) && this.sources.has(keyOf(run.id, name)));
+    try {
+      const series = seriesOf(await this._fetch(ids.map((run) => run.id), [name], {}));
+      for (const [key, found] of series) this.store.series.set(key, found);
+      this._tell('series', new Set(series.keys()));
+    } catch {
+      this._asked.delete(name);
+      this._setStatus('reconnecting');
+      setTimeout(() => this._wantNow(), 2000);
+    }
+  }
+
+  async _fetch(ids, names, more) {
+    const query = new URLSearchParams({ runs: ids.join(','), max_points: String(this.mostPoints), ...more });
+    for (const name of names) query.append('name', name);
+    const answer = await fetch(apiUrl(`api/compare/curves?${query}`));
+    if (!answer.ok) throw new Error(`The curves could not be read (${answer.status}).`);
+    this._setStatus('live');
+    return answer.arrayBuffer();
+  }
+
+  _setStatus(status) {
+    if (this.status === status || this._ended) return;
+    this.status = status;
+    this._tell('status', status);
+  }
+
+  _tell(kind, message) {
+    if (this._ended) return;
+    for (const listener of this._listeners.get(kind) ?? []) listener(message);
+  }
+}
+
+/** Series by key, from the binary columns of `GET /api/compare/curves`. @param {ArrayBuffer} buffer */
+export function seriesOf(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const series = new Map();
+  let at = 8 + length;
+  for (const curve of head) {
+    const column = (number) => new Float64Array(buffer, at + 8 * number * curve.count, curve.count);
+    const columns = Columns.of(column(0), column(1), column(2), curve.not_finite_since);
+    at += 24 * curve.count;
+    if (!curve.count) continue;
+    const key = keyOf(curve.run, curve.name);
+    if (!series.has(key)) series.set(key, { name: key, source: curve.source, attempts: new Map(), version: 0 });
+    series.get(key).attempts.set(curve.attempt, columns);
+  }
+  return series;
+}

@@ -1,0 +1,74 @@
+/** The fields by which runs are plotted and tabulated: settings that differ, and results of series. */
+
+import { el } from '../elements/elements.js';
+import { fromJson } from '../elements/numbers.js';
+import { settingCell } from './setting_cell.js';
+
+const FIGURES = [['last', 'last'], ['best', 'best'], ['lowest', 'min'], ['highest', 'max']];
+/** Chance or the machine decides these: nobody looks at them first. */
+const SECONDARY = /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
+
+/** @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>}} Field by run id */
+
+/** All fields of a comparison's document in the order of its tables. @returns {Map<string, Field>} */
+export function fieldsOf({ runs, differences, series }) {
+  const settings = differences.map(({ field, label, values }) => fieldOf(field, label, 'Settings', runs.map((run) => [run, plain(values[run])])));
+  const results = series.flatMap(({ name, goal, runs: of }) => FIGURES.filter(([figure]) => figure !== 'best' || goal).map(
+    ([figure, word]) => fieldOf(`${name}:${word}`, `${name} (${word})`, 'Results', runs.map((run) => [run, fromJson(of[run]?.[figure])])),
+  ));
+  return new Map([...settings, ...results].map((field) => [field.id, field]));
+}
+
+/** The setting that people most probably changed on purpose. @param {Map<string, Field>} fields */
+export function firstSetting(fields) {
+  const settings = settingsOf(fields);
+  return settings.find(({ id }) => /(^|[._-])(lr|learning_rate)$/.test(id)) ?? settings.find(({ isNumber }) => isNumber) ?? settings[0];
+}
+
+/** Settings that somebody chose. @param {Map<string, Field>} fields */
+export function settingsOf(fields) {
+  return [...fields.values()].filter(({ id, group }) => group === 'Settings' && !SECONDARY.test(id));
+}
+
+/** The result that a comparison is probably about: of a validation, else the first with a best value. @param {Map<string, Field>} fields */
+export function firstResult(fields) {
+  const results = [...fields.values()].filter(({ group }) => group === 'Results');
+  const best = results.filter(({ id }) => id.endsWith(':best'));
+  return best.find(({ id }) => /^(val|valid|eval|test)/i.test(id)) ?? best[0] ?? results[0];
+}
+
+/** The text of a run's value. @param {Field} field @param {string} run */
+export function textOf(field, run) {
+  return settingCell(field.of.get(run)).text;
+}
+
+/** A choice of one field. @param {string} label @param {(id: string) => void} onChoice @param {string|null} none the text for no field */
+export function fieldSelect(label, onChoice, none = null) {
+  const select = el('select', { 'aria-label': label, onchange: () => onChoice(select.value) });
+  return {
+    element: select,
+    /** @param {Map<string, Field>} fields @param {string} id */
+    offer(fields, id) {
+      const groups = ['Settings', 'Results'].map((group) => {
+        const own = [...fields.values()].filter((field) => field.group === group);
+        return own.length ? el('optgroup', { label: group }, ...own.map((field) => el('option', { value: field.id, text: field.label }))) : null;
+      });
+      const key = JSON.stringify([...fields.keys()]);
+      if (key !== this.key) select.replaceChildren(...(none === null ? [] : [el('option', { value: '', text: none })]), ...groups.filter((group) => group !== null));
+      this.key = key;
+      select.value = id;
+    },
+  };
+}
+
+function fieldOf(id, label, group, pairs) {
+  const present = pairs.map(([, value]) => value).filter((value) => value !== null && value !== undefined);
+  return { id, label, group, isNumber: present.length > 0 && present.every((value) => typeof value === 'number'), of: new Map(pairs) };
+}
+
+/** A value as a number where it is one, so that an argument's text stands on a scale. */
+function plain(value) {
+  const one = Array.isArray(value) && value.length === 1 ? value[0] : value;
+  if (typeof one === 'string' && one.trim() !== '' && Number.isFinite(Number(one))) return Number(one);
+  return one === null || one === undefined || typeof one === 'number' ? one : settingCell(one).text;
+}

@@ -1,0 +1,65 @@
+/** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
+
+import { el } from '../elements/elements.js';
+import { fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { choose, chosen } from './compare_address.js';
+import { settingCell } from './setting_cell.js';
+
+/** @typedef {{key: string, label: string, runs: string[]}} Group */
+/** What chance or the machine decides: runs that differ in these alone are repetitions. */
+const REPEATED = /^(seed|state|reason|nodes_used|args\..*seed)$/;
+
+export class Grouping {
+  /** @param {() => void} onChange */
+  constructor(onChange) {
+    /** @type {string[]} */
+    this.fields = (chosen('group') ?? '').split(',').filter(Boolean);
+    this.element = el('select', { 'aria-label': 'Group by', onchange: () => this._choose(onChange) });
+    this.offer([]);
+  }
+
+  /** Offer the fields in which runs differ, and all of them but seeds together. @param {{field: string, label: string}[]} differences */
+  offer(differences) {
+    const settings = differences.map(({ field }) => field).filter((field) => !REPEATED.test(field));
+    const offered = [['', 'No groups'], ...differences.map(({ field, label }) => [field, `Group by ${label}`])];
+    if (settings.length > 1) offered.push([settings.join(','), 'Group by all settings but the seed']);
+    const current = this.fields.join(',');
+    if (!offered.some(([value]) => value === current)) offered.push([current, `Group by ${current}`]);
+    const written = JSON.stringify(offered);
+    if (written !== this._offered) this.element.replaceChildren(...offered.map(([value, text]) => el('option', { value, text })));
+    this._offered = written;
+    this.element.value = current;
+  }
+
+  /** The groups of an answer, named after their values; null without any. @returns {Group[]|null} */
+  groups({ groups, differences }) {
+    if (!groups || !this.fields.length) return null;
+    const labels = new Map(differences.map(({ field, label }) => [field, label]));
+    return groups.map(({ values, runs }) => {
+      const parts = Object.entries(values).map(([field, value]) => `${labels.get(field) ?? field} ${settingCell(value).text}`);
+      return { key: JSON.stringify(values), label: parts.join(', ') || 'All runs', runs };
+    });
+  }
+
+  _choose(onChange) {
+    this.fields = this.element.value.split(',').filter(Boolean);
+    choose({ group: this.fields.join(',') });
+    onChange();
+  }
+}
+
+/** How many runs each group has, then the mean and the spread of each result. @param {any} document @param {Group[]} groups */
+export function groupRows({ series }, groups) {
+  const results = series.flatMap(({ name, goal, groups: of }) => {
+    const row = (figure, title) => ({ title, cells: of.map((group) => summaryCell(group[figure])) });
+    return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
+  });
+  return [{ title: 'Runs', cells: groups.map(({ runs }) => ({ text: String(runs.length), raw: runs.length })) }, ...results];
+}
+
+function summaryCell(summary) {
+  if (!summary) return { text: UNKNOWN };
+  const [mean, spread] = [fromJson(summary.mean), fromJson(summary.spread)];
+  const title = `mean and standard deviation of ${summary.count}: ${mean} ± ${spread ?? UNKNOWN}`;
+  return { text: number(mean, 4), title, percent: spread === null ? '' : `± ${number(spread, 2)}`, raw: mean, spread: spread ?? '' };
+}

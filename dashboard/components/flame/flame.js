@@ -1,0 +1,80 @@
+/** A flame graph: each function as wide as the time it took, above those that it calls. A click widens a frame. */
+
+import { apiUrl } from '../live/live_connection.js';
+import { el, setText } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { timeSpan } from '../elements/numbers.js';
+
+const ROW_REM = 1.25;
+const THINNEST = 0.002;
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new Flame(first));
+
+class Flame {
+  constructor({ data, parentElement }) {
+    this._frames = el('div', { class: 'frames', role: 'group', 'aria-label': 'Flame graph' });
+    this._named = el('p', { class: 'named', role: 'status', text: 'Loading …' });
+    this._root = el('section', { class: 'flame' }, this._frames, this._named);
+    parentElement.append(this._root);
+    void this._load(data.path);
+  }
+
+  destroy() {
+    this._root.remove();
+  }
+
+  async _load(path) {
+    try {
+      const answer = await fetch(apiUrl(path));
+      if (!answer.ok) throw new Error(String(answer.status));
+      this._nodes = nodesOf(await answer.json());
+      this._widen(null);
+    } catch {
+      setText(this._named, 'The flame graph could not be loaded: reload the page.');
+    }
+  }
+
+  /** Draw the frame over the whole width, its callers above it and what it calls below. */
+  _widen(chosen) {
+    const [begin, seconds] = chosen ? [chosen.begin, chosen.seconds] : [0, whole(this._nodes)];
+    if (!(seconds > 0)) return setText(this._named, 'No function was recorded.');
+    const shown = this._nodes.filter((node) => node.begin < begin + seconds && node.begin + node.seconds > begin
+      && Math.min(node.seconds, seconds) / seconds >= THINNEST);
+    this._frames.replaceChildren(...shown.map((node) => this._button(node, begin, seconds)));
+    this._frames.style.height = `${ROW_REM * (1 + Math.max(...shown.map((node) => node.depth)))}rem`;
+    this._name(chosen);
+  }
+
+  _button(node, begin, seconds) {
+    const left = Math.max(0, (node.begin - begin) / seconds);
+    const right = Math.min(1, (node.begin + node.seconds - begin) / seconds);
+    const isCaller = node.seconds > seconds;
+    const kind = /[(<]/.test(node.name) ? 'function' : 'operator';
+    return el('button', {
+      type: 'button', class: `${kind} ${isCaller ? 'caller' : ''}`, text: node.name, title: `${node.name}: ${timeSpan(node.seconds)}`,
+      style: `left:${100 * left}%;width:${100 * (right - left)}%;top:${ROW_REM * node.depth}rem`,
+      onclick: () => this._widen(node), onmouseenter: () => this._name(node), onfocus: () => this._name(node),
+    });
+  }
+
+  _name(node) {
+    const all = whole(this._nodes);
+    const share = node ? Math.round((100 * node.seconds) / all) : 100;
+    setText(this._named, node ? `${node.name}: ${timeSpan(node.seconds)}, ${share} %` : `${timeSpan(all)} recorded`);
+  }
+}
+
+const whole = (nodes) => nodes.filter(({ depth }) => depth === 0).reduce((sum, { seconds }) => sum + seconds, 0);
+
+/** @param {[number, string, number][]} frames in order, callers first @returns their places on the axis of time */
+function nodesOf(frames) {
+  const next = [0];
+  return frames.map(([depth, name, seconds]) => {
+    const node = { depth, name, seconds, begin: next[depth] ?? 0 };
+    next[depth] = node.begin + seconds;
+    next[depth + 1] = node.begin;
+    next.length = depth + 2;
+    return node;
+  });
+}

@@ -1,0 +1,134 @@
+/** Which runs printed this: a search in the logs of many runs, told answer by answer, and cancelled at any time. */
+
+import { el, setText } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { count, plural } from '../elements/numbers.js';
+import { follow, pageUrl } from '../links/following.js';
+import { apiUrl } from '../live/live_connection.js';
+import { choose, chosen } from '../compare/compare_address.js';
+
+const MOST_SHOWN = 1000;
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new LogFinder(first));
+
+class LogFinder {
+  constructor({ parentElement }) {
+    this._text = el('input', { type: 'search', 'aria-label': 'Text in the logs', placeholder: 'Text in the logs, such as: CUDA out of memory', maxlength: '500', value: chosen('q') ?? '' });
+    this._filter = el('input', { type: 'search', 'aria-label': 'Only runs that match', placeholder: 'Only runs that match, such as: state:failed', maxlength: '500', value: chosen('filter') ?? '' });
+    this._button = el('button', { type: 'submit', text: 'Search' });
+    this._status = el('p', { class: 'status', role: 'status' });
+    this._list = el('ol', { 'aria-label': 'Runs that printed it' });
+    const form = el('form', { role: 'search', 'aria-label': 'Logs', onsubmit: (event) => { event.preventDefault(); this._submitted(); } }, this._text, this._filter, this._button);
+    this._root = el('section', { class: 'log-finder', 'aria-label': 'Log search' }, form, this._status, this._list);
+    this._root.addEventListener('click', (event) => {
+      const link = event.target.closest?.('a');
+      if (link) this._leave = follow(event, link) ?? this._leave;
+    });
+    parentElement.append(this._root);
+    if (this._text.value) void this._search();
+    else setText(this._status, 'The logs of every attempt, rank and stream are searched, newest runs first; upper and lower case are the same.');
+  }
+
+  destroy() {
+    this._abort?.abort();
+    this._leave?.();
+    this._root.remove();
+  }
+
+  _submitted() {
+    if (this._abort) this._cancel();
+    else if (this._text.value) void this._search();
+  }
+
+  _cancel() {
+    this._abort?.abort();
+    this._end();
+    this._say('Cancelled: ');
+  }
+
+  async _search() {
+    const abort = (this._abort = new AbortController());
+    const [text, filter] = [this._text.value, this._filter.value];
+    choose({ q: text, filter });
+    Object.assign(this, { _searched: 0, _total: 0, _lines: 0, _runs: 0, _last: null });
+    this._list.replaceChildren();
+    setText(this._button, 'Cancel');
+    setText(this._status, 'Searching…');
+    try {
+      for (let after = ''; after !== null; ) {
+        const answer = await ask({ q: text, filter, after }, abort.signal);
+        this._add(answer, text);
+        this._say(answer.after === null ? '' : 'Searching: ');
+        after = answer.after;
+      }
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      setText(this._status, /** @type {Error} */ (error).message);
+    }
+    if (this._abort === abort) this._end();
+  }
+
+  _end() {
+    this._abort = null;
+    setText(this._button, 'Search');
+  }
+
+  _say(begin) {
+    const runs = `${count(this._searched)} of ${plural(this._total, 'run')} searched`;
+    const matches = this._runs ? `${plural(this._runs, 'run')} printed it, in ${plural(this._lines, 'line')}` : 'none printed it';
+    const more = this._runs > MOST_SHOWN ? ` The newest ${count(MOST_SHOWN)} are shown.` : '';
+    setText(this._status, `${begin}${runs}, ${matches}.${more}`);
+  }
+
+  /** A run that the answer before left in the middle comes again with the lines that follow. */
+  _add({ runs, searched, total }, text) {
+    this._searched += searched;
+    this._total = total;
+    for (const run of runs) {
+      this._lines += run.lines;
+      if (this._last?.id === run.id) {
+        this._last.lines += run.lines;
+      } else {
+        this._runs += 1;
+        this._last = { id: run.id, lines: run.lines, count: el('span', { class: 'count' }) };
+        if (this._runs <= MOST_SHOWN) this._list.append(item(run, this._last.count, text));
+      }
+      setText(this._last.count, plural(this._last.lines, 'line'));
+    }
+  }
+}
+
+/** One answer about the logs. @param {Record<string, string>} query @param {AbortSignal} signal */
+async function ask(query, signal) {
+  const answer = await fetch(apiUrl(`api/logs/search?${new URLSearchParams(query)}`), { signal });
+  if (answer.ok) return answer.json();
+  const { detail } = await answer.json().catch(() => ({}));
+  throw new Error(detail?.message ?? `The logs could not be searched (${answer.status}).`);
+}
+
+/** A run and its first matching line, which is a link to that line. */
+function item({ id, name, first }, lines, text) {
+  const { attempt, rank, stream, line } = first;
+  const place = `${rank === 'launcher' ? rank : `rank ${rank}`}, ${stream === 'err' ? 'stderr' : 'stdout'}, line ${count(line)}${attempt > 1 ? `, attempt ${attempt}` : ''}`;
+  const query = new URLSearchParams({ id, tab: 'logs', log: `${rank}.${stream}.${attempt}`, line: String(line), find: text });
+  return el(
+    'li', {},
+    el('div', { class: 'head' }, el('a', { href: pageUrl(`run?id=${encodeURIComponent(id)}`), title: id, text: name || id }), lines, el('span', { class: 'place', text: place })),
+    el('a', { class: 'line', href: pageUrl(`run?${query}`), 'aria-label': `${name || id}, ${place}` }, el('code', {}, ...marked(first.text, text))),
+  );
+}
+
+/** The line with the matches marked. @param {string} line @param {string} text */
+export function marked(line, text) {
+  const parts = [];
+  const [lowered, sought] = [line.toLowerCase(), text.toLowerCase()];
+  // A letter whose small form is longer: places would differ.
+  if (lowered.length !== line.length || !sought) return [document.createTextNode(line)];
+  let from = 0;
+  for (let at = lowered.indexOf(sought); at >= 0; at = lowered.indexOf(sought, from)) {
+    parts.push(document.createTextNode(line.slice(from, at)), el('mark', { text: line.slice(at, at + sought.length) }));
+    from = at + sought.length;
+  }
+  return [...parts, document.createTextNode(line.slice(from))];
+}

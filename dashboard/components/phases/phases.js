@@ -1,0 +1,129 @@
+/** What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time. */
+
+import { columnAt, drawHeat, drawStrip, rowHeight } from './phases_canvas.js';
+import { COLOURS, meanOf, ORDER, spansOf, TITLES } from './phases_model.js';
+import { el, keepChildren, setAttribute, setText } from '../elements/elements.js';
+import { count, timeSpan } from '../elements/numbers.js';
+import { mountOnce } from '../elements/mounting.js';
+import { Polling } from '../elements/polling.js';
+import { readTheme, watchTheme } from '../elements/theme.js';
+
+/** @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(component, (first) => new Phases(first));
+
+class Phases {
+  constructor({ data, parentElement }) {
+    /** @type {import('./phases_model.js').Spans|null} */
+    this._spans = null;
+    /** The rank whose strip is drawn; null for the mean of all. @type {number|null} */
+    this._rank = null;
+    /** @type {number|null} */
+    this._column = null;
+    this._build(data.run_id);
+    parentElement.append(this._root);
+    this._theme = readTheme(this._root);
+    this._unwatch = watchTheme(this._root, (theme) => { this._theme = theme; this._draw(); });
+    this._resizing = new ResizeObserver(() => this._draw());
+    this._resizing.observe(this._root);
+    this._polling.askSoon(0);
+  }
+
+  destroy() {
+    this._polling.destroy();
+    this._resizing.disconnect();
+    this._unwatch();
+    this._root.remove();
+  }
+
+  _build(runId) {
+    this._title = el('h3', { text: 'Where a step goes' });
+    this._all = el('button', { type: 'button', class: 'all', text: 'All ranks', hidden: true, onclick: () => this._choose(null) });
+    this._trouble = el('span', { class: 'trouble', role: 'status' });
+    this._strip = el('canvas', { class: 'strip', role: 'img' });
+    this._legend = el('ul', { class: 'legend' });
+    this._heatTitle = el('h3', { text: 'Own work of each rank' });
+    this._heat = el('canvas', { class: 'heat', role: 'img' });
+    this._about = el('p', { class: 'about' });
+    this._body = el('div', { class: 'body', hidden: true }, this._strip, this._legend, this._heatTitle, this._heat, this._about);
+    this._empty = el('p', { class: 'about', text: 'Connecting…' });
+    this._root = el('section', { class: 'phases', 'aria-label': 'Where a step goes' }, el('div', { class: 'head' }, this._title, this._all, this._trouble), this._empty, this._body);
+    const isSeen = () => this._root.getClientRects().length > 0;
+    this._polling = new Polling(this._root, this._trouble, () => `api/runs/${runId}/phases/spans`, (picture) => this._show(picture), isSeen);
+    for (const canvas of [this._strip, this._heat]) {
+      canvas.addEventListener('pointermove', (event) => this._pointed(event, canvas));
+      canvas.addEventListener('pointerleave', () => this._point(null));
+    }
+    this._heat.addEventListener('click', (event) => this._choose(this._rankAt(event)));
+  }
+
+  _show(picture) {
+    if (!picture) return;
+    this._spans = spansOf(picture);
+    const isEmpty = this._spans === null;
+    this._body.hidden = isEmpty;
+    this._empty.hidden = !isEmpty;
+    setText(this._empty, 'The probe has not seen two steps of any rank yet.');
+    if (!isEmpty) this._draw();
+  }
+
+  _choose(rank) {
+    this._rank = rank === this._rank ? null : rank;
+    this._draw();
+  }
+
+  _pointed(event, canvas) {
+    const spans = this._spans;
+    if (!spans) return;
+    const column = columnAt(event.offsetX, canvas.clientWidth, spans.length);
+    const rank = canvas === this._heat ? this._rankAt(event) : this._rank;
+    this._point(column, rank);
+  }
+
+  _point(column, rank = this._rank) {
+    this._column = column;
+    this._write(rank);
+  }
+
+  _rankAt(event) {
+    const spans = this._spans;
+    const row = Math.floor(event.offsetY / rowHeight(spans?.ranks.length ?? 1));
+    return spans?.ranks[row]?.rank ?? null;
+  }
+
+  _draw() {
+    const spans = this._spans;
+    if (!spans || !this._root.clientWidth) return;
+    this._all.hidden = this._rank === null;
+    const strip = meanOf(spans, this._rank);
+    drawStrip(this._strip, this._theme, spans, strip);
+    drawHeat(this._heat, this._theme, spans, this._rank);
+    const isAlone = spans.ranks.length < 2;
+    this._heatTitle.hidden = this._heat.hidden = isAlone;
+    this._write(this._rank);
+  }
+
+  /** The figures of the span under the pointer, else of all spans. */
+  _write(rank) {
+    const spans = this._spans;
+    if (!spans) return;
+    const means = meanOf(spans, rank, this._column);
+    const step = ORDER.reduce((sum, name) => sum + means.typical[name], 0);
+    const whose = rank === null ? (spans.ranks.length > 1 ? 'mean of all ranks' : 'rank 0') : `rank ${rank} on ${spans.ranks.find((one) => one.rank === rank)?.node}`;
+    const steps = this._column === null ? `steps ${count(spans.steps[0])} to ${count(spans.steps[spans.length])}` : `steps ${count(spans.steps[this._column])} to ${count(spans.steps[this._column + 1])}`;
+    setText(this._title, `Where a step goes: ${timeSpan(step)}, ${whose}, ${steps}`);
+    keepChildren(this._legend, ORDER.map((name, at) => this._entry(name, at, means.typical[name], step)));
+    const words = ORDER.map((name) => `${TITLES[name]} ${timeSpan(means.typical[name])}`).join(', ');
+    setAttribute(this._strip, 'aria-label', `Phases of a step over time: ${words}`);
+    setAttribute(this._heat, 'aria-label', `Time outside of communication of ${spans.ranks.length} ranks over time`);
+    setText(this._about, spans.ranks.length < 2 ? '' : 'The stronger the colour, the longer a rank works outside of communication: the others wait for the strongest. Click a rank for its strip.');
+  }
+
+  _entry(name, at, seconds, step) {
+    const item = this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: TITLES[name] }), el('b'), el('em'));
+    item.children[0].style.background = this._theme.palette[COLOURS[at]];
+    setText(item.children[2], timeSpan(seconds));
+    setText(item.children[3], step ? `${Math.round((100 * seconds) / step)} %` : '');
+    return item;
+  }
+}
+

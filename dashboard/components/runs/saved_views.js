@@ -1,0 +1,65 @@
+/** The panel with the saved views of the table of runs: a search, filters, columns and an order by name. */
+
+import { apiUrl } from '../live/live_connection.js';
+import { el, setText } from '../elements/elements.js';
+import { Panel } from './panel.js';
+
+/** @typedef {{name: string, filter: string, states: string[], project: string|null, columns: string[]|null, sort: string}} View */
+
+export class SavedViews extends Panel {
+  /** @param {() => Omit<View, 'name'>} current what the page shows @param {(view: View) => void} onChosen */
+  constructor(current, onChosen) {
+    super('Views', () => this._content());
+    this._current = current;
+    this._onChosen = onChosen;
+    /** @type {View[]|null} */
+    this._views = null;
+  }
+
+  open(isOpen) {
+    super.open(isOpen);
+    if (isOpen) void this._ask('GET', 'api/views');
+  }
+
+  _content() {
+    this._name = el('input', { type: 'text', 'aria-label': 'Name of this view', placeholder: 'Name', maxlength: 200, required: true });
+    this._trouble = el('p', { class: 'wrong', role: 'status' });
+    const lines = (this._views ?? []).map((view) => el('li', {},
+      el('button', { type: 'button', class: 'view', text: view.name, title: wordsOf(view), onclick: () => { this.open(false); this._onChosen(view); } }),
+      this._remove(view.name)));
+    return [
+      lines.length ? el('ul', {}, ...lines) : el('p', { text: this._views ? 'No view is saved yet.' : 'Loading…' }),
+      el('form', { onsubmit: (event) => { event.preventDefault(); void this._save(); } }, this._name, el('button', { text: 'Save this view' })),
+      this._trouble,
+    ];
+  }
+
+  /** Deleting asks for a second click. */
+  _remove(name) {
+    const button = el('button', { type: 'button', text: '✕', 'aria-label': `Delete view ${name}`, title: `Delete view ${name}`, onclick: () => {
+      if (button.dataset.armed) void this._ask('DELETE', `api/views?${new URLSearchParams({ name })}`);
+      button.dataset.armed = '1';
+      setText(button, 'Delete?');
+    } });
+    return button;
+  }
+
+  async _save() {
+    const view = { name: this._name.value.trim(), ...this._current() };
+    await this._ask('PUT', 'api/views', { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(view) });
+  }
+
+  async _ask(method, path, options = {}) {
+    const answer = await fetch(apiUrl(path), { method, ...options }).catch(() => null);
+    const document = await answer?.json().catch(() => null);
+    if (answer?.ok && Array.isArray(document)) {
+      this._views = document;
+      this.rebuild('Name of this view');
+    } else setText(this._trouble, document?.detail?.message ?? 'Rankzero does not answer.');
+  }
+}
+
+function wordsOf({ filter, states, project, columns, sort }) {
+  const parts = [filter, states.join(', '), project && `project ${project}`, columns && `columns ${columns.join(', ')}`, sort && `sorted by ${sort}`];
+  return parts.filter(Boolean).join(' · ') || 'All runs';
+}

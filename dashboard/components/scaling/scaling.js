@@ -1,0 +1,134 @@
+/** Scaling studies: speed-up over devices beside the ideal line, and tables whose first cell is a link. */
+
+import { el } from '../elements/elements.js';
+import { mountOnce } from '../elements/mounting.js';
+import { follow, pageUrl } from '../links/following.js';
+
+const HEIGHT = 300;
+const MOST_WIDTH = 896;
+const MARGIN = { top: 14, right: 24, bottom: 42, left: 48 };
+const TICKS = 5;
+
+/** Draw again with new points. @param {import('../elements/mounting.js').Component} component */
+export const mount = (component) => mountOnce(
+  { data: null, parentElement: component.parentElement, picture: component.data },
+  (first) => new Scaling(first),
+);
+
+class Scaling {
+  constructor(component) {
+    this._chart = el('figure', { class: 'chart' });
+    this._table = el('div', { class: 'scroll' });
+    this._root = el('section', { class: 'scaling', 'aria-label': 'Scaling' }, this._chart, this._table);
+    component.parentElement.append(this._root);
+    this._observer = new ResizeObserver(() => this._draw());
+    this._observer.observe(this._root);
+    this.refresh(component);
+  }
+
+  refresh({ picture }) {
+    if (!picture) return;
+    this._picture = picture;
+    this._left?.();
+    this._table.replaceChildren(table(picture, (left) => { this._left = left; }));
+    this._draw();
+  }
+
+  _draw() {
+    const { chart } = this._picture;
+    const width = Math.min(MOST_WIDTH, this._root.clientWidth);
+    this._chart.hidden = !chart;
+    if (chart && width) this._chart.replaceChildren(drawing(chart, width), legend(chart));
+  }
+
+  destroy() {
+    this._observer.disconnect();
+    this._left?.();
+    this._root.remove();
+  }
+}
+
+function svg(tag, attributes, text = '') {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  if (text) element.textContent = text;
+  return element;
+}
+
+function drawing({ points, base, rule, unit }, width) {
+  const sizes = [...new Set(points.map((point) => point.devices))].sort((one, other) => one - other);
+  const most = Math.max(...sizes);
+  const highest = Math.max(most / base, ...points.map((point) => point.high ?? 0)) * 1.05;
+  const x = (devices) => MARGIN.left + ((width - MARGIN.left - MARGIN.right) * devices) / most;
+  const y = (speedup) => HEIGHT - MARGIN.bottom - ((HEIGHT - MARGIN.top - MARGIN.bottom) * speedup) / highest;
+  const root = svg('svg', { width, height: HEIGHT, role: 'img', 'aria-label': `Speed-up over ${unit}` });
+  for (const speedup of ticks(highest)) {
+    root.append(
+      svg('line', { class: 'grid', x1: MARGIN.left, x2: width - MARGIN.right, y1: y(speedup), y2: y(speedup) }),
+      svg('text', { class: 'tick', x: MARGIN.left - 8, y: y(speedup) + 4, 'text-anchor': 'end' }, `${speedup}x`),
+    );
+  }
+  for (const devices of sizes) {
+    root.append(svg('text', { class: 'tick', x: x(devices), y: HEIGHT - 24, 'text-anchor': 'middle' }, devices));
+  }
+  root.append(svg('text', { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, unit));
+  root.append(svg('line', { class: 'ideal', x1: x(0), y1: y(0), x2: x(most), y2: y(most / base) }));
+  for (const [devices, low, high] of rule) root.append(thumb(x(devices), y(low), y(high)));
+  for (const strategy of [...new Set(points.map((point) => point.strategy))]) {
+    const line = points.filter((point) => point.strategy === strategy && point.speedup !== null)
+      .sort((one, other) => one.devices - other.devices);
+    const path = line.map((point) => `${x(point.devices)},${y(point.speedup)}`).join(' ');
+    root.append(svg('polyline', { class: `line ${strategy}`, points: path }));
+    for (const point of line) root.append(mark(point, x(point.devices), y));
+  }
+  return root;
+}
+
+function ticks(highest) {
+  const steps = [0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000];
+  const step = steps.find((size) => highest / size <= TICKS) ?? 50000;
+  return Array.from({ length: Math.floor(highest / step) + 1 }, (_, number) => number * step);
+}
+
+function thumb(x, low, high) {
+  return svg('rect', { class: 'thumb', x: x - 9, width: 18, y: Math.min(low, high) - 2, height: Math.abs(low - high) + 4 });
+}
+
+function mark(point, x, y) {
+  const group = svg('g', { class: `point ${point.strategy}` });
+  const label = point.strategy === 'dp' ? { x: x + 9, y: y(point.speedup) + 14 } : { x: x - 9, y: y(point.speedup) - 9 };
+  group.append(
+    svg('title', {}, point.label),
+    svg('path', { class: 'spread', d: `M${x - 5} ${y(point.low)}h10M${x - 5} ${y(point.high)}h10M${x} ${y(point.low)}V${y(point.high)}` }),
+    svg('circle', { cx: x, cy: y(point.speedup), r: 4.5 }),
+    svg('text', { ...label, 'text-anchor': point.strategy === 'dp' ? 'start' : 'end' }, `${point.speedup.toFixed(2)}x`),
+  );
+  return group;
+}
+
+function legend({ points, rule, names, source }) {
+  const strategies = [...new Set(points.map((point) => point.strategy))];
+  return el(
+    'figcaption', {},
+    ...strategies.map((strategy) => el('span', {}, el('i', { class: strategy }), el('span', { text: names[strategy] ?? strategy }))),
+    el('span', {}, el('i', { class: 'ideal' }), el('span', { text: 'ideal' })),
+    rule.length ? el('span', { title: source }, el('i', { class: 'thumb' }), el('span', { text: 'rule of thumb' })) : null,
+  );
+}
+
+function table({ columns, rows }, onLeft) {
+  const head = el('tr', {}, ...columns.map((text) => el('th', { scope: 'col', text })));
+  const lines = rows.map(({ cells, at, address }) => el(
+    'tr', {}, ...cells.map((text, number) => el('td', {}, number === at && address ? link(text, address, onLeft) : el('span', { text }))),
+  ));
+  return el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines));
+}
+
+function link(text, address, onLeft) {
+  const anchor = el('a', { text, href: pageUrl(address) });
+  anchor.addEventListener('click', (event) => {
+    const left = follow(event, anchor);
+    if (left) onLeft(left);
+  });
+  return anchor;
+}

@@ -1,0 +1,42 @@
+"""HTML as a tree, in which every text is escaped when it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+Element = ElementTree.Element
+Child = Element | str | None
+
+
+def element(tag: str, *children: Child, **attributes: object) -> Element:
+    """Return an element; `_` in names of attributes stands for `-`, a trailing one for nothing."""
+    names = {name.rstrip("_").replace("_", "-"): str(value) for name, value in attributes.items()}
+    made = Element(tag, names)
+    for child in children:
+        _append(made, child)
+    return made
+
+
+def table(head: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Element:
+    """Return a table that scrolls on its own where it is wider than the page."""
+    lines = [element("tr", *(element("td", cell) for cell in row)) for row in rows]
+    titles = element("tr", *(element("th", cell, scope="col") for cell in head))
+    parts = [element("thead", titles)] if any(head) else []
+    return element("div", element("table", *parts, element("tbody", *lines)), class_="scrolls", tabindex=0)
+
+
+def written(root: Element) -> str:
+    """Return the tree as an HTML document."""
+    return f"<!DOCTYPE html>\n{ElementTree.tostring(root, encoding='unicode', method='html')}\n"
+
+
+def _append(parent: Element, child: Child) -> None:
+    if isinstance(child, str):
+        text = child.encode(errors="replace").decode()
+        if len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + text
+        else:
+            parent.text = (parent.text or "") + text
+    elif child is not None:
+        parent.append(child)

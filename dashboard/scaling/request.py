@@ -1,0 +1,167 @@
+"""Turn a request for a scaling study into the specs of its sizes, or refuse it with the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dashboard.planning.resolve import Resolved
+from dashboard.script_reader.reading import Script
+from dashboard.service.service import Service
+from db.scaling import studies
+from domain.choices import RECIPES
+from domain.errors import InvalidRequest
+from domain.launch.plan import program_name
+from domain.scaling.layout import DEFAULT_SIZES, Layout, layout
+from domain.scaling.measurement import WARMUP_STEPS
+from domain.spec import RunSpec
+from domain.text.formats import as_list, plural
+
+Mode = Literal["weak", "strong"]
+OPEN_SIZE = ("nodes", "gpus_per_node", "elastic", "min_nodes")
+"""Fields of the spec that each size of a study sets."""
+
+
+class StudyRequest(BaseModel):
+    """A scaling study as a person requests it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: RunSpec
+    """`gpus_per_node` is the most devices of a node that it uses."""
+    gpus: (
+        Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=32)] | None
+    ) = None
+    """Numbers of devices; None: 1, 2, 4 and 8, as far as the nodes have them."""
+    mode: Mode = "weak"
+    """weak: the batch of each rank stays; strong: the global batch stays."""
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Steps of each run that are measured, after the warm-up."""
+
+
+def create(service: Service, request: StudyRequest, like: str | None = None) -> str:
+    """Store the study and its code; return its id. Raises InvalidRequest."""
+    _check(request.spec)
+    cluster = service.cluster()
+    spec = service.launchable(request.spec, cluster, like)
+    sizes = _layouts(request.gpus, _capacities(spec, service))
+    with service.snapshots.for_launch(spec) as code:
+        resolved = service.resolve(spec, cluster, code)
+        base = resolved.spec.model_copy(update={name: getattr(spec, name) for name in OPEN_SIZE})
+        kind = cluster.device_kind(base)
+        points = [
+            {"devices": size.devices, "nodes": size.nodes, "strategy": strategy, "kind": kind}
+            | {"changes": _changes(size, strategy, request, resolved, sizes[0].devices)}
+            for size, strategy in _compared(sizes, base, kind)
+        ]
+        for point in points:
+            run_spec(base, point)
+        return studies.create(service.store, base, request.mode, request.steps, points, service.clock())
+
+
+def run_spec(base: RunSpec, point: dict[str, Any]) -> RunSpec:
+    """Return the spec of a point's runs. Raises ValidationError."""
+    return RunSpec.model_validate(base.model_dump() | point["changes"])
+
+
+def ends_itself(spec: RunSpec) -> bool:
+    """Whether a run ends after its `max_steps`, and need not be stopped when enough is measured."""
+    return spec.max_steps is not None and (spec.target in RECIPES or spec.hands_over("max_steps"))
+
+
+def _check(spec: RunSpec) -> None:
+    if not spec.probe:
+        raise InvalidRequest("probe", "probe: a scaling study is measured by the probe; switch it on.")
+    if spec.nodes > 1:
+        raise InvalidRequest(
+            "nodes",
+            "nodes: a scaling study chooses the nodes itself; name the numbers of devices with --gpus.",
+        )
+    if spec.strategy == "single":
+        raise InvalidRequest(
+            "strategy",
+            "strategy: a single process does not use more devices; choose ddp, fsdp or dp to compare sizes.",
+        )
+    if spec.resume:
+        raise InvalidRequest("resume", "resume: a scaling study begins at the first step; leave it out.")
+
+
+def _capacities(spec: RunSpec, service: Service) -> list[int]:
+    """Devices of each eligible node, at most `gpus_per_node`; a Slurm cluster has as many as are requested."""
+    most = spec.gpus_per_node
+    if spec.pool == "slurm":
+        return [most or DEFAULT_SIZES[-1]] * 64
+    sizes = [node.size for node in service.cluster().eligible(spec) if not node.pool]
+    return [min(size, most or size) for size in sizes]
+
+
+def _layouts(gpus: Sequence[int] | None, capacities: Sequence[int]) -> list[Layout]:
+    numbers = sorted(set(gpus or DEFAULT_SIZES))
+    sizes = [(devices, layout(devices, capacities)) for devices in numbers]
+    too_large = [devices for devices, size in sizes if size is None]
+    if too_large and (gpus or len(too_large) == len(numbers)):
+        nodes = as_list((plural(size, "slot") for size in capacities), 8) or "none"
+        raise InvalidRequest(
+            "gpus",
+            f"gpus: {too_large[0]} devices must lie on one node, or equally many on each of several; the eligible "
+            f"nodes have {nodes}. Name smaller numbers with --gpus, or start another worker.",
+        )
+    return [size for _, size in sizes if size is not None]
+
+
+def _compared(sizes: Sequence[Layout], base: RunSpec, kind: str) -> list[tuple[Layout, str]]:
+    """Each size with its strategy; for recipes on GPUs also a single process, and DataParallel on one node."""
+    compared: list[tuple[Layout, str]] = [(size, base.strategy) for size in sizes]
+    if kind != "cuda" or base.strategy != "ddp" or base.target not in RECIPES:
+        return compared
+    single = [(size, "single") for size in sizes if size.devices == 1]
+    several = [(size, "dp") for size in sizes if size.nodes == 1 and size.devices > 1]
+    return [*single, *compared, *several]
+
+
+def _changes(
+    size: Layout, strategy: str, request: StudyRequest, resolved: Resolved, smallest: int
+) -> dict[str, Any]:
+    """Fields of the spec for one size."""
+    spec = resolved.spec
+    name = program_name(spec)
+    changes: dict[str, Any] = {
+        "name": f"{name} on {size.devices}" + (f" ({strategy})" if strategy != spec.strategy else ""),
+        "nodes": size.nodes,
+        "gpus_per_node": size.devices_per_node,
+        "elastic": False,
+        "min_nodes": None,
+        "max_restarts": 0,
+        "wait_for_nodes": False,
+        "on_hang": "end",
+        "strategy": strategy,
+    }
+    if strategy != spec.strategy:
+        changes["launcher"] = None
+    if spec.target in RECIPES or spec.hands_over("max_steps"):
+        changes["max_steps"] = WARMUP_STEPS + request.steps
+    if request.mode == "strong":
+        changes["batch_size"] = _strong_batch(size.devices, resolved, smallest)
+    return changes
+
+
+def _strong_batch(devices: int, resolved: Resolved, smallest: int) -> int:
+    """Return the batch of each rank with which the global batch is that of the smallest size."""
+    spec, script = resolved.spec, resolved.script
+    reaches = spec.target in RECIPES or spec.hands_over("batch_size")
+    reaches = reaches or (isinstance(script, Script) and "batch_size" in script.variables)
+    if spec.batch_size is None or not reaches:
+        raise InvalidRequest(
+            "batch_size",
+            "batch_size: mode strong divides the global batch among the ranks, so the script must take it: give "
+            "--batch-size and hand it over, for example with -- --batch-size '{batch_size}'.",
+        )
+    whole = spec.batch_size * smallest
+    if whole % devices:
+        raise InvalidRequest(
+            "batch_size",
+            f"batch_size: the global batch of {whole} cannot be divided among {devices} ranks; choose a multiple.",
+        )
+    return whole // devices

@@ -1,0 +1,15 @@
+"""Changes that people make to runs after the launch."""
+
+from __future__ import annotations
+
+from dashboard.service.service import Service
+from db.requests import run_edits
+from domain.run_edit import RunEdit
+from domain.views import RunView
+
+
+def edit(service: Service, run_id: str, change: RunEdit) -> RunView:
+    """Change how a run is named, sorted or described. Raises NoSuchRun, InvalidRequest."""
+    run_edits.edit(service.store, run_id, change, service.clock())
+    service.run_changed(run_id)
+    return service.run(run_id)

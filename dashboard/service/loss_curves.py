@@ -1,0 +1,71 @@
+"""The small loss curves of the table of runs, read for a whole window at once and only after a new step."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from db.engine import Store
+from db.metrics import points
+from db.metrics.curves import main_loss
+from db.models import Attempt, Series
+from db.queries import run_queries
+from domain.messages import Point
+from domain.views import RunView
+
+CURVE_POINTS = 40
+MOST_CURVES = 5000
+Curve = list[float] | None
+_Key = tuple[Store, str, int, int]
+
+
+class LossCurves:
+    """The curves that were shown last."""
+
+    def __init__(self) -> None:
+        self._curves: OrderedDict[_Key, Curve] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
+        """The curve of each run by its id; None where there is none."""
+        keys = {run.id: (store, run.id, run.attempt, run.step) for run in runs if run.step is not None}
+        with self._lock:
+            curves = {key: self._curves[key] for key in keys.values() if key in self._curves}
+            new = [run for run in runs if run.id in keys and keys[run.id] not in curves]
+            for run_id, curve in _read(store, new).items():
+                curves[keys[run_id]] = self._curves[keys[run_id]] = curve
+            for _ in range(len(self._curves) - MOST_CURVES):
+                self._curves.popitem(last=False)
+        return {run.id: curves[keys[run.id]] if run.id in keys else None for run in runs}
+
+
+def _read(store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
+    """The curves of runs with one attempt in a few queries; those of others are joined over their attempts."""
+    ids = [run.id for run in runs if run.attempt == 1]
+    curves: dict[str, Curve] = dict.fromkeys(run.id for run in runs)
+    query = select(Attempt.run_id, Series.tag, Series.id).join(Series, Series.fence == Attempt.fence)
+    query = query.where(Attempt.run_id.in_(ids), Series.source == "events", Series.node_rank == 0)
+    with store.read() as session:
+        series: dict[str, dict[str, int]] = {}
+        for run_id, tag, series_id in session.execute(query):
+            series.setdefault(run_id, {})[tag] = series_id
+        losses = {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
+        read = points.read_each(session, losses.values(), CURVE_POINTS)
+    curves |= {run_id: _rounded(read.get(series_id, [])) for run_id, series_id in losses.items()}
+    return curves | {run.id: _over_attempts(store, run.id) for run in runs if run.attempt > 1}
+
+
+def _over_attempts(store: Store, run_id: str) -> Curve:
+    name = main_loss(run_queries.series_names(store, run_id))
+    if name is None:
+        return None
+    return _rounded(run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points)
+
+
+def _rounded(curve: Sequence[Point]) -> Curve:
+    finite = [float(f"{value:.4g}") for _, value, _ in curve if math.isfinite(value)]
+    return finite if len(finite) > 1 else None

@@ -1,0 +1,16 @@
+"""Request profiles of a run's ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.service.service import Service
+from db.reports import profiles
+from domain.profiles.views import ProfileView
+
+
+def request_profile(service: Service, run_id: str, steps: int, ranks: Sequence[int]) -> ProfileView:
+    """Request a profile of the next steps of a run's ranks. Raises NoSuchRun, WrongState."""
+    profile_id = profiles.request(service.store, run_id, steps, ranks, service.clock())
+    service.hub.desired_state_of_runs_changed([run_id])
+    return profiles.profile(service.store, run_id, profile_id, service.clock())

@@ -1,0 +1,139 @@
+"""Carry out sweeps: launch their trials while devices are free, and take the results of those that ended."""
+
+from __future__ import annotations
+
+import logging
+from math import isfinite
+
+from pydantic import ValidationError
+
+from dashboard.service.service import Service
+from dashboard.sweeps.rungs import with_rungs
+from dashboard.sweeps.trial_spec import trial_spec
+from db.metrics import curves
+from db.queries.usage import usage
+from db.records.exceptions import NoSuchRun, WrongState
+from db.requests.run_requests import NewTrial
+from db.sweeps import sweeps, trials
+from db.sweeps.sweeps import SweepView
+from db.sweeps.trials import PRUNED, Result, TrialView
+from domain.errors import InvalidRequest
+from domain.messages import State
+from domain.sweeps.conduct import SweepAction, Trial, next_actions
+from domain.text.formats import as_list
+
+log = logging.getLogger("rankzero")
+
+
+class SweepConductor:
+    """Carries out one dashboard's sweeps; everything it knows is in the store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def tick(self) -> None:
+        """Take the next step of every sweep in progress; called once a second."""
+        if not self._service.leads():
+            return
+        for sweep in sweeps.sweeps(self._service.store, is_live=True):
+            sweep = with_rungs(self._service.store, sweep)
+            judged = [_trial(trial) for trial in sweep.trials]
+            is_stopped, hours = sweep.stop_requested_at is not None, self._used_hours(sweep)
+            for action in next_actions(sweep.plan, judged, is_stopped, hours):
+                self._act(sweep, action)
+
+    def _act(self, sweep: SweepView, action: SweepAction) -> None:
+        store = self._service.store
+        if action.kind == "launch":
+            self._launch(sweep)
+        elif action.kind == "stop":
+            self._stop(sweep.trials[action.number])
+        elif action.kind == "pass":
+            trials.pass_rung(store, sweep.id, action.number)
+        elif action.kind == "prune":
+            self._prune(sweep, sweep.trials[action.number], action.message or "")
+        elif action.kind == "promote":
+            self._promote(sweep, sweep.trials[action.number])
+        elif action.kind == "settle":
+            trials.settle(store, sweep.id, action.number, self._result(sweep, sweep.trials[action.number]))
+        else:
+            sweeps.end(store, sweep.id, self._service.clock(), action.message)
+            log.info("sweep %s ended", sweep.id)
+
+    def _stop(self, trial: TrialView) -> None:
+        self._service.stop(trial.run_id or "", trial.message)
+
+    def _prune(self, sweep: SweepView, trial: TrialView, message: str) -> None:
+        """Note that a trial is pruned before its run is stopped: a restart in between stops it then."""
+        step = sweep.plan.rung_step(trial.rung) or 0
+        trials.prune(self._service.store, sweep.id, trial.number, step, message)
+        self._service.stop(trial.run_id or "", message)
+
+    def _promote(self, sweep: SweepView, trial: TrialView) -> None:
+        try:
+            trials.promote(self._service.store, sweep.id, trial.number, self._service.clock())
+        except (InvalidRequest, NoSuchRun, WrongState) as error:
+            message = f"It could not go on: {error}"
+            result = Result(State.FAILED, trial.value, message, trial.device_hours)
+            trials.settle(self._service.store, sweep.id, trial.number, result)
+        self._service.schedule()
+
+    def _launch(self, sweep: SweepView) -> None:
+        from dashboard.sweeps.engine import (
+            next_params,
+        )  # Optuna takes a second to import, and few have sweeps
+
+        number, params = len(sweep.trials), dict(next_params(sweep))
+        try:
+            spec = trial_spec(sweep.spec, params)
+            self._service.submit(spec, part_of=NewTrial(sweep.id, number, params))
+        except (InvalidRequest, ValidationError) as error:
+            message = f"It could not be launched: {error}"
+            trials.add_unlaunched(self._service.store, sweep.id, number, params, message)
+
+    def _result(self, sweep: SweepView, trial: TrialView) -> Result:
+        """Return the result of a trial whose run has ended, or was deleted since."""
+        if trial.run_id is None or trial.run_state is None:
+            return Result(State.STOPPED, None, "Its run was deleted.", None)
+        value, hours = trial.last_value, self._device_hours(trial.run_id)
+        is_finite = value is not None and isfinite(value)
+        if trial.pruned_at is not None and trial.run_state == State.STOPPED:
+            return Result(PRUNED, value if is_finite else None, trial.message, hours)
+        message = trial.run_message if trial.run_state == State.FAILED else None
+        if not (message or is_finite):
+            message = self._without_value(sweep.plan.metric, trial.run_id, value)
+        return Result(trial.run_state, value if is_finite else None, message, hours)
+
+    def _without_value(self, metric: str, run_id: str, value: float | None) -> str:
+        if value is not None:
+            return f"{metric} was {value} in the end."
+        names = [
+            name
+            for source in ("events", "printed")
+            for name in curves.series_names(self._service.store, run_id, source)
+        ]
+        return f"It logged no {metric}; it has {as_list(names, 8) or 'no series'}."
+
+    def _used_hours(self, sweep: SweepView) -> float:
+        """Return the device-hours of all trials so far; 0 where nothing limits them."""
+        if sweep.plan.max_device_hours is None:
+            return 0.0
+        live = [
+            self._device_hours(trial.run_id)
+            for trial in sweep.trials
+            if not trial.is_settled and trial.run_id
+        ]
+        return sum(hours or 0.0 for hours in [*live, *(trial.device_hours for trial in sweep.trials)])
+
+    def _device_hours(self, run_id: str) -> float | None:
+        try:
+            return usage(self._service.store, run_id, self._service.clock()).device_hours
+        except NoSuchRun:
+            return None
+
+
+def _trial(trial: TrialView) -> Trial:
+    return Trial(
+        trial.number, trial.run_id, trial.run_state, trial.is_stopping, trial.is_settled, trial.value,
+        trial.rung, trial.rung_values, trial.pruned_at,
+    )  # fmt: skip

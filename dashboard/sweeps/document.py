@@ -1,0 +1,79 @@
+"""A sweep as people read it: its state, its trials and the best of them."""
+
+from __future__ import annotations
+
+from math import isfinite
+from statistics import mean
+from typing import Any, Literal
+
+from db.sweeps.sweeps import SweepView
+from db.sweeps.trials import PRUNED, TrialView
+from domain.messages import State
+from domain.sweeps.conduct import best
+
+SweepState = Literal["running", "stopping", "succeeded", "failed", "stopped"]
+
+
+def state(sweep: SweepView) -> SweepState:
+    """Return the state of a sweep: it failed if no trial has a value."""
+    if sweep.ended_at is None:
+        return "running" if sweep.stop_requested_at is None else "stopping"
+    if sweep.stop_requested_at is not None:
+        return "stopped"
+    return "succeeded" if any(trial.value is not None for trial in sweep.trials) else "failed"
+
+
+def best_trial(sweep: SweepView) -> TrialView | None:
+    """Return the best trial of those whose result is stored; None where none has a value."""
+    settled = [trial for trial in sweep.trials if trial.is_settled]
+    number = best(sweep.plan, [trial.state or "" for trial in settled], [trial.value for trial in settled])
+    return None if number is None else settled[number]
+
+
+def document(sweep: SweepView) -> dict[str, Any]:
+    """Return a sweep as the API answers with it."""
+    best_of_all = best_trial(sweep)
+    return {
+        "id": sweep.id,
+        "state": state(sweep),
+        "target": sweep.spec.target,
+        "metric": sweep.plan.metric,
+        "goal": sweep.plan.goal,
+        "search": sweep.plan.effective_search,
+        "trials_planned": sweep.plan.count,
+        "best": trial_document(best_of_all) if best_of_all else None,
+        "trials": [trial_document(trial) for trial in sweep.trials],
+        "early_stop": sweep.plan.early_stop,
+        "first_rung": sweep.plan.first_rung,
+        "device_hours_saved": device_hours_saved(sweep),
+        "device_hours": sum(trial.device_hours or 0.0 for trial in sweep.trials),
+        "message": sweep.message,
+    }
+
+
+def device_hours_saved(sweep: SweepView) -> float | None:
+    """Estimate what the pruned trials would have used beyond their own, at the mean of those that succeeded.
+
+    None without any pruned trial, or any that succeeded."""
+    pruned, whole = _hours(sweep, PRUNED), _hours(sweep, State.SUCCEEDED)
+    return sum(max(0.0, mean(whole) - used) for used in pruned) if pruned and whole else None
+
+
+def _hours(sweep: SweepView, state: str) -> list[float]:
+    return [one.device_hours for one in sweep.trials if one.state == state and one.device_hours is not None]
+
+
+def trial_document(trial: TrialView) -> dict[str, Any]:
+    """Return a trial; before its end with the value so far."""
+    value = trial.value if trial.is_settled else trial.last_value
+    run_message = trial.run_message if trial.run_state == State.FAILED else None
+    run_state = "stopping" if trial.is_stopping else trial.run_state
+    return {
+        "number": trial.number,
+        "run": trial.run_id,
+        "params": dict(trial.params),
+        "value": value if value is not None and isfinite(value) else None,
+        "rung": trial.rung,
+        "state": trial.state or run_state or "stopped",
+        "message": trial.message or run_message,
+    }

@@ -1,0 +1,132 @@
+"""The Alerts page: set an alert, and list, test and remove those that are set."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import streamlit as st
+
+from dashboard.alerts.request import AlertRequest, create
+from dashboard.errors import Rejection
+from dashboard.service import service
+from dashboard.views.layout import refusals, style
+from db.alerts import alerts, events
+from db.alerts.alerts import AlertView
+from db.records.exceptions import NoSuchAlert
+from domain.alerts.rules import LIMITS, ON_SERIES, Trigger
+from domain.alerts.targets import masked_target
+from domain.errors import InvalidRequest
+from domain.text.formats import ago, as_text, plural, with_code
+
+REFRESH_S = 3
+REFUSED = "alert_refused"
+SECRET = "alert_secret"
+COLUMNS = (3, 4, 4, 1.2, 1.4)
+LABELS = {
+    Trigger.FAILED: "A run failed",
+    Trigger.FINISHED: "A run succeeded",
+    Trigger.HUNG: "A run hangs",
+    Trigger.LOSS_NAN: "The loss is not a number",
+    Trigger.WAITS: "A run waits in the queue for longer than",
+    Trigger.SPIKE: "The loss jumps",
+    Trigger.NO_IMPROVEMENT: "The loss has not improved for",
+}
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """Show the form and the list."""
+    _form()
+    _list()
+
+
+def _form() -> None:
+    st.markdown(
+        "When a run meets a rule, its name, the sentence of its page, its curve and the link are sent to an address: "
+        "a signed webhook at `https://…`, or any service of Apprise, such as `slack://…`, `discord://…`, "
+        "`msteams://…`, `ntfy://…` or `mailtos://…`."
+    )
+    with st.container(horizontal=True):
+        st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")
+        st.markdown("[How a webhook is verified](https://www.standardwebhooks.com)", width="content")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        condition = st.selectbox(
+            "Rule", list(LABELS), format_func=LABELS.__getitem__, key="alert_rule", width=330
+        )
+        if condition in LIMITS:
+            st.text_input("Limit", key="alert_limit", placeholder=LIMITS[condition], max_chars=20, width=130)
+        if condition in ON_SERIES:
+            st.text_input(
+                "Series (optional)",
+                key="alert_series",
+                placeholder="the training loss",
+                max_chars=150,
+                width=200,
+            )
+        st.text_input("Address", key="alert_target", type="password", width=330)
+        st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
+        st.button(
+            "Set alert", type="primary", icon=":material/notifications:", key="alert_set",
+            on_click=refusals.attempt, args=(_create, REFUSED),
+        )  # fmt: skip
+    refusals.show(REFUSED)
+
+
+def _create() -> None:
+    state = st.session_state
+    condition = state["alert_rule"]
+    limit = f"={state['alert_limit'].strip()}" if condition in LIMITS else ""
+    series = state["alert_series"].strip() if condition in ON_SERIES else ""
+    rule = f"{condition}{limit}{f':{series}' if series else ''}"
+    project = state["alert_project"].strip() or None
+    request = AlertRequest(rule=rule, target=state["alert_target"], project=project)
+    try:
+        added = create(service.current(), request)
+    except Rejection as error:
+        raise InvalidRequest(error.field, str(error.detail)) from None
+    state[SECRET] = (added["id"], added["secret"]) if added["secret"] else None
+    state["alert_target"] = ""
+
+
+@st.fragment(run_every=REFRESH_S)
+@style.readable_without_store
+def _list() -> None:
+    current = service.current()
+    listed = alerts.alerts(current.store)
+    secret: tuple[str, str] | None = st.session_state.get(SECRET)
+    if secret is not None and secret[0] in {alert.id for alert in listed}:
+        st.markdown(
+            "**The messages of the new webhook are signed with this secret, shown only here and only now**"
+        )
+        st.code(secret[1], language=None, wrap_lines=True)
+    if not listed:
+        st.caption("No alert is set.")
+    for alert in listed:
+        _row(alert, current.clock())
+
+
+def _row(alert: AlertView, now: float) -> None:
+    rule, target, sent, test, remove = st.columns(COLUMNS, vertical_alignment="center")
+    scope = alert.run_id or (f"project {alert.project}" if alert.project else "all runs")
+    rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}")
+    target.text(masked_target(alert.target))
+    waiting = f", {plural(alert.waiting, 'event')} waiting" if alert.waiting else ""
+    last_sent = f"sent {ago(alert.last_sent_at, now)}" if alert.last_sent_at else "nothing sent yet"
+    sent.markdown(as_text(f"{last_sent}{waiting}"))
+    if alert.problem:
+        sent.caption(with_code(alert.problem))
+    test.button("Test", key=f"alert_test_{alert.id}", type="tertiary", on_click=_test, args=(alert.id,),
+                help="Send a message now.")  # fmt: skip
+    remove.button(
+        "Remove", key=f"alert_remove_{alert.id}", type="tertiary", on_click=_remove, args=(alert.id,)
+    )
+
+
+def _test(alert_id: str) -> None:
+    current = service.current()
+    events.record_test(current.store, alert_id, current.clock())
+
+
+def _remove(alert_id: str) -> None:
+    with suppress(NoSuchAlert):  # removed elsewhere
+        alerts.remove(service.current().store, alert_id)

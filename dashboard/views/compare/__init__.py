@@ -1,0 +1,1 @@
+"""The Compare page: several runs in one chart per series, and what differs between them."""

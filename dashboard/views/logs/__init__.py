@@ -1,0 +1,1 @@
+"""The Log search page: which runs printed a text."""

@@ -1,0 +1,1 @@
+"""The Scaling page: studies of how much more devices bring."""

@@ -1,0 +1,74 @@
+"""The Scaling page: the list of studies, or one study with its chart, points and verdict."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.components.browser import scaling
+from dashboard.scaling.document import judgement, state
+from dashboard.service import service
+from dashboard.views.layout import links, style
+from dashboard.views.scaling.picture import studies_picture, study_name, study_picture
+from db.records.exceptions import NoSuchStudy
+from db.scaling import studies
+from domain.text.formats import as_text, plural
+
+EXAMPLE = "rankzero scale train.py --gpus 1,2,4,8"
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """Show the study in the address, else all studies."""
+    study_id = st.query_params.get("id")
+    if study_id is None:
+        _list()
+    else:
+        _study(study_id)
+
+
+@st.fragment(run_every=5)
+@style.readable_without_store
+def _list() -> None:
+    current = service.current()
+    newest = studies.studies(current.store)
+    if newest:
+        scaling(studies_picture(newest, current.figures, current.clock()), key="scaling_list")
+        return
+    st.header("How much faster does a script train on more devices?", anchor=False)
+    st.markdown(
+        "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and says what more of "
+        "them bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a terminal:"
+    )
+    st.code(EXAMPLE, language="bash")
+
+
+@st.fragment(run_every=2)
+@style.readable_without_store
+def _study(study_id: str) -> None:
+    current = service.current()
+    try:
+        study = studies.study(current.store, study_id)
+    except NoSuchStudy as error:
+        st.error(as_text(str(error)))
+        links.link("scaling", "All studies", key="scaling_all")
+        return
+    judged = judgement(study, current.figures)
+    study_state = state(study, judged)
+    with st.container(horizontal=True, vertical_alignment="center", key="scaling_head"):
+        st.header(as_text(study_name(study)), anchor=False, width="content")
+        st.markdown(
+            f"{study_state}, {study.mode} scaling, {plural(study.steps, 'step')} a run", width="content"
+        )
+        if study_state == "running":
+            st.button(
+                "Stop", icon=":material/stop_circle:", key="scaling_stop", on_click=_stop, args=(study.id,)
+            )
+        links.link("scaling", "All studies", key="scaling_all", kind="tertiary")
+    if judged.verdict:
+        st.markdown(f"**{as_text(judged.verdict)}**")
+    scaling(study_picture(study, judged), key="scaling_study")
+
+
+def _stop(study_id: str) -> None:
+    current = service.current()
+    studies.request_stop(current.store, study_id, current.clock())

@@ -1,0 +1,128 @@
+"""The Sweeps page: the list of sweeps, or one sweep with its best trial, curves, parameters and trials."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.components.browser import scaling, sweep
+from dashboard.service import service
+from dashboard.sweeps.document import best_trial, document, state
+from dashboard.sweeps.seeds import SEEDS, launch_with_seeds
+from dashboard.views.layout import links, refusals, style
+from db.records.exceptions import NoSuchSweep
+from db.sweeps import sweeps
+from db.sweeps.sweeps import SweepView
+from db.sweeps.trials import TrialView
+from domain.launch.plan import program_name
+from domain.sweeps.parameters import in_words
+from domain.sweeps.rungs import saved_in_words
+from domain.text.formats import ago, as_text, number, plural
+
+EXAMPLE = "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss"
+LIST = ("Sweep", "Parameters", "Trials", "State", "Started", "Best")
+REFUSED, SEEDED = "seeds_refused", "seeds_launched"
+
+
+@style.asked_again_without_store
+def page() -> None:
+    """Show the sweep in the address, else all sweeps."""
+    sweep_id = st.query_params.get("id")
+    if sweep_id is None:
+        _list()
+    else:
+        _sweep(sweep_id)
+
+
+@st.fragment(run_every=5)
+@style.readable_without_store
+def _list() -> None:
+    current = service.current()
+    newest = sweeps.sweeps(current.store)
+    if newest:
+        rows = [_row(one, current.clock()) for one in newest]
+        scaling({"columns": LIST, "rows": rows}, key="sweep_list")
+        return
+    st.header("Which values train best?", anchor=False)
+    st.markdown(
+        "A sweep trains one spec with different parameters, each trial a run in the queue, and names the best. "
+        "Start one with *Sweep* on the Launch page, or from a terminal:"
+    )
+    st.code(EXAMPLE, language="bash")
+
+
+def _row(one: SweepView, now: float) -> dict[str, object]:
+    best = best_trial(one)
+    parameters = ", ".join(one.plan.parameters)
+    trials = f"{len(one.trials)} of {one.plan.count}"
+    words = (
+        f"{one.plan.metric} {number(best.value)} with {in_words(best.params)}" if best else one.message or ""
+    )
+    cells = [program_name(one.spec), parameters, trials, state(one), ago(one.created_at, now), words]
+    return {"cells": cells, "at": 0, "address": links.address("sweeps", id=one.id)}
+
+
+@st.fragment(run_every=2)
+@style.readable_without_store
+def _sweep(sweep_id: str) -> None:
+    current = service.current()
+    try:
+        one = sweeps.sweep(current.store, sweep_id)
+    except NoSuchSweep as error:
+        st.error(as_text(str(error)))
+        links.link("sweeps", "All sweeps", key="sweep_all")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="sweep_head"):
+        st.header(as_text(program_name(one.spec)), anchor=False, width="content")
+        trials = plural(one.plan.count, "trial")
+        st.markdown(
+            f"{state(one)}, {len(one.trials)} of {trials}, {one.plan.effective_search}", width="content"
+        )
+        if state(one) == "running":
+            st.button("Stop", icon=":material/stop_circle:", key="sweep_stop", on_click=_stop, args=(one.id,))
+        links.link("sweeps", "All sweeps", key="sweep_all", kind="tertiary")
+    best = best_trial(one)
+    if best:
+        _best(one, best)
+    if saved := saved_in_words(document(one)):
+        st.markdown(as_text(saved))
+    if one.message:
+        st.markdown(as_text(one.message))
+    sweep(one.id, key="sweep_picture")
+
+
+def _best(one: SweepView, best: TrialView) -> None:
+    """Show the best trial, and the button that launches it again with several seeds."""
+    figure = f"{one.plan.metric} {number(best.value)}"
+    with st.container(horizontal=True, vertical_alignment="center", key="sweep_best"):
+        st.markdown(f"**{as_text(f'Best: {figure} with {in_words(best.params)}')}**", width="content")
+        if best.run_id:
+            links.link("run", "Its run", "sweep_best_run", kind="tertiary", id=best.run_id)
+        help_text = (
+            "Launches the best trial again, once with each of three seeds: how much of its value is luck?"
+        )
+        st.button(
+            "Launch it with three seeds",
+            icon=":material/casino:",
+            key="sweep_seeds",
+            help=help_text,
+            on_click=_launch_seeds,
+            args=(one, best),
+        )
+    refusals.show(REFUSED)
+    if launched := st.session_state.get(f"{SEEDED}_{one.id}"):
+        with st.container(horizontal=True, vertical_alignment="center", key="sweep_seeded"):
+            st.caption("Launched:", width="content")
+            for seed, run_id in zip(SEEDS, launched, strict=False):
+                links.link("run", f"seed {seed}", f"sweep_seed_{seed}", kind="tertiary", id=run_id)
+
+
+def _launch_seeds(one: SweepView, best: TrialView) -> None:
+    def launch() -> None:
+        st.session_state[f"{SEEDED}_{one.id}"] = launch_with_seeds(service.current(), one, best)
+
+    refusals.attempt(launch, REFUSED)
+
+
+def _stop(sweep_id: str) -> None:
+    current = service.current()
+    sweeps.request_stop(current.store, sweep_id, current.clock())

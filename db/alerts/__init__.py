@@ -1,0 +1,1 @@
+"""Alert rules as people set them, and the events that they are sent about."""

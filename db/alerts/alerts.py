@@ -1,0 +1,89 @@
+"""Set, list and remove alerts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Alert, AlertEvent, Run
+from db.records.exceptions import NoSuchAlert, NoSuchRun
+from db.requests.run_requests import new_id
+from domain.alerts.delivery import DeliveryState
+from domain.choices import RUN_ID
+
+
+@dataclass(frozen=True)
+class AlertView:
+    """A rule with its target, and how far its messages are."""
+
+    id: str
+    rule: str
+    target: str = field(repr=False)
+    """Includes secrets, which must not be shown."""
+    secret: str | None = field(repr=False)
+    project: str | None
+    run_id: str | None
+    created_at: float
+    last_sent_at: float | None
+    waiting: int
+    """Events whose message was not accepted yet."""
+    problem: str | None
+    """Why the newest message was not sent, or not yet."""
+
+
+def create(
+    store: Store, rule: str, target: str, secret: str | None, now: float,
+    project: str | None = None, run_id: str | None = None,
+) -> str:  # fmt: skip
+    """Store an alert; return its id. Raises NoSuchRun."""
+    with store.write() as session:
+        if run_id is not None and session.get(Run, run_id) is None:
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        alert = Alert(
+            id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now
+        )  # fmt: skip
+        session.add(alert)
+        return alert.id
+
+
+def remove(store: Store, alert_id: str) -> AlertView:
+    """Remove an alert and its events; return its last view. Raises NoSuchAlert."""
+    with store.write() as session:
+        row = _row(session, alert_id)
+        view = _view(session, row)
+        session.delete(row)
+        return view
+
+
+def alert(store: Store, alert_id: str) -> AlertView:
+    """One alert; its id may be any text. Raises NoSuchAlert."""
+    with store.read() as session:
+        return _view(session, _row(session, alert_id))
+
+
+def alerts(store: Store) -> list[AlertView]:
+    """All alerts, oldest first."""
+    with store.read() as session:
+        rows = session.scalars(select(Alert).order_by(Alert.created_at, Alert.id))
+        return [_view(session, row) for row in rows]
+
+
+def _row(session: Session, alert_id: str) -> Alert:
+    row = session.get(Alert, alert_id) if RUN_ID.fullmatch(alert_id) else None
+    if row is None:
+        raise NoSuchAlert(f"There is no alert {alert_id[:20]!r}.")
+    return row
+
+
+def _view(session: Session, row: Alert) -> AlertView:
+    states = select(AlertEvent.state, AlertEvent.problem).where(AlertEvent.alert_id == row.id)
+    pending = (DeliveryState.WAITING, DeliveryState.SENDING)
+    waiting = session.execute(states.where(AlertEvent.state.in_(pending))).all()
+    newest = session.execute(states.order_by(AlertEvent.id.desc()).limit(1)).first()
+    return AlertView(
+        row.id, row.rule, row.target, row.secret, row.project, row.run_id, row.created_at, row.last_sent_at,
+        len(waiting), newest.problem if newest else None,
+    )  # fmt: skip

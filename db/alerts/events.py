@@ -1,0 +1,176 @@
+"""Events of alerts: recorded once, claimed by the thread that sends them, settled by the outcome."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Alert, AlertEvent
+from domain.alerts.delivery import GATHER_S, DeliveryState, SendOutcome, pause_s, state_after
+from domain.alerts.judgement import RunEvent
+from domain.alerts.message import MessageItem
+
+LEFT_BEHIND_S = 120.0
+"""Longer than any attempt to send: whoever claimed it was killed."""
+LONGEST_PROBLEM = 500
+KEYS_AT_ONCE = 1000
+"""Databases limit the values of one statement."""
+TEST = "test"
+"""The rule in a test message."""
+TEST_KEY = "test/"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Events of one alert that are being sent in one message."""
+
+    alert_id: str
+    message_id: str
+    rule: str
+    target: str
+    secret: str | None
+    event_ids: tuple[int, ...]
+    items: tuple[MessageItem, ...]
+
+
+def record(store: Store, events: Iterable[tuple[str, RunEvent]], now: float) -> int:
+    """Store events of alerts (by id) that are not stored yet; return their number."""
+    unrecorded = {(alert_id, event.key): event for alert_id, event in events}
+    if not unrecorded:
+        return 0
+    with store.read() as session:
+        if not (unrecorded := _unknown(session, unrecorded)):
+            return 0
+    with store.write() as session:
+        unrecorded = _unknown(session, unrecorded)
+        ids = set(session.scalars(select(Alert.id)))
+        added = [_row(alert_id, event, now) for (alert_id, _), event in unrecorded.items() if alert_id in ids]
+        session.add_all(added)
+        return len(added)
+
+
+def record_test(store: Store, alert_id: str, now: float) -> None:
+    """Store an event that sends a test message, even where other messages wait."""
+    sentence = "This is a test message: alerts reach you here."
+    with store.write() as session:
+        if session.get(Alert, alert_id) is not None:
+            key = TEST_KEY + secrets.token_hex(8)
+            session.add(_row(alert_id, RunEvent(key, None, now, sentence), now))
+
+
+def claim(store: Store, now: float, busy_targets: Collection[str], most: int) -> list[Delivery]:
+    """Take the messages that are due, at most `most` and one for each target; nobody else sends them then."""
+    with store.read() as session:
+        if most <= 0 or not _due(session, now):
+            return []
+    with store.write() as session:
+        deliveries: list[Delivery] = []
+        busy = {*busy_targets}
+        for alert, rows in _batches(_due(session, now), now):
+            if len(deliveries) < most and alert.target not in busy:
+                busy.add(alert.target)
+                deliveries.append(_claimed(alert, rows, now))
+        return deliveries
+
+
+def settle(store: Store, delivery: Delivery, outcome: SendOutcome, problem: str | None, now: float) -> None:
+    """Store the outcome of an attempt to send."""
+    with store.write() as session:
+        alert = session.get(Alert, delivery.alert_id)
+        rows = session.scalars(select(AlertEvent).where(AlertEvent.id.in_(delivery.event_ids)))
+        for row in rows:
+            _settle(row, outcome, problem, now, is_repeatable=delivery.secret is not None)
+        if alert is not None and outcome == SendOutcome.ACCEPTED:
+            alert.last_sent_at = now
+            if delivery.rule != TEST:
+                alert.gathers_until = now + GATHER_S
+
+
+def settle_left_behind(store: Store, now: float) -> None:
+    """Settle what a dashboard that was killed had claimed: it may have arrived."""
+    query = (
+        select(AlertEvent, Alert.secret)
+        .join(Alert, Alert.id == AlertEvent.alert_id)
+        .where(AlertEvent.state == DeliveryState.SENDING, AlertEvent.tried_at < now - LEFT_BEHIND_S)
+    )
+    with store.read() as session:
+        if session.execute(query.limit(1)).first() is None:
+            return
+    problem = "The dashboard ended while it sent this; it may have arrived."
+    with store.write() as session:
+        for row, secret in session.execute(query):
+            _settle(row, SendOutcome.UNCLEAR, problem, now, is_repeatable=secret is not None)
+
+
+def _row(alert_id: str, event: RunEvent, now: float) -> AlertEvent:
+    return AlertEvent(
+        alert_id=alert_id, key=event.key, run_id=event.run_id, at=event.at, sentence=event.sentence,
+        state=DeliveryState.WAITING, next_try_at=now,
+    )  # fmt: skip
+
+
+def _unknown(session: Session, events: dict[tuple[str, str], RunEvent]) -> dict[tuple[str, str], RunEvent]:
+    stored: set[tuple[str, str]] = set()
+    keys = sorted({key for _, key in events})
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        some = AlertEvent.key.in_(keys[start : start + KEYS_AT_ONCE])
+        stored |= {
+            (row[0], row[1])
+            for row in session.execute(select(AlertEvent.alert_id, AlertEvent.key).where(some))
+        }
+    return {name: event for name, event in events.items() if name not in stored}
+
+
+def _due(session: Session, now: float) -> list[tuple[Alert, AlertEvent]]:
+    query = (
+        select(Alert, AlertEvent)
+        .join(AlertEvent, AlertEvent.alert_id == Alert.id)
+        .where(AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now)
+        .order_by(AlertEvent.next_try_at, AlertEvent.id)
+    )
+    return [
+        (alert, row)
+        for alert, row in session.execute(query)
+        if row.key.startswith(TEST_KEY) or alert.gathers_until is None or now >= alert.gathers_until
+    ]
+
+
+def _batches(
+    due: Iterable[tuple[Alert, AlertEvent]], now: float
+) -> Iterable[tuple[Alert, Sequence[AlertEvent]]]:
+    """Gather the events of an alert; those of a message that may have arrived stay together, and so do tests."""
+    batches: dict[tuple[str, str | None], tuple[Alert, list[AlertEvent]]] = {}
+    for alert, row in due:
+        own = row.message_id or (row.key if row.key.startswith(TEST_KEY) else None)
+        batches.setdefault((alert.id, own), (alert, []))[1].append(row)
+    return batches.values()
+
+
+def _claimed(alert: Alert, rows: Sequence[AlertEvent], now: float) -> Delivery:
+    message_id = rows[0].message_id or f"msg_{secrets.token_hex(12)}"
+    for row in rows:
+        row.state, row.message_id, row.tried_at, row.tries = (
+            DeliveryState.SENDING,
+            message_id,
+            now,
+            row.tries + 1,
+        )
+    items = tuple(MessageItem(row.run_id, row.at, row.sentence) for row in rows)
+    ids = tuple(row.id for row in rows)
+    rule = TEST if rows[0].key.startswith(TEST_KEY) else alert.rule
+    return Delivery(alert.id, message_id, rule, alert.target, alert.secret, ids, items)
+
+
+def _settle(
+    row: AlertEvent, outcome: SendOutcome, problem: str | None, now: float, *, is_repeatable: bool
+) -> None:
+    row.state = state_after(outcome, row.at, now, is_repeatable=is_repeatable)
+    row.problem = problem[:LONGEST_PROBLEM] if problem else None
+    row.next_try_at = now + pause_s(row.tries)
+    if outcome == SendOutcome.UNAVAILABLE:  # it did not arrive: it may be gathered with later events
+        row.message_id = None

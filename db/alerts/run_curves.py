@@ -1,0 +1,62 @@
+"""Read the curves that alert rules are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.metrics import points
+from db.metrics.curves import main_loss, public_name
+from db.models import Series
+from domain.messages import SCRIPT_KINDS, Point
+
+
+@dataclass(frozen=True)
+class JudgedCurve:
+    """A series of one attempt, as far as it was read."""
+
+    name: str
+    count: int
+    """Points of the whole series."""
+    mean: float
+    """Of all finite values of the series."""
+    points: list[Point]
+
+
+def curve(
+    store: Store, fence: int, name: str | None, *, last: int | None, most: int | None, known_count: int
+) -> JudgedCurve | None:
+    """A series of an attempt, by default its training loss; None where there is none or it has `known_count` points.
+
+    `last`: about so many points of its end; `most`: at most so many of the whole, the extremes of buckets."""
+    with store.read() as session:
+        row = _row(session, fence, name)
+        if row is None or row.count == known_count or not row.finite_count:
+            return None
+        since = None if last is None else row.last_step - _spacing(row) * last
+        read = points.read(session, row.id, since, most)
+        return JudgedCurve(public_name(row), row.count, row.finite_sum / row.finite_count, read)
+
+
+def _row(session: Session, fence: int, name: str | None) -> Series | None:
+    query = select(Series).where(
+        Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS)
+    )
+    rows = session.scalars(query.order_by(Series.id)).all()
+    if name is not None:
+        return next((row for row in rows if public_name(row) == name), None)
+    return _loss([row for row in rows if row.source == "events"]) or _loss(rows)
+
+
+def _loss(rows: Sequence[Series]) -> Series | None:
+    by_tag = {row.tag: row for row in rows}
+    return by_tag.get(main_loss(by_tag) or "")
+
+
+def _spacing(row: Series) -> int:
+    """Steps between two of its points, rounded up."""
+    return -((row.first_step - row.last_step) // max(1, row.count - 1))

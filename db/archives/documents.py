@@ -1,0 +1,117 @@
+"""A run as one document: all its rows, read from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.archives.rows import document_of
+from db.base import Base
+from db.engine import Store
+from db.models import (
+    Attempt,
+    Checkpoint,
+    File,
+    FindingRow,
+    HistoryEntry,
+    Node,
+    ProfiledRank,
+    Run,
+    RunTag,
+    Series,
+    Snapshot,
+    Task,
+)
+from db.records.exceptions import NoSuchRun, WrongState
+from db.records.lookups import latest_attempt
+from domain.masking import masked_args, masked_env, masked_spec
+from domain.messages import TERMINAL_STATES
+from domain.spec import RunSpec
+
+Row = dict[str, Any]
+
+
+class AttemptDocument(BaseModel):
+    """An attempt with its rows; `files`, `series` and `checkpoints` have their ids of the store they come from."""
+
+    attempt: Row
+    tasks: list[Row]
+    files: list[Row]
+    series: list[Row]
+    checkpoints: list[Row]
+    findings: list[Row]
+    profiled_ranks: list[Row]
+
+
+class RunDocument(BaseModel):
+    """A run with its attempts, the oldest first."""
+
+    run: Row
+    tags: list[str]
+    snapshot: Row | None
+    nodes: list[Row]
+    attempts: list[AttemptDocument]
+    history: list[Row]
+
+
+def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> RunDocument:
+    """Read an ended run, its secrets masked. Raises NoSuchRun, WrongState."""
+    with store.read() as session:
+        run = session.get(Run, run_id)
+        if run is None:
+            raise NoSuchRun(f"There is no run {run_id!r}.")
+        if (state := latest_attempt(session, run_id).state) not in TERMINAL_STATES:
+            raise WrongState(
+                f"Run {run_id} is {state}; an archive holds runs that have ended. Wait for its end, or stop it."
+            )
+        attempts = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))
+        documents = [_attempt(session, attempt, with_checkpoints) for attempt in attempts]
+        spec = RunSpec.model_validate(run.spec)
+        snapshot = session.get(Snapshot, spec.snapshot) if spec.snapshot else None
+        return RunDocument(
+            run=document_of(run) | {"spec": masked_spec(spec).model_dump(mode="json")},
+            tags=list(
+                session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id).order_by(RunTag.tag))
+            ),
+            snapshot=None if snapshot is None else document_of(snapshot),
+            nodes=_nodes(session, documents),
+            attempts=documents,
+            history=_rows(session, select(HistoryEntry).filter_by(run_id=run_id).order_by(HistoryEntry.id)),
+        )
+
+
+def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> AttemptDocument:
+    of_attempt = {"fence": attempt.fence}
+    checkpoints = select(Checkpoint).filter_by(**of_attempt, complete=True).order_by(Checkpoint.id)
+    tasks = _rows(session, select(Task).filter_by(**of_attempt).order_by(Task.node_rank))
+    ranks = (
+        select(ProfiledRank).filter_by(**of_attempt).order_by(ProfiledRank.requested_at, ProfiledRank.rank)
+    )
+    return AttemptDocument(
+        attempt=document_of(attempt),
+        tasks=[_masked(task) for task in tasks],
+        files=_rows(session, select(File).filter_by(**of_attempt).order_by(File.id)),
+        series=_rows(session, select(Series).filter_by(**of_attempt).order_by(Series.id)),
+        checkpoints=_rows(session, checkpoints) if with_checkpoints else [],
+        findings=_rows(session, select(FindingRow).filter_by(**of_attempt).order_by(FindingRow.id)),
+        profiled_ranks=_rows(session, ranks),
+    )
+
+
+def _nodes(session: Session, attempts: Iterable[AttemptDocument]) -> list[Row]:
+    ids = {task["node_id"] for attempt in attempts for task in attempt.tasks}
+    return _rows(session, select(Node).where(Node.id.in_(ids)).order_by(Node.id))
+
+
+def _masked(task: Row) -> Row:
+    argv, env = task["argv"], task["env"]
+    return task | {"argv": argv and masked_args(argv), "env": env and masked_env(env)}
+
+
+def _rows(session: Session, query: Any) -> list[Row]:
+    rows: Iterable[Base] = session.scalars(query)
+    return [document_of(row) for row in rows]

@@ -1,0 +1,189 @@
+"""Write a run that was archived elsewhere into this store: all of it, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from db.archives.documents import AttemptDocument, RunDocument
+from db.archives.rows import checked, row_of
+from db.engine import Store
+from db.metrics import points
+from db.models import (
+    Attempt,
+    Checkpoint,
+    File,
+    FindingRow,
+    HistoryEntry,
+    ImportedRun,
+    Node,
+    ProfiledRank,
+    Run,
+    RunTag,
+    Series,
+    Task,
+)
+from db.records.exceptions import WrongState
+from db.records.history import add_history
+from db.records.lookups import latest_attempt
+from db.requests.run_requests import new_id
+from domain.choices import ExportFormat
+from domain.errors import InvalidRequest
+from domain.messages import TERMINAL_STATES
+from domain.spec import RunSpec
+
+
+class ArchiveSource(NamedTuple):
+    """Where a run is imported from."""
+
+    source: str
+    """The machine and path of the archive."""
+    digest: str
+    """SHA-256 of everything of the run in it."""
+
+
+class ArchivedBytes(Protocol):
+    """The bytes that belong to a run's rows, by the rows' ids in the store they come from."""
+
+    def chunks(self, series_id: int) -> Iterator[bytes]:
+        """The packed chunks of a series. Raises InvalidRequest."""
+
+    def move_file(self, archived_id: int, file_id: int, size_bytes: int) -> None:
+        """Move a mirrored file of this size to its place here. Raises InvalidRequest."""
+
+    def move_checkpoint(self, archived_id: int, checkpoint_id: int, sha256: str, size_bytes: int) -> None:
+        """Move a checkpoint with this digest and size to its place here. Raises InvalidRequest."""
+
+
+def is_imported(store: Store, digest: str) -> bool:
+    """Whether the run of an archive with this digest is here."""
+    same = select(ImportedRun).filter_by(format=ExportFormat.ARCHIVE, digest=digest)
+    with store.read() as session:
+        return session.scalars(same).first() is not None
+
+
+def restore(
+    store: Store, document: RunDocument, content: ArchivedBytes, origin: ArchiveSource, now: float
+) -> None:
+    """Store a run with its points, and move its files, in one transaction.
+
+    Raises WrongState where a run of its id is here, InvalidRequest, ValidationError."""
+    try:
+        with store.write() as session:
+            _Restoration(session, content, now).run(document, origin)
+    except IntegrityError:
+        raise InvalidRequest(
+            "archive", "The archive was not imported: its rows contradict each other."
+        ) from None
+
+
+class _Restoration:
+    """One run on its way into the store, and the ids that its rows have here."""
+
+    def __init__(self, session: Session, content: ArchivedBytes, now: float) -> None:
+        self._session, self._content, self._now = session, content, now
+        self._profiles: dict[str, str] = {}
+        self._checkpoints: dict[int, int] = {}
+        self._points = 0
+
+    def run(self, document: RunDocument, origin: ArchiveSource) -> None:
+        """Add the run with everything of it. Raises WrongState where a run of its id is here."""
+        spec = RunSpec.model_validate(document.run.get("spec")).model_dump(mode="json")
+        run = row_of(Run, document.run, spec=spec)
+        if self._session.get(Run, run.id) is not None:
+            raise WrongState(
+                f"Run {run.id} is here already. A run is imported where it is not: delete this one first."
+            )
+        self._session.add(run)
+        self._session.flush()
+        self._session.add_all(RunTag(run_id=run.id, tag=tag) for tag in dict.fromkeys(document.tags))
+        self._add_nodes(document.nodes)
+        for attempt in document.attempts:
+            self._add_attempt(run.id, attempt)
+        self._session.add_all(row_of(HistoryEntry, line, run_id=run.id) for line in document.history)
+        add_history(self._session, run.id, None, self._now, f"imported (archive) from {origin.source}")
+        self._session.add(self._mark(run.id, origin))
+
+    def _mark(self, run_id: str, origin: ArchiveSource) -> ImportedRun:
+        last = latest_attempt(self._session, run_id)
+        mark = ImportedRun(run_id=run_id, format=ExportFormat.ARCHIVE, **origin._asdict())
+        mark.state, mark.message, mark.points = last.state, last.message, self._points
+        mark.ended_at, mark.completed_at = last.ended_at, self._now
+        return mark
+
+    def _add_nodes(self, nodes: list[dict[str, Any]]) -> None:
+        """Add the nodes as removed ones, which only the history of their runs shows."""
+        for values in nodes:
+            node = row_of(
+                Node, values, token_hash="", removed_at=self._now, instance_id=f"archived {values.get('id')}"
+            )
+            if self._session.get(Node, node.id) is None:
+                self._session.add(node)
+        self._session.flush()
+
+    def _add_attempt(self, run_id: str, document: AttemptDocument) -> None:
+        values = checked(Attempt, document.attempt)
+        resumed = self._checkpoints.get(values.pop("resume_checkpoint_id", None) or 0)
+        attempt = Attempt(**values, run_id=run_id, resume_checkpoint_id=resumed)
+        _require_ended(attempt.state)
+        self._session.add(attempt)
+        self._session.flush()
+        fence = attempt.fence
+        for task in document.tasks:
+            row = row_of(Task, task, fence=fence)
+            _require_ended(row.state)
+            self._session.add(row)
+        self._session.add_all(row_of(FindingRow, finding, fence=fence) for finding in document.findings)
+        for rank in document.profiled_ranks:
+            self._session.add(row_of(ProfiledRank, rank, fence=fence, profile_id=self._profile(rank)))
+        self._add_content(fence, document)
+
+    def _add_content(self, fence: int, document: AttemptDocument) -> None:
+        for series in document.series:
+            self._add_points(row_of(Series, series, fence=fence, id=None), _id(series))
+        for values in document.files:
+            file = row_of(File, values, fence=fence, id=None)
+            self._session.add(file)
+            self._session.flush()
+            self._content.move_file(_id(values), file.id, file.size_bytes)
+        for values in document.checkpoints:
+            checkpoint = row_of(Checkpoint, values, fence=fence, id=None, complete=True)
+            self._session.add(checkpoint)
+            self._session.flush()
+            self._checkpoints[_id(values)] = checkpoint.id
+            proof = checkpoint.sha256, checkpoint.size_bytes
+            self._content.move_checkpoint(_id(values), checkpoint.id, *proof)
+
+    def _add_points(self, series: Series, archived_id: int) -> None:
+        self._session.add(series)
+        self._session.flush()
+        stored = 0
+        for chunk in self._content.chunks(archived_id):
+            new_points = points.unpack(chunk)
+            points.append(self._session, {series.id: (stored, new_points)})
+            stored += len(new_points)
+        self._points += stored
+        if stored != series.count:
+            raise InvalidRequest(
+                "archive",
+                f"The archive has {stored} points of {series.tag[:80]!r} and says {series.count}: it is damaged.",
+            )
+
+    def _profile(self, rank: Mapping[str, Any]) -> str:
+        """Return the id that a profile gets here."""
+        return self._profiles.setdefault(str(rank.get("profile_id")), new_id())
+
+
+def _id(values: Mapping[str, Any]) -> int:
+    return int(values["id"])
+
+
+def _require_ended(state: str) -> None:
+    if state not in TERMINAL_STATES:
+        raise InvalidRequest(
+            "archive", f"The archive has an attempt that is {state[:20]!r}; it must have ended."
+        )

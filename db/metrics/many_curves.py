@@ -1,0 +1,204 @@
+"""Read the curves of many runs at once, each by a few packed chunks of the level that is fine enough."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import ScalarSelect, func, select
+from sqlalchemy.orm import Session, aliased
+
+from db.engine import Store
+from db.metrics.columns import Columns, thinned, unpacked, within
+from db.metrics.curves import name_of
+from db.metrics.points import CHUNK_POINTS
+from db.models import Attempt, Chunk, Series
+
+MOST_LEVELS = 10
+"""More than a series of 10 billion points has."""
+READ_PER_POINT = 8
+"""Points read for each that is returned: that many make a level above."""
+_FIELDS = (
+    Attempt.run_id, Attempt.number, Series.id, Series.node_rank, Series.source, Series.tag, Series.count,
+    Series.first_step, Series.last_step, Series.last_value, Series.not_finite_since,
+)  # fmt: skip
+
+
+class SeriesRow(NamedTuple):
+    """A series of one attempt, without its points."""
+
+    run_id: str
+    attempt: int
+    id: int
+    node_rank: int
+    source: str
+    tag: str
+    points: int
+    first_step: int
+    last_step: int
+    last_value: float
+    not_finite_since: int | None
+
+    @property
+    def name(self) -> str:
+        """How people name the series."""
+        return name_of(self.node_rank, self.source, self.tag)
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps, both ends included; None for no limit."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class RunCurve:
+    """A series of one attempt, from its first step until a newer attempt's first."""
+
+    run_id: str
+    name: str
+    source: str
+    attempt: int
+    not_finite_since: int | None
+    columns: Columns
+
+
+def sources(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, str]]:
+    """The source of each series by name, for each run: {run id: {"train/loss": "events"}}."""
+    query = select(Attempt.run_id, Series.node_rank, Series.source, Series.tag)
+    query = query.join(Attempt, Attempt.fence == Series.fence).where(Attempt.run_id.in_(run_ids)).distinct()
+    by_run: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
+    with store.read() as session:
+        for row in session.execute(query):
+            by_run[row.run_id][name_of(row.node_rank, row.source, row.tag)] = row.source
+    return by_run
+
+
+def curves(
+    store: Store,
+    run_ids: Collection[str],
+    names: Collection[str],
+    max_points: int,
+    window: StepRange | None = None,
+) -> list[RunCurve]:
+    """The named series of the runs, at most `max_points` an attempt, by their extremes; older attempts first."""
+    window = window or StepRange()
+    with store.read() as session:
+        rows = [row for row in series_rows(session, run_ids, names=names) if row.name in names]
+        ends = ends_of(rows)
+        read = read_columns(session, rows, READ_PER_POINT * max_points, window)
+    return [_curve(row, read[row.id], ends[row.id], window, max_points) for row in rows]
+
+
+def series_rows(
+    session: Session,
+    run_ids: Collection[str],
+    names: Iterable[str] | None = None,
+    sources: Collection[str] | None = None,
+) -> list[SeriesRow]:
+    """The series of the runs, older attempts first; those with other names may be among them."""
+    query = select(*_FIELDS).join(Attempt, Attempt.fence == Series.fence).where(Attempt.run_id.in_(run_ids))
+    if names is not None:
+        query = query.where(Series.tag.in_({tag for name in names for tag in _possible_tags(name)}))
+    if sources is not None:
+        query = query.where(Series.source.in_(sources))
+    query = query.order_by(Attempt.run_id, Attempt.number, Series.id)
+    return [SeriesRow(*row) for row in session.execute(query)]
+
+
+def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
+    """The last step at which each row's points count: a newer attempt's first step replaces them; by series id."""
+    ends: dict[int, int | None] = {}
+    first: dict[tuple[str, str], int] = {}
+    for row in reversed(rows):
+        key = (row.run_id, row.name)
+        ends[row.id] = first[key] - 1 if key in first else None
+        first[key] = min(row.first_step, first.get(key, row.first_step))
+    return ends
+
+
+def read_columns(
+    session: Session, rows: Sequence[SeriesRow], budget: int, window: StepRange | None = None
+) -> dict[int, Columns]:
+    """The points of each series from its finest level of at most `budget` points in the window; by series id."""
+    window = window or StepRange()
+    tops = _last_chunks(session, [row.id for row in rows])
+    levels = {row.id: _level(row, tops[row.id], budget, window) for row in rows}
+    blobs = _chunks(session, levels, window)
+    for series, blob in _unreduced(session, levels):
+        blobs[series].append(blob)
+    return {row.id: unpacked(blobs[row.id]) for row in rows}
+
+
+def _curve(row: SeriesRow, columns: Columns, end: int | None, window: StepRange, max_points: int) -> RunCurve:
+    last = min((limit for limit in (end, window.last) if limit is not None), default=None)
+    visible = within(columns, window.first, last)
+    not_finite_since = row.not_finite_since if end is None else None
+    chosen = thinned(visible, max_points)
+    return RunCurve(row.run_id, row.name, row.source, row.attempt, not_finite_since, chosen)
+
+
+def _possible_tags(name: str) -> set[str]:
+    """The tags that a series of this name may have: the name without a node's rank and without a source."""
+    bare = re.sub(r"^node\d+/", "", name)
+    return {name, bare} | {text.partition("/")[2] for text in (name, bare) if "/" in text}
+
+
+def _last_chunks(session: Session, series_ids: Sequence[int]) -> dict[int, list[int]]:
+    """The number of the last chunk at each level of each series: looked up, not counted."""
+    last = [_last_chunk(level) for level in range(MOST_LEVELS)]
+    rows = session.execute(select(Series.id, *last).where(Series.id.in_(series_ids)))
+    return {row[0]: [seq for seq in row[1:] if seq is not None] for row in rows}
+
+
+def _level(row: SeriesRow, tops: Sequence[int], budget: int, window: StepRange) -> int:
+    """The finest level that has at most `budget` points in the window; a level is counted in whole chunks."""
+    first = max(row.first_step, row.first_step if window.first is None else window.first)
+    last = min(row.last_step, row.last_step if window.last is None else window.last)
+    share = max(0, last - first + 1) / (row.last_step - row.first_step + 1)
+    sizes = [min((seq + 1) * CHUNK_POINTS, row.points) * share for seq in tops]
+    return next((level for level, size in enumerate(sizes) if size <= budget), max(0, len(sizes) - 1))
+
+
+def _chunks(session: Session, levels: Mapping[int, int], window: StepRange) -> dict[int, list[bytes]]:
+    by_level: dict[int, list[int]] = defaultdict(list)
+    for series, level in levels.items():
+        by_level[level].append(series)
+    blobs: dict[int, list[bytes]] = defaultdict(list)
+    for level, series_ids in by_level.items():
+        query = select(Chunk.series_id, Chunk.points).where(
+            Chunk.series_id.in_(series_ids), Chunk.level == level
+        )
+        if window.first is not None:
+            query = query.where(Chunk.step_max >= window.first)
+        if window.last is not None:
+            query = query.where(Chunk.step_min <= window.last)
+        for series, blob in session.execute(query.order_by(Chunk.series_id, Chunk.seq)):
+            blobs[series].append(blob)
+    return blobs
+
+
+def _unreduced(session: Session, levels: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the last chunks of lower levels that are not full, so not part of a level above; higher levels first."""
+    for level in range(max(levels.values(), default=0) - 1, -1, -1):
+        above = [series for series, own in levels.items() if own > level]
+        # Joined to the series, the last chunk is looked up; without, SQLite reads all chunks.
+        query = (
+            select(Chunk.series_id, Chunk.points)
+            .join(Series, Series.id == Chunk.series_id)
+            .where(Series.id.in_(above), Chunk.level == level, Chunk.count < CHUNK_POINTS)
+            .where(Chunk.seq == _last_chunk(level))
+        )
+        yield from session.execute(query)
+
+
+def _last_chunk(level: int) -> ScalarSelect[int]:
+    """The number of a series' last chunk of a level, looked up in its key."""
+    chunk = aliased(Chunk)
+    last = select(func.max(chunk.seq)).where(chunk.series_id == Series.id, chunk.level == level)
+    return last.correlate(Series).scalar_subquery()

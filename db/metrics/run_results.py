@@ -1,0 +1,75 @@
+"""The last, best, lowest and highest value of every series that runs log, for comparing them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.metrics.columns import within
+from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
+from db.metrics.points import CHUNK_POINTS
+from domain import goals
+
+LOGGED = ("events", "printed")
+"""The sources that scripts write themselves."""
+MOST_READ = 4 * CHUNK_POINTS
+"""Points of the level in which extremes are looked for: each level keeps the extremes of the one below."""
+MOST_EXACT = 10**9
+"""For a series whose end was replaced by a newer attempt: no level above says where an extreme was."""
+
+
+@dataclass(frozen=True)
+class SeriesResult:
+    """What became of one series of a run."""
+
+    last: float
+    best: float | None
+    """The lowest or highest finite value, by `domain.goals`; None where the name says no direction."""
+    steps: int
+    """The step of the last point."""
+    lowest: float | None = None
+    highest: float | None = None
+    """Of the finite values; None without any."""
+
+
+def results(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, SeriesResult]]:
+    """Return the results of all logged series by run id and name."""
+    with store.read() as session:
+        return results_of(session, run_ids, series_rows(session, run_ids, sources=LOGGED))
+
+
+def results_of(
+    session: Session, run_ids: Collection[str], rows: Sequence[SeriesRow]
+) -> dict[str, dict[str, SeriesResult]]:
+    """Return the results of these series of the runs by run id and name."""
+    by_run: dict[str, dict[str, SeriesResult]] = {run_id: {} for run_id in run_ids}
+    extremes = _extremes(session, rows)
+    for row in rows:  # older attempts first
+        name, values = row.name, list(extremes[row.id])
+        if before := by_run[row.run_id].get(name):
+            values += [value for value in (before.lowest, before.highest) if value is not None]
+        lowest, highest = min(values, default=None), max(values, default=None)
+        best = goals.best(name, values)
+        by_run[row.run_id][name] = SeriesResult(row.last_value, best, row.last_step, lowest, highest)
+    return by_run
+
+
+def _extremes(session: Session, rows: Sequence[SeriesRow]) -> dict[int, tuple[float, ...]]:
+    """The lowest and the highest of each attempt's finite points that count, by series id; empty without any."""
+    ends = ends_of(rows)
+    extremes: dict[int, tuple[float, ...]] = {}
+    for is_cut, budget in ((False, MOST_READ), (True, MOST_EXACT)):
+        chosen = [row for row in rows if _is_cut(row, ends[row.id]) == is_cut]
+        for series, columns in read_columns(session, chosen, budget).items():
+            values = within(columns, None, ends[series])[1]
+            finite = values[np.isfinite(values)]
+            extremes[series] = (float(finite.min()), float(finite.max())) if finite.size else ()
+    return extremes
+
+
+def _is_cut(row: SeriesRow, end: int | None) -> bool:
+    return end is not None and row.last_step > end

@@ -1,0 +1,137 @@
+"""The list of runs: those that a selection lists, counted, ordered and read a window at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from db.engine import Store
+from db.models import Attempt, Run, Series
+from db.queries import run_queries, run_search
+from db.queries.run_fields import value_of
+from domain.attention import FAILED_LATELY_S
+from domain.messages import LIVE_STATES, State
+from domain.search.fields import Column, Sort
+from domain.search.query import EVERYTHING, Query
+from domain.views import RunView
+
+_AnyAttempt = aliased(Attempt)
+
+
+@dataclass(frozen=True)
+class RunSelection:
+    """The runs to list: those that match the search and lie in all that is given beside it."""
+
+    query: Query = EVERYTHING
+    """Archived runs are listed only where the search mentions `archived`."""
+    text: str = ""
+    """Looked for in id, name, project and target."""
+    states: Collection[State] = ()
+    project: str = ""
+
+
+class RunList:
+    """The runs of a selection, as one read transaction sees them."""
+
+    def __init__(self, session: Session, selection: RunSelection, now: float) -> None:
+        self._session, self._selection, self._now = session, selection, now
+
+    def counts(self) -> Counter[State]:
+        """The number of runs in each state."""
+        query = self._listed(Attempt.state, func.count()).group_by(Attempt.state)
+        return Counter({State(state): count for state, count in self._session.execute(query)})
+
+    def urgent(self, limit: int) -> list[RunView]:
+        """Pinned and live runs, and all that may need attention: a few of many."""
+        lately = Attempt.ended_at > self._now - FAILED_LATELY_S
+        broken = select(Series.id).where(Series.fence == Attempt.fence, Series.not_finite_since.is_not(None))
+        is_urgent = or_(
+            Attempt.state.in_(LIVE_STATES),
+            Run.pinned_at.is_not(None),
+            and_(lately, Attempt.state == State.FAILED),
+            and_(lately, Attempt.state == State.SUCCEEDED, broken.exists()),
+        )
+        return self._views(self._listed(Run, Attempt).where(is_urgent), None, 0, limit)
+
+    def page(
+        self,
+        sort: Sort | None,
+        offset: int,
+        limit: int,
+        states: Collection[State] = (),
+        without: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[RunView]:
+        """Runs from the offset on, newest first or sorted; `without` some and `only` some by their ids."""
+        query = self._listed(Run, Attempt)
+        if states:
+            query = query.where(Attempt.state.in_(states))
+        if without:
+            query = query.where(Run.id.not_in(without))
+        if only is not None:
+            query = query.where(Run.id.in_(only))
+        return self._views(query, sort, offset, limit) if limit > 0 else []
+
+    def older(self, than: tuple[float, str] | None, limit: int) -> list[Run]:
+        """Runs, newest first, from the one after this time of creation and id on."""
+        query = self._listed(Run).order_by(*run_search.in_order(None, self._now)).limit(limit)
+        if than is not None:
+            created_at, run_id = than
+            is_same_time = and_(Run.created_at == created_at, Run.id > run_id)
+            query = query.where(or_(Run.created_at < created_at, is_same_time))
+        return list(self._session.scalars(query))
+
+    def values(self, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
+        """The values of these columns by the runs' ids."""
+        if not (columns and run_ids):
+            return {run_id: [] for run_id in run_ids}
+        expressions = [value_of(column, self._now).label(f"c{at}") for at, column in enumerate(columns)]
+        selected: list[Any] = [Run.id, *expressions]
+        query = _with_latest_attempt(select(*selected)).where(Run.id.in_(run_ids))
+        return {row[0]: list(row[1:]) for row in self._session.execute(query)}
+
+    def _views(self, query: Select[Any], sort: Sort | None, offset: int, limit: int) -> list[RunView]:
+        ordered = query.order_by(*run_search.in_order(sort, self._now)).offset(offset).limit(limit)
+        rows = [(row[0], row[1]) for row in self._session.execute(ordered)]
+        return run_queries.views(self._session, rows, self._now)
+
+    def _listed(self, *columns: Any) -> Select[Any]:
+        return _with_latest_attempt(select(*columns)).where(*self._conditions())
+
+    def _conditions(self) -> list[ColumnElement[bool]]:
+        selection = self._selection
+        conditions = [run_search.matches(selection.query, self._now)]
+        if not selection.query.mentions("archived"):
+            conditions.append(Run.archived_at.is_(None))
+        if selection.states:
+            conditions.append(Attempt.state.in_([*selection.states]))
+        if selection.project:
+            conditions.append(Run.project == selection.project)
+        if selection.text:
+            conditions.append(run_queries.has_text(selection.text))
+        return conditions
+
+
+def _with_latest_attempt(query: Select[Any]) -> Select[Any]:
+    # By run: a list that ends after a window then looks at the attempts of that window only.
+    newest = select(func.max(_AnyAttempt.fence)).where(_AnyAttempt.run_id == Run.id).scalar_subquery()
+    return query.select_from(Run).join(Attempt, Attempt.fence == newest)
+
+
+def listed(
+    store: Store, now: float, selection: RunSelection, sort: Sort | None, limit: int, offset: int = 0
+) -> list[RunView]:
+    """A window of the list, newest first or sorted."""
+    with store.read() as session:
+        return RunList(session, selection, now).page(sort, offset, limit)
+
+
+def projects(store: Store) -> list[str]:
+    """The names of all projects that have runs."""
+    with store.read() as session:
+        return list(session.scalars(select(Run.project).distinct().order_by(Run.project)))

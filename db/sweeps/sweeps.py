@@ -1,0 +1,97 @@
+"""Request, read and end sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.engine import Store
+from db.models import Sweep
+from db.records.exceptions import NoSuchSweep
+from db.requests.run_requests import new_id
+from db.sweeps.trials import TrialView, trials_of
+from domain.choices import RUN_ID
+from domain.spec import RunSpec
+from domain.sweeps.plan import SweepPlan
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """A sweep as people requested it, and its trials by number."""
+
+    id: str
+    spec: RunSpec
+    """Includes secrets, which must not be shown."""
+    plan: SweepPlan
+    created_at: float
+    stop_requested_at: float | None
+    ended_at: float | None
+    message: str | None
+    trials: list[TrialView]
+
+
+def create(store: Store, spec: RunSpec, plan: SweepPlan, now: float) -> str:
+    """Store a sweep whose trials are launched as devices become free; return its id."""
+    with store.write() as session:
+        sweep = Sweep(
+            id=new_id(),
+            spec=spec.model_dump(mode="json"),
+            plan=plan.model_dump(mode="json"),
+            created_at=now,
+        )
+        session.add(sweep)
+        return sweep.id
+
+
+def request_stop(store: Store, sweep_id: str, now: float) -> None:
+    """Ask a sweep to end, with all its live trials. A repeated request changes nothing. Raises NoSuchSweep."""
+    with store.write() as session:
+        row = _row(session, sweep_id)
+        if row.stop_requested_at is None and row.ended_at is None:
+            row.stop_requested_at = now
+
+
+def set_first_rung(store: Store, sweep_id: str, step: int) -> None:
+    """Store the step of the first rung of a sweep that was requested without one. Raises NoSuchSweep."""
+    with store.write() as session:
+        row = _row(session, sweep_id)
+        row.plan = {**row.plan, "first_rung": step}
+
+
+def end(store: Store, sweep_id: str, now: float, message: str | None = None) -> None:
+    """Note that a sweep needs no further trial, and why if it ends before its last one. Raises NoSuchSweep."""
+    with store.write() as session:
+        row = _row(session, sweep_id)
+        row.ended_at, row.message = now, message
+
+
+def sweep(store: Store, sweep_id: str) -> SweepView:
+    """One sweep; its id may be any text. Raises NoSuchSweep."""
+    with store.read() as session:
+        return _view(session, _row(session, sweep_id))
+
+
+def sweeps(store: Store, limit: int = 100, *, is_live: bool = False) -> list[SweepView]:
+    """Sweeps, newest first; `is_live`: only those in progress."""
+    query = select(Sweep).order_by(Sweep.created_at.desc(), Sweep.id).limit(limit)
+    if is_live:
+        query = query.where(Sweep.ended_at.is_(None))
+    with store.read() as session:
+        return [_view(session, row) for row in session.scalars(query)]
+
+
+def _row(session: Session, sweep_id: str) -> Sweep:
+    row = session.get(Sweep, sweep_id) if RUN_ID.fullmatch(sweep_id) else None
+    if row is None:
+        raise NoSuchSweep(f"There is no sweep {sweep_id[:20]!r}.")
+    return row
+
+
+def _view(session: Session, row: Sweep) -> SweepView:
+    plan = SweepPlan.model_validate(row.plan)
+    return SweepView(
+        row.id, RunSpec.model_validate(row.spec), plan, row.created_at, row.stop_requested_at,
+        row.ended_at, row.message, trials_of(session, row.id, plan.metric),
+    )  # fmt: skip

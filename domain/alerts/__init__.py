@@ -1,0 +1,1 @@
+"""Alerts: which rules exist, when one of them holds, and the message about it."""

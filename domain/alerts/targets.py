@@ -1,0 +1,36 @@
+"""Addresses that messages are sent to, and how much of them may be shown. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from domain.errors import InvalidRequest
+from domain.masking import MASK
+
+LONGEST = 2000
+
+
+def check_target(target: str) -> None:
+    """Check that the text can be a target. Raises InvalidRequest, without repeating it: it may be a secret."""
+    if not 0 < len(target) <= LONGEST or not target.isprintable() or " " in target:
+        raise InvalidRequest(
+            "target", f"target must be an address without spaces of at most {LONGEST} characters."
+        )
+    if "://" not in target:
+        raise InvalidRequest(
+            "target", "target must be an address such as https://…, slack://… or mailto://…."
+        )
+
+
+def masked_target(target: str) -> str:
+    """The address without anything secret: all but the scheme, and the host of a webhook, is hidden."""
+    scheme = target.partition("://")[0].lower()
+    host = _host(target) if scheme in ("http", "https") else None
+    return f"{scheme}://{host}/{MASK}" if host else f"{scheme}://{MASK}"
+
+
+def _host(target: str) -> str | None:
+    try:
+        return urlsplit(target).hostname
+    except ValueError:
+        return None

@@ -1,0 +1,95 @@
+"""Device memory at a failed allocation: what filled it, and the batch that would fit. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Bytes = Annotated[int, Field(ge=0)]
+USABLE_SHARE = 0.95
+"""Of what torch could have had: blocks do not fill it without gaps."""
+FRAGMENTED_SHARE = 0.05
+"""Unused memory that is worth a word, as a share of the device."""
+
+
+class AllocatingLine(BaseModel):
+    """Live blocks that one line of the user's code has allocated; without a file, the backward pass or native code."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["parameters", "gradients", "optimizer", "other"] = "other"
+    file: Annotated[str, Field(max_length=4096)] = ""
+    line: int = 0
+    function: Annotated[str, Field(max_length=1000)] = ""
+    bytes: Bytes
+    count: Bytes
+    largest_bytes: Bytes
+
+
+class MemoryShares(BaseModel):
+    """Bytes in use by what they are for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    parameters: Bytes = 0
+    gradients: Bytes = 0
+    optimizer: Bytes = 0
+    other: Bytes = 0
+    """Activations, buffers, and everything that no optimizer refers to."""
+
+    @property
+    def fixed(self) -> int:
+        """Bytes that do not depend on the batch."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+class DeviceMemory(BaseModel):
+    """A rank's device when an allocation failed, as the probe summarised torch's snapshot of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int
+    device: int = 0
+    at: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    step: int = 0
+    batch_size: Annotated[int, Field(gt=0)] | None = None
+    """Of the rank's data loader; None where it has none that is known."""
+    requested_bytes: Bytes
+    free_bytes: Bytes
+    total_bytes: Bytes
+    allocated_bytes: Bytes
+    reserved_bytes: Bytes
+    largest_unused_bytes: Bytes = 0
+    shares: MemoryShares = MemoryShares()
+    missing_bytes: Bytes = 0
+    """Gradients and optimizer state that did not exist yet."""
+    lines: Annotated[list[AllocatingLine], Field(max_length=20)] = []
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes that torch has reserved between tensors."""
+        return max(0, self.reserved_bytes - self.allocated_bytes)
+
+    @property
+    def is_fragmented(self) -> bool:
+        """Whether the request would have fitted into what is unused, in pieces too small for it."""
+        is_much = self.unused_bytes > FRAGMENTED_SHARE * self.total_bytes
+        return is_much and self.unused_bytes + self.free_bytes >= self.requested_bytes
+
+    @property
+    def usable_bytes(self) -> float:
+        """Bytes that torch could have on this device, beside what others use."""
+        return USABLE_SHARE * (self.free_bytes + self.reserved_bytes)
+
+
+def fitting_share(memory: DeviceMemory) -> float | None:
+    """Estimate which share of the batch fits at most, 0 where not even the model does; None where nothing shows it.
+
+    Parameters, gradients and optimizer state stay, all else in use and the request are taken to grow with the
+    batch. A step that failed early had not yet allocated everything, so less may fit.
+    """
+    activations = memory.shares.other + memory.requested_bytes
+    if not memory.shares.parameters or not activations:
+        return None
+    return max(0.0, (memory.usable_bytes - memory.shares.fixed - memory.missing_bytes) / activations)

@@ -1,0 +1,1 @@
+"""How fast a run is, and what its time is spent on."""

@@ -1,0 +1,1 @@
+"""Profiles of single ranks: what is requested, what a trace shows, and what follows from it. Pure."""

@@ -1,0 +1,123 @@
+"""A profile of several ranks, as pages and the command line show it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.profile_records import Overview
+from domain.text.formats import as_list, plural, size
+
+ANSWER_S = 60.0
+"""Seconds after the last moment to begin within which a rank records, writes its trace and answers."""
+
+
+class ProfileState(StrEnum):
+    """The stage of a profile, of one rank or of all."""
+
+    RECORDING = "recording"
+    """Requested; the chosen steps have not come, or the trace has not arrived."""
+    RECORDED = "recorded"
+    """The trace is stored."""
+    TIMED_OUT = "timed out"
+    """The rank did not come to the chosen steps in time."""
+    FAILED = "failed"
+    """There is no trace; the reason stands beside it."""
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """What became of a profile in one rank."""
+
+    rank: int
+    node: str
+    state: ProfileState
+    why: str = ""
+    size_bytes: int = 0
+    step_s_before: float | None = None
+    overview: Overview | None = None
+
+    @property
+    def slower_by(self) -> float | None:
+        """How much longer a step took while it was recorded, as a share of one before."""
+        if self.overview is None or not self.step_s_before:
+            return None
+        return self.overview.seconds / self.overview.steps / self.step_s_before - 1
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """The stored trace of one rank."""
+
+    rank: int
+    name: str
+    size_bytes: int
+    path: str
+    """On the server."""
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """One profile of a run."""
+
+    id: str
+    state: ProfileState
+    attempt: int
+    ranks: list[int]
+    first_step: int
+    steps: int
+    requested_at: float
+    files: list[ProfileFile]
+    outcomes: list[RankOutcome]
+
+
+def state_of_all(outcomes: Sequence[RankOutcome]) -> ProfileState:
+    """Return the state of a profile: recorded where any rank is, once all have answered."""
+    states = {outcome.state for outcome in outcomes}
+    order = (
+        ProfileState.RECORDING,
+        ProfileState.RECORDED,
+        ProfileState.TIMED_OUT,
+        ProfileState.FAILED,
+    )
+    return next(state for state in order if state in states)
+
+
+def first_step_to_record(positions: Sequence[tuple[int, float, float]], in_s: float) -> int:
+    """Return a step that no rank has reached `in_s` seconds from now; each position is (step, seconds a step, age)."""
+    return max(
+        int(step + (min(age_s, 10.0) + in_s) / max(step_s, 1e-4)) + 4 for step, step_s, age_s in positions
+    )
+
+
+def cost_sentence(profiles: Sequence[ProfileView], ranks: int) -> str:
+    """Say what a profile costs: by this run's latest one, else by what was measured on another."""
+    costs = [
+        (outcome.slower_by, outcome.size_bytes / profile.steps)
+        for profile in profiles
+        for outcome in profile.outcomes
+        if outcome.slower_by is not None
+    ]
+    if not costs:
+        return (
+            "Steps are slower while it records, and each rank sends its trace. This run has not been profiled yet, so "
+            "how much is not known; nothing is left afterwards."
+        )
+    slower, step_bytes = costs[-1]
+    return (
+        f"By this run's last profile: about {max(0.0, slower or 0.0):.0%} slower while it records, "
+        f"{size(step_bytes)} a step in each of {plural(ranks, 'rank')}; nothing is left afterwards."
+    )
+
+
+def troubles(profile: ProfileView) -> list[str]:
+    """Return one sentence for each reason why ranks have no trace."""
+    reasons: dict[str, list[int]] = {}
+    for outcome in profile.outcomes:
+        if outcome.why:
+            reasons.setdefault(outcome.why, []).append(outcome.rank)
+    return [
+        f"{'Rank' if len(ranks) == 1 else 'Ranks'} {as_list(str(rank) for rank in ranks)}: {why}."
+        for why, ranks in reasons.items()
+    ]

@@ -1,0 +1,143 @@
+"""What keeps more devices from being as much faster, from the phases of a step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from domain.performance.phases import BESIDES, PHASES
+from domain.scaling.measurement import RunFigures
+
+DATA, COMMUNICATION, COMPUTE, GAPS, CORES, OTHER = (
+    "data",
+    "communication",
+    "compute",
+    "launch gaps",
+    "CPU cores",
+    "other",
+)
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    DATA: ("data_s", "copy_s"),
+    COMMUNICATION: ("exposed_comm_s",),
+    COMPUTE: ("forward_s", "backward_s", "optimizer_s"),
+    OTHER: ("other_s",),
+}
+"""Phases by what they are spent on; checkpoints are not part of the measurement."""
+LOST_SHARE = 0.1
+"""Share of a step that must be lost against the ideal before anything limits it."""
+MAIN_SHARE = 0.25
+BUSY_CPU_PERCENT = 85.0
+IDLE_GPU_PERCENT = 60.0
+DISTURBED_SHARE = 0.2
+"""Share of a step without a CPU from which figures say little about the script."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The mean step of a point's runs."""
+
+    phases: Mapping[str, float]
+    samples_per_device: float
+    cpu_percent: float | None
+    gpu_percent: float | None
+    ranks_per_core: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds without checkpoints."""
+        return sum(self.group(name) for name in GROUPS)
+
+    @property
+    def disturbed_share(self) -> float:
+        """Share of the step without a CPU, although there are as many cores as ranks: others use them."""
+        has_cores = self.ranks_per_core is not None and self.ranks_per_core <= 1
+        return self.phases["cpu_wait_s"] / self.seconds if has_cores else 0.0
+
+    def group(self, name: str) -> float:
+        """Return the seconds of a group of phases."""
+        return sum(self.phases[phase] for phase in GROUPS[name])
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limits a point, and that in words."""
+
+    cause: str
+    words: str
+
+
+def mean_step(runs: Sequence[RunFigures], devices: int) -> Step | None:
+    """Return the mean step of a point; None where a run has no phases."""
+    if not runs or not all(run.phases for run in runs):
+        return None
+    phases = {name: fmean(run.phases[name] for run in runs) for name in (*PHASES, *BESIDES)}
+    samples = fmean(run.samples_per_step or devices for run in runs) / devices
+    return Step(
+        phases,
+        samples,
+        _mean([run.cpu_percent for run in runs]),
+        _mean([run.gpu_percent for run in runs]),
+        max((run.ranks_per_core for run in runs if run.ranks_per_core is not None), default=None),
+    )
+
+
+def limit_alone(step: Step) -> Limit:
+    """Name what the step of the smallest size is mostly spent on."""
+    for cause in (DATA, COMMUNICATION):
+        if step.group(cause) >= MAIN_SHARE * step.seconds:
+            return Limit(cause, _words(cause, step, step.group(cause)))
+    cause = GAPS if _has_gaps(step) else COMPUTE
+    return Limit(cause, _words(cause, step, step.group(COMPUTE)))
+
+
+def limit(step: Step, base: Step) -> Limit | None:
+    """Name the group of phases that grew most against the ideal; None where hardly anything is lost."""
+    ideal = step.samples_per_device / base.samples_per_device
+    lost_s = step.seconds - ideal * base.seconds
+    if lost_s < LOST_SHARE * step.seconds:
+        return None
+    excess = {name: step.group(name) - ideal * base.group(name) for name in GROUPS}
+    cause = max(excess, key=lambda name: excess[name])
+    waited_s = step.phases["cpu_wait_s"] - ideal * base.phases["cpu_wait_s"]
+    on_cores_s = excess[COMPUTE] + excess[COMMUNICATION]
+    if _shares_cores(step, on_cores_s / lost_s, waited_s / lost_s):
+        cause = CORES
+    elif cause in (COMPUTE, OTHER) and _has_gaps(step):
+        cause = GAPS
+    return Limit(cause, _words(cause, step, excess.get(cause, lost_s)))
+
+
+def _shares_cores(step: Step, on_cores: float, waited: float) -> bool:
+    """Whether ranks on CPUs take each other's cores: `on_cores` and `waited` are shares of the lost time.
+
+    gloo reduces on the cores, too. Ranks that only waited for a network would leave them idle.
+    """
+    if step.ranks_per_core is None:
+        return False
+    is_full = step.cpu_percent is not None and step.cpu_percent >= BUSY_CPU_PERCENT
+    return step.ranks_per_core > 1 or waited >= 2 * MAIN_SHARE or (is_full and on_cores >= MAIN_SHARE)
+
+
+def _has_gaps(step: Step) -> bool:
+    """Whether a GPU is idle for want of work that the host has launched."""
+    return step.gpu_percent is not None and step.gpu_percent < IDLE_GPU_PERCENT
+
+
+def _words(cause: str, step: Step, seconds: float) -> str:
+    share, exposed = (
+        f"{part / step.seconds:.0%} of the step" for part in (seconds, step.group(COMMUNICATION))
+    )
+    return {
+        DATA: f"data: waiting for it takes {step.group(DATA) / step.seconds:.0%} of the step",
+        COMMUNICATION: f"communication: {exposed} that no computation hides",
+        COMPUTE: f"compute: {share}",
+        GAPS: f"gaps between launches: the GPUs are busy for {step.gpu_percent or 0:.0f} % of the time",
+        CORES: "the ranks share the cores",
+        OTHER: f"the script's own code between the passes: {share}",
+    }[cause]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None

@@ -1,0 +1,101 @@
+"""The fields that a search knows, and the order in which a list is sorted."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import NamedTuple
+
+from domain.goals import goal
+from domain.search.query import FieldKind, QueryError
+
+ANYWHERE = ("id", "name", "project", "target", "message", "note")
+"""The fields in which words without a field are looked for."""
+SPEC_NAMES = "precision strategy launcher lr_scaling on_hang on_lost_node lr_on_resize pool".split()
+SPEC_TEXTS = "target entry module ref python workdir resume".split()
+SPEC_NUMBERS = (
+    "nodes gpus_per_node batch_size lr warmup_steps epochs max_steps accumulate seed priority stop_grace_s "
+    "hang_after_s max_restarts min_nodes torchrun_restarts"
+).split()
+SPEC_FLAGS = "elastic probe wait_for_nodes".split()
+PLURAL = frozenset({"tag", "node"})
+"""Fields of which a run has several values."""
+FIELDS: dict[str, FieldKind] = {
+    **dict.fromkeys(["state", "project", "tag", "node", "reason", *SPEC_NAMES], FieldKind.NAME),
+    **dict.fromkeys(["id", "name", "message", "note", *SPEC_TEXTS], FieldKind.TEXT),
+    **dict.fromkeys(
+        ["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER
+    ),
+    **dict.fromkeys(["archived", "pinned", "baseline", *SPEC_FLAGS], FieldKind.FLAG),
+    **dict.fromkeys(["created", "started", "ended"], FieldKind.MOMENT),
+    "duration": FieldKind.DURATION,
+}
+ALIASES = {"recipe": "target", "script": "target"}
+
+
+class SeriesFigure(StrEnum):
+    """A single number of a series of the latest attempt, written before its name, as in `best:val/loss`."""
+
+    LAST = "last"
+    BEST = "best"
+    MIN = "min"
+    MAX = "max"
+
+
+class Column(NamedTuple):
+    """A value that each run of a list has one of: a field's, or a number of a series."""
+
+    kind: FieldKind
+    name: str
+    figure: SeriesFigure = SeriesFigure.LAST
+
+
+class Sort(NamedTuple):
+    """The order of a list; runs without a value come last."""
+
+    column: Column
+    is_descending: bool = False
+
+
+def similar(name: str) -> str | None:
+    """The field whose name a misspelt one resembles; None when there is none."""
+    matches = get_close_matches(name.lower(), [*FIELDS, *ALIASES], 1, cutoff=0.75)
+    return matches[0] if matches else None
+
+
+def parse_sort(text: str) -> Sort | None:
+    """Read `lr`, `-started` (descending) or `best:val/loss`; None for no text. Raises QueryError."""
+    is_descending = text.startswith("-")
+    column = parse_column(text.removeprefix("-"), len(text)) if text.strip() else None
+    return Sort(column, is_descending) if column else None
+
+
+def parse_column(text: str, length: int | None = None) -> Column:
+    """Read `lr`, `val/loss` (its last value) or `best:val/loss`, `min:…`, `max:…`. Raises QueryError."""
+    name, end = text.strip(), len(text) if length is None else length
+    field = ALIASES.get(name.lower(), name.lower())
+    if field in PLURAL:
+        raise QueryError(f"A run may have several values of {field}: choose another field.", 0, end)
+    if field in FIELDS:
+        return Column(FIELDS[field], field)
+    before, colon, after = name.partition(":")
+    if colon and before.lower() in tuple(SeriesFigure):
+        return _figure(SeriesFigure(before.lower()), _unquoted(after), end)
+    is_quoted = _unquoted(name) != name
+    if not name or ("/" not in name and not is_quoted and (meant := similar(name))):
+        advice = f"did you mean {meant}?" if name else "name one."
+        raise QueryError(f'There is no field "{name}": {advice}', 0, end)
+    return Column(FieldKind.SERIES, _unquoted(name))
+
+
+def _figure(figure: SeriesFigure, name: str, end: int) -> Column:
+    if not name:
+        raise QueryError(f"Write {figure}: before the name of a series, as in {figure}:val/loss.", 0, end)
+    if figure is SeriesFigure.BEST and goal(name) is None:
+        rule = f'Whether a lower "{name}" is better is unknown: write min:{name} or max:{name}.'
+        raise QueryError(rule, 0, end)
+    return Column(FieldKind.SERIES, name, figure)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if len(name) > 2 and name[0] == name[-1] == '"' else name

@@ -1,0 +1,153 @@
+"""Parse a search; errors carry the position of the word and the rule."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from domain.search.fields import ALIASES, FIELDS, similar
+from domain.search.query import Comparison, Condition, FieldKind, Query, QueryError
+from domain.search.values import read_value
+
+LONGEST = 500
+"""Characters of a search."""
+_TERM = re.compile(
+    r"""(?P<minus>-?)(?:
+        (?P<name>"[^"]*"|[^\s":<>=!|]+)(?P<operator>:?(?:<=|>=|!=|<|>|=)|:)(?P<value>"[^"]*"|[^\s"|]*)
+        |(?P<text>"[^"]*"|[^\s"|]+)
+    )(?=[\s|]|$)""",
+    re.VERBOSE,
+)
+_CONNECTIVE = re.compile(r"\||(?:or|and|not)(?=[\s|]|$)", re.IGNORECASE)
+_WORD = re.compile(r'(?:"[^"]*"?|[^\s|"])+')
+_SPACE = re.compile(r"\s*")
+
+
+def parse(text: str, now: float) -> Query:
+    """Parse a search; ages in it count back from `now`. Raises QueryError."""
+    _check_text(text)
+    return _Parser(text, now).parse()
+
+
+class _Parser:
+    """Reads terms from left to right; `or` opens the next alternative, `not` negates the next condition."""
+
+    def __init__(self, text: str, now: float) -> None:
+        self._text, self._now = text, now
+        self._alternatives: list[list[Condition]] = [[]]
+        self._waiting: re.Match[str] | None = None
+        """An `or` or `not` whose condition has not been read yet."""
+        self._is_negated = False
+
+    def parse(self) -> Query:
+        """Read the whole text. Raises QueryError."""
+        position = _end_of_space(self._text, 0)
+        while position < len(self._text):
+            position = _end_of_space(self._text, self._take(position))
+        if self._waiting:
+            raise _missing(self._waiting, "after")
+        return Query(tuple(tuple(conditions) for conditions in self._alternatives))
+
+    def _take(self, position: int) -> int:
+        """Read one word or condition and return where it ends."""
+        word = _CONNECTIVE.match(self._text, position)
+        if word is None:
+            return self._take_condition(position)
+        if word[0].lower() == "not":
+            self._waiting, self._is_negated = word, not self._is_negated
+        elif word[0].lower() != "and":
+            self._open_alternative(word)
+        return word.end()
+
+    def _open_alternative(self, word: re.Match[str]) -> None:
+        if self._waiting or not self._alternatives[-1]:
+            raise _missing(word, "before")
+        self._alternatives.append([])
+        self._waiting = word
+
+    def _take_condition(self, position: int) -> int:
+        condition, end = _condition(self._text, position, self._now)
+        is_negated = condition.is_negated != self._is_negated
+        self._alternatives[-1].append(replace(condition, is_negated=is_negated))
+        self._waiting, self._is_negated = None, False
+        return end
+
+
+def as_text(words: str) -> str:
+    """A search for these words as they stand, without fields and operators."""
+    if re.fullmatch(r"\w[\w.-]*", words) and not _CONNECTIVE.fullmatch(words):
+        return words
+    return " ".join(f'"{part}"' for part in words.split('"') if part.strip())
+
+
+def _condition(text: str, position: int, now: float) -> tuple[Condition, int]:
+    term = _TERM.match(text, position)
+    if term is None:
+        raise _unreadable(text, position)
+    is_negated = term["minus"] == "-"
+    if term["text"] is not None:
+        value = _unquoted(term["text"])
+        return Condition(FieldKind.ANYWHERE, "", Comparison.CONTAINS, value, is_negated), term.end()
+    kind, name = _subject(term)
+    sign = term["operator"].removeprefix(":") or ":"
+    operator, is_negated = (
+        (Comparison.EQUAL, not is_negated) if sign == "!=" else (Comparison(sign), is_negated)
+    )
+    if not term["value"]:
+        raise QueryError(f"{name} needs a value after {term['operator']}", term.start("name"), term.end())
+    try:
+        read = read_value(name, kind, operator, _unquoted(term["value"]), now)
+    except ValueError as error:
+        raise QueryError(str(error), term.start("value"), term.end("value")) from None
+    return Condition(kind, name, *read, is_negated), term.end()
+
+
+def _subject(term: re.Match[str]) -> tuple[FieldKind, str]:
+    """The kind and name of a term's field or series. Raises QueryError."""
+    name = term["name"]
+    field = ALIASES.get(name.lower(), name.lower())
+    if field in FIELDS:
+        return FIELDS[field], field
+    meant = None if name.startswith('"') or "/" in name else similar(name)
+    is_order = term["operator"] != ":"
+    if meant is None and (is_order or name.startswith('"') or "/" in name):
+        return FieldKind.SERIES, _unquoted(name)
+    if is_order:
+        advice = f'did you mean {meant}? A series of that name is written in quotes: "{name}"'
+    elif meant:
+        advice = f"did you mean {meant}?"
+    else:
+        advice = f'to look for the text, put it in quotes: "{term["name"]}{term["operator"]}{term["value"]}"'
+    raise QueryError(f'There is no field "{name}": {advice}', term.start("name"), term.end("name"))
+
+
+def _check_text(text: str) -> None:
+    if len(text) > LONGEST:
+        raise QueryError(
+            f"A search has at most {LONGEST} characters, this one {len(text)}", LONGEST, len(text)
+        )
+    for position, character in enumerate(text):
+        if (ord(character) < 32 and not character.isspace()) or 0xD800 <= ord(character) < 0xE000:
+            raise QueryError("A search has no control characters", position, position + 1)
+
+
+def _unreadable(text: str, position: int) -> QueryError:
+    word = _WORD.match(text, position)
+    end = word.end() if word else position + 1
+    if text.count('"', position) % 2:
+        start = text.rindex('"')
+        return QueryError("This quotation mark is not closed: add another one", start, len(text))
+    return QueryError("Put a space before and after a quoted text", position, end)
+
+
+def _missing(word: re.Match[str], side: str) -> QueryError:
+    return QueryError(f"{word[0]} needs a condition {side} it", *word.span())
+
+
+def _end_of_space(text: str, position: int) -> int:
+    space = _SPACE.match(text, position)
+    return space.end() if space else position
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1] if word.startswith('"') else word

@@ -1,0 +1,1 @@
+"""Runs that come from elsewhere, or leave."""

@@ -1,0 +1,45 @@
+"""Commands are imported when they are called, and the list of them shows the help that each has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import typer
+
+from cli.main import app, run
+
+IMPORTED = """
+import sys
+from cli.main import run
+run(sys.argv[1:])
+modules = [name for name, module in sys.modules.items() if not hasattr(module, "__path__") or name == "httpx"]
+print(*[name for name in modules if name.startswith("cli.commands.") or name in ("domain.spec", "httpx")])
+"""
+
+
+def imported(*arguments: str) -> list[str]:
+    argv = [sys.executable, "-P", "-c", IMPORTED, *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split()
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    assert imported("--help") == []
+
+
+def test_a_command_imports_neither_models_nor_the_commands_of_other_subjects():
+    modules = imported("runs", "--help")
+    assert "cli.commands.runs" in modules and not {"domain.spec", "httpx", "cli.commands.launch"} & {*modules}
+
+
+def test_each_command_is_described_as_its_own_help_begins():
+    commands = typer.main.get_group(app).commands
+    described = commands.described()  # type: ignore[attr-defined]
+    assert {name: command.help for name, command in commands.items()} == {
+        name: command.help for name, command in described.items()
+    }
+
+
+def test_a_misspelt_command_gets_a_suggestion(capsys):
+    assert run(["rnus"]) == 2
+    assert "Did you mean 'runs'" in capsys.readouterr().err

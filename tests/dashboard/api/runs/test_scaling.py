@@ -1,0 +1,150 @@
+"""A scaling study from its request to its verdict: runs in the queue one after another, measured by the probe."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli import main
+from domain.messages import PointBatch
+from domain.performance.phases import TAG
+from domain.spec import Assignment
+from tests.dashboard.running import FakeNode, Running, wait_for
+from worker.session.client import TaskRef
+
+SPEC = {"target": "image_classifier", "batch_size": 32}
+STUDY = {"spec": SPEC, "gpus": [1, 2], "steps": 100}
+
+
+def start(dashboard: Running, **request) -> str:
+    answer = dashboard.http.post("/api/scaling-studies", json=STUDY | request)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["state"] == "running"
+    return str(answer.json()["id"])
+
+
+def show(dashboard: Running, study_id: str) -> dict:
+    return dict(dashboard.http.get(f"/api/scaling-studies/{study_id}").json())
+
+
+def next_run(node: FakeNode) -> tuple[Assignment, TaskRef]:
+    """The run that the study has launched, now running."""
+    assignments = wait_for(lambda: node.client.desired_state(None, 0).assignments, "the next run")
+    (assignment,) = assignments
+    part = TaskRef(assignment.fence, assignment.node_rank)
+    node.report(part, "running")
+    return assignment, part
+
+
+def train(
+    node: FakeNode, part: TaskRef, step_s: float, records: int = 13, size: int = 10, **phases: float
+) -> None:
+    """Send the records of a rank whose steps take so long."""
+    steps = [1 + size * number for number in range(records)]
+    series = {"steps_per_s": [1 / step_s] * records, "samples_per_s": [64 / step_s] * records}
+    shares = {"forward_s": step_s - sum(phases.values()), **phases}
+    for name, seconds in shares.items():
+        series[TAG.format(rank=0, name=name)] = [seconds * step for step in steps]
+    named = {
+        name: [
+            (step, value, 1000.0 + 5 * number)
+            for number, (step, value) in enumerate(zip(steps, values, strict=True))
+        ]
+        for name, values in series.items()
+    }
+    node.client.points(
+        part, PointBatch(path="probe/7.jsonl", generation=0, start=0, end=10, source="probe", series=named)
+    )
+
+
+def test_a_study_runs_one_size_after_another_and_says_what_more_devices_bring(
+    dashboard: Running, node: FakeNode, monkeypatch, capfd
+) -> None:
+    study_id = start(dashboard)
+    for devices, step_s, comm_s in ((1, 0.1, 0.0), (2, 0.2, 0.1)):
+        assignment, part = next_run(node)
+        spec = assignment.spec
+        assert (spec.gpus_per_node, spec.batch_size, spec.max_steps) == (devices, 32, 120)
+        assert show(dashboard, study_id)["points"][devices - 1]["speedup"] is None
+        train(node, part, step_s, exposed_comm_s=comm_s)
+        node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["state"] == "succeeded"
+    one, two = study["points"]
+    assert (one["samples_per_s"], two["samples_per_s"]) == (pytest.approx(640), pytest.approx(320))
+    assert (two["devices"], two["nodes"], two["speedup"], two["efficiency"]) == (
+        2,
+        1,
+        pytest.approx(0.5),
+        pytest.approx(0.25),
+    )
+    assert (two["spread"], two["limit"], two["run"]) == (
+        pytest.approx(0, abs=0.01),
+        "communication",
+        assignment.run_id,
+    )
+    assert study["verdict"].startswith("2 processes (0.5x, 25%) are no faster than 1, for twice the cost.")
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    assert main.run(["scale", "show", study_id, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == study
+    assert main.run(["scale", "show", study_id]) == 0
+    assert "25%" in capfd.readouterr().out
+    assert main.run(["scale", "image_classifier", "--gpus", "1,4"]) == 2
+    assert "4 devices must lie on one node" in capfd.readouterr().err
+    assert main.run(["scale", "stop", "nothing"]) == 1
+
+
+def test_an_unchanged_script_is_stopped_when_it_has_made_its_steps(
+    dashboard: Running, node: FakeNode, tmp_path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    study_id = start(dashboard, spec={"target": str(script)}, gpus=[2])
+    for runs in (1, 2, 3):
+        assignment, part = next_run(node)
+        assert assignment.spec.max_steps is None
+        train(node, part, 0.1 * runs, records=4, size=40)
+        wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
+        node.report(part, "stopped")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["points"][0]["samples_per_s"] == pytest.approx(320)
+    assert "Runs differ on 2 processes (133% in 3 runs)" in study["verdict"]
+
+
+def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running, node: FakeNode) -> None:
+    study_id = start(dashboard, mode="strong")
+    assignment, part = next_run(node)
+    node.report(part, "failed", reason="script error", message="No module named foo")
+    failed = assignment.run_id
+    assignment, part = next_run(node)
+    assert (assignment.spec.batch_size, assignment.spec.gpus_per_node) == (16, 2)
+    assert show(dashboard, study_id)["points"][0]["problem"].startswith(f"run {failed} failed: No module")
+    assert dashboard.http.post(f"/api/scaling-studies/{study_id}/stop").json()["state"] == "stopping"
+    wait_for(lambda: node.client.desired_state(None, 0).assignments[0].action == "stop", "its stop")
+    node.report(part, "stopped")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] == "stopped" and found, "the end")
+    assert study["verdict"].endswith("2 processes: the study was stopped before it was measured.")
+    assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
+
+
+@pytest.mark.parametrize(
+    ("field", "request_"),
+    [
+        ("gpus", {"gpus": [1, 4]}),
+        ("gpus", {"spec": SPEC | {"gpus_per_node": 1}}),
+        ("batch_size", {"mode": "strong", "spec": SPEC | {"batch_size": 31}}),
+        ("probe", {"spec": SPEC | {"probe": False}}),
+        ("nodes", {"spec": SPEC | {"nodes": 2}}),
+        ("strategy", {"spec": SPEC | {"strategy": "single"}}),
+        ("steps", {"steps": 0}),
+    ],
+)
+def test_a_study_that_cannot_be_measured_is_refused_at_once(
+    shared: Running, field: str, request_: dict
+) -> None:
+    answer = shared.http.post("/api/scaling-studies", json=STUDY | request_)
+    assert (answer.status_code, answer.json()["detail"]["field"]) == (422, field)
+    assert shared.http.get("/api/runs").json() == []
+    assert shared.http.get("/api/scaling-studies/nope").status_code == 404

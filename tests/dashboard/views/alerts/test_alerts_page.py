@@ -1,0 +1,55 @@
+"""The Alerts page: rules are set and refused, tested and removed, and no secret is shown twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db.alerts import alerts, events
+from domain.alerts.rules import Trigger
+from tests.dashboard.pages import Pages, button, served, texts
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    with served(tmp_path / "data") as it:
+        yield it
+
+
+def test_an_alert_is_set_tested_and_removed_on_the_page(pages: Pages) -> None:
+    page = pages.open("alerts")
+    assert not page.exception and "No alert is set" in texts(page)
+    page.selectbox(key="alert_rule").set_value(Trigger.NO_IMPROVEMENT).run()
+    page.text_input(key="alert_limit").set_value("500")
+    page.text_input(key="alert_series").set_value("val/loss")
+    page.text_input(key="alert_target").set_value("https://8.8.8.8/very-secret")
+    page.text_input(key="alert_project").set_value("paper")
+    button(page, "Set alert").click().run()
+    assert not page.exception and not page.error
+    (alert,) = alerts.alerts(pages.service.store)
+    assert (alert.rule, alert.project) == ("no-improvement=500:val/loss", "paper")
+    assert page.code[0].value == alert.secret
+    assert page.text_input(key="alert_target").value == ""
+    shown = texts(page)
+    assert "project paper" in shown and "very-secret" not in shown
+    assert str(alert.secret) not in texts(pages.open("alerts")), "another session never sees it"
+    page.button(key=f"alert_test_{alert.id}").click().run()
+    (delivery,) = events.claim(pages.service.store, pages.service.clock(), (), 4)
+    assert delivery.rule == events.TEST
+    page.button(key=f"alert_remove_{alert.id}").click().run()
+    assert not page.exception and alerts.alerts(pages.service.store) == []
+
+
+def test_what_is_refused_says_why_without_the_address(pages: Pages) -> None:
+    page = pages.open("alerts")
+    page.selectbox(key="alert_rule").set_value(Trigger.WAITS).run()
+    page.text_input(key="alert_target").set_value("slack://secret")
+    button(page, "Set alert").click().run()
+    assert "waits needs a duration" in page.error[0].value
+    page.selectbox(key="alert_rule").set_value(Trigger.FAILED).run()
+    page.text_input(key="alert_target").set_value("http://127.0.0.1/secret")
+    button(page, "Set alert").click().run()
+    assert not page.exception and "own network" in page.error[0].value
+    assert "secret" not in page.error[0].value and alerts.alerts(pages.service.store) == []

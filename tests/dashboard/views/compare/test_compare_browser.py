@@ -1,0 +1,194 @@
+"""The Compare page in Chromium: runs picked in the table, one chart a series, and everything chosen in the address."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.api.workers import worker_attempts
+from dashboard.service import edits
+from db.queries import run_queries
+from domain.messages import PointBatch
+from domain.run_edit import RunEdit
+from tests.dashboard.browsed import Browsed, browsed, opened
+from tests.dashboard.seeded_store import Seed
+from tests.dashboard.visits import axe_faults, signed_in
+from tests.end_to_end.browsers import CHROMIUM, Chromium
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    with browsed(opened(tmp_path_factory.mktemp("compare") / "data")) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def made(dashboard: Browsed) -> Seed:
+    """Four ended runs, two of them with the same settings, and one that trains."""
+    seed = Seed(dashboard.service.store, dashboard.service.clock())
+    seed.node("gpu-1", 5)
+    rates = {"first": 0.1, "second": 0.2, "training": 0.3, "twin a": 0.5, "twin b": 0.5}
+    for number, (name, lr) in enumerate(rates.items()):
+        batch = 32 if name.startswith("twin") else None
+        seed.launch(name, 900, gpus_per_node=1, lr=lr, seed=number, batch_size=batch)
+        seed.start(name, 890)
+        seed.train(name, 120, 800)
+    for name in ("first", "second", "twin a", "twin b"):
+        seed.report(name, "succeeded", 100, exit_code=0)
+    return seed
+
+
+@pytest.fixture
+def page(browser: Chromium, dashboard: Browsed) -> Iterator[Page]:
+    """The page, signed in; at the end it may have had no error."""
+    with signed_in(browser, dashboard) as visit:
+        yield visit.new_page()
+        assert visit.errors == []
+
+
+AXES = """async () => {
+    const { epochAxis, samplesAxis } = await import('/assets/compare/run_axes.js');
+    const { Columns } = await import('/assets/live/series_store.js');
+    const series = (steps, epochs) => ({ attempts: new Map([[1, Columns.of(steps, epochs, steps)]]) });
+    const batch = (attempt, global_batch, first_step) => ({ attempt, global_batch, first_step });
+    const samples = samplesAxis([batch(1, 8, 1), batch(2, 10, 101)]);
+    const epoch = epochAxis(series([0, 1, 10, 11, 20], [0, 0, 1, 1, 2]));
+    return {
+        samples: [samples(1, 10), samples(1, 100), samples(2, 101), samples(2, 106)],
+        epochs: [epoch(1, 5), epoch(1, 10), epoch(1, 15), epoch(1, 40)],
+        unknown: [samplesAxis([batch(1, null, 1)]), epochAxis(series([0, 5], [0, 0]))],
+    };
+}"""
+
+
+def chosen(page: Page) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def log_point(dashboard: Browsed, seed: Seed, label: str, step: int, value: float) -> None:
+    """A point more, as the run's worker sends it."""
+    fence = run_queries.attempts(dashboard.service.store, seed.runs[label])[-1].fence
+    series = {"train/loss": [(step, value, dashboard.service.clock())]}
+    batch = PointBatch(path="events", generation=0, start=12_000, end=12_100, series=series)
+    body = batch.model_dump_json().encode()
+    worker_attempts._points(dashboard.service, seed._node_of(label), fence, 0, body)
+
+
+def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page, dashboard, made):
+    ids = [made.runs[name] for name in ("second", "training", "first")]
+    page.goto(dashboard.url)
+    for name in ("second", "training", "first"):
+        page.get_by_label(f"Select {name}").check()
+    colour = page.get_by_label("Select training").evaluate("box => getComputedStyle(box).accentColor")
+    page.get_by_role("link", name="Compare", exact=True).click()
+
+    loss = page.get_by_role("region", name="train/loss of 3 runs")
+    expect(loss.locator(".value")).to_have_text(re.compile(r"^[\d.]+ – [\d.]+$"))
+    assert chosen(page) == {"runs": ",".join(ids)}
+    legend = page.get_by_role("group", name="Runs")
+    swatch = legend.get_by_role("button", name="training").locator("i")
+    assert swatch.evaluate("swatch => getComputedStyle(swatch).backgroundColor") == colour
+
+    legend.get_by_role("button", name="training").hover()
+    expect(loss.locator(".note")).to_have_text(re.compile(r"^training, step 120$"))
+    log_point(dashboard, made, "training", 121, 0.125)
+    expect(loss.locator(".note")).to_have_text(re.compile(r"^training, step 121$"))
+    expect(loss.locator(".value")).to_have_text("0.125")
+
+    plot = loss.locator(".u-over")
+    box = plot.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+    expect(loss.locator(".note")).to_have_text(re.compile(r"^(first|second|training), step \d+$"))
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Log scale").click()
+    legend.get_by_role("button", name="second").click()
+    page.get_by_label("Baseline").select_option("Baseline: first")
+    table = page.get_by_role("table", name="What differs")
+    expect(table.get_by_role("row", name="Learning rate")).to_contain_text("0.2")
+    expect(table.get_by_role("row", name="train/loss (lowest)")).to_contain_text("%")
+    address = chosen(page)
+    assert address["hide"] == ids[0] and address["baseline"] == ids[2] and address["log"] == "1"
+    start, end = map(float, address["zoom"].split(","))
+    assert 20 < start < 40 < 50 < end < 70
+
+    dashboard.service.delete(ids[0])
+    expect(page.get_by_role("region", name="Differences").get_by_text("Deleted: second")).to_be_visible()
+    expect(table.locator("thead th")).to_have_text([re.compile("training"), re.compile("first")])
+    assert chosen(page) == address
+
+    page.reload()
+    expect(page.get_by_role("region", name="train/loss of 2 runs")).to_be_visible()
+    expect(page.get_by_role("button", name="Log scale")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("Baseline")).to_have_value(ids[2])
+    assert chosen(page) == address
+    assert axe_faults(page) == []
+
+
+def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group(page, dashboard, made):
+    edits.edit(dashboard.service, made.runs["training"], RunEdit(baseline=True))
+    page.goto(f"{dashboard.url}/compare?runs={made.runs['first']},zzzzzzzzzz")
+    expect(page.get_by_text("1 run of this address does not exist: zzzzzzzzzz.")).to_be_visible()
+    expect(page.get_by_role("region", name="train/loss of 1 run")).to_be_visible()
+    expect(page.get_by_label("Baseline")).to_have_value(made.runs["training"])
+    expect(page.get_by_role("row", name="train/loss (lowest)")).to_contain_text("%")
+
+    page.goto(
+        f"{dashboard.url}/compare?runs={','.join(made.runs[name] for name in ('first', 'twin a', 'twin b'))}"
+    )
+    page.get_by_label("Group by").select_option("Group by Learning rate")
+    groups = page.get_by_role("group", name="Groups").get_by_role("button")
+    expect(groups).to_have_text(["Learning rate 0.11 run", "Learning rate 0.52 runs"])
+    pair = page.get_by_role("row", name="Learning rate 0.5")
+    expect(pair.locator("td").nth(1)).to_have_text(re.compile(r"^[\d.]+± [\d.]+$"))
+    assert chosen(page)["group"] == "lr"
+    groups.last.hover()
+    loss = page.get_by_role("region", name="train/loss of 3 runs")
+    expect(loss.locator(".note")).to_have_text("Learning rate 0.5, step 120")
+
+    fields = page.get_by_role("region", name="Fields")
+    points = fields.get_by_role("group", name="val/loss (best) over Learning rate").locator("a")
+    expect(points).to_have_count(3)
+    lines = fields.get_by_role("group", name="Parallel coordinates").locator("a.hovered")
+    points.first.hover()
+    expect(lines).to_have_count(1)
+    expect(groups.first).to_have_class("highlighted")
+    fields.get_by_label("Horizontal field").select_option("Seed")
+    fields.get_by_label("Colour by").select_option("train/loss (min)")
+    fields.get_by_role("button", name="Log").first.click()
+    fields.get_by_label("Add or remove an axis").select_option("train/loss (last)")
+    assert chosen(page) | {
+        "across": "seed", "colour": "train/loss:min", "logs": "val/loss:best",
+        "axes": "batch_size,lr,global_batch_size,val/loss:best,train/loss:last",
+    } == chosen(page)  # fmt: skip
+    page.get_by_label("Rows", exact=True).select_option("Seed")
+    page.get_by_label("Columns", exact=True).select_option("Learning rate")
+    crossed = page.get_by_role("table", name="val/loss (best) by Seed and Learning rate")
+    expect(crossed.get_by_role("columnheader")).to_have_text(["Learning rate 0.1", "Learning rate 0.5"])
+    expect(crossed.get_by_role("row", name="Seed 0").locator("td").last).to_have_text("–")
+
+    page.get_by_role("button", name="Samples").click()
+    expect(
+        page.get_by_text("Samples are not known where the script sets its own batch size: first")
+    ).to_be_visible()
+    groups.last.hover()
+    expect(loss.locator(".note")).to_have_text(re.compile(r"^Learning rate 0.5, 3.840 samples$"))
+    places = page.evaluate(AXES)
+    assert places == {"samples": [80, 800, 810, 860], "epochs": [0.5, 1, 1.5, 4], "unknown": [None, None]}
+    assert chosen(page)["x"] == "samples"
+    assert axe_faults(page) == []
+    fields.get_by_role("group", name="val/loss (best) over Seed").locator("a").first.click()
+    expect(page.get_by_role("heading", name="first")).to_be_visible()
+    page.goto(f"{dashboard.url}/compare")
+    expect(page.get_by_text("Select two or more runs")).to_be_visible()

@@ -1,0 +1,196 @@
+"""Scaling studies: sizes on nodes, windows of steps, the next run, and the verdict with what limits it."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.messages import State
+from domain.performance.phases import BESIDES, PHASES, PhaseTotals
+from domain.scaling import limits, measurement
+from domain.scaling.conduct import Action, StudyRun, next_action
+from domain.scaling.judgement import MeasuredPoint, judge
+from domain.scaling.layout import Layout, layout
+from domain.scaling.measurement import RunFigures, Window, is_steady, spread
+
+STEP = {"data_s": 0.01, "forward_s": 0.03, "backward_s": 0.05, "optimizer_s": 0.01}
+
+
+def figures(
+    steps_per_s: float = 10.0, samples: float | None = 32.0, jitter: float = 0.0, **more
+) -> RunFigures:
+    """A run whose windows differ by `jitter`, with the phases of one step in seconds."""
+    rates = [steps_per_s * (1 + jitter * (number % 3 - 1)) for number in range(9)]
+    phases = {name: more.pop(name, STEP.get(name, 0.0)) for name in (*PHASES, *BESIDES)}
+    return RunFigures([Window(10, 10 / rate) for rate in rates], samples, phases, **more)
+
+
+@pytest.mark.parametrize(
+    ("devices", "capacities", "size"),
+    [
+        (2, [2], Layout(2, 1)),
+        (8, [4, 4], Layout(8, 2)),
+        (6, [4, 2, 2], Layout(6, 3)),
+        (6, [4, 3, 3], Layout(6, 2)),
+        (3, [2, 2, 1], Layout(3, 3)),
+        (4, [2], None),
+        (6, [5, 2], None),
+        (1, [], None),
+    ],
+)
+def test_devices_lie_equally_on_the_fewest_nodes(devices, capacities, size) -> None:
+    assert layout(devices, capacities) == size
+
+
+def test_warm_up_and_checkpoints_are_left_out() -> None:
+    steps = list(range(1, 102, 10))
+    slow_start = [0.0, *(10.0 + 0.1 * step for step in steps[1:])]
+    saving = [0.0 if step < 60 else 30.0 for step in steps]
+    totals = PhaseTotals(0, "n", steps, [0.0] * 11, {"forward_s": slow_start, "checkpoint_s": saving})
+    windows = measurement.windows(measurement.progress_of_phases(totals), 80)
+    assert [window.steps for window in windows] == [10] * 8
+    assert [window.steps_per_s for window in windows] == pytest.approx([10.0] * 8)
+    assert measurement.is_measured(windows, 100) and not measurement.is_measured(windows, 200)
+
+
+def test_without_phases_the_rates_between_records_count() -> None:
+    progress = measurement.progress_of_rates([(1, 0.5), (31, 10.0), (31, 9.0), (51, 10.0), (71, 5.0)])
+    assert measurement.windows(progress, 100) == [
+        Window(20, pytest.approx(2.0)),
+        Window(20, pytest.approx(4.0)),
+    ]
+
+
+def test_a_point_is_repeated_until_its_runs_agree() -> None:
+    assert is_steady([figures(jitter=0.02)]) and not is_steady([figures(jitter=0.1)])
+    assert spread([figures(jitter=0.1)]) == pytest.approx(0.2)
+    assert is_steady([figures(jitter=0.1), figures(10.4, jitter=0.1)])
+    assert not is_steady([figures(), figures(11.0)]) and not is_steady([])
+
+
+def run(name: str, state: State, **more) -> StudyRun:
+    return StudyRun(name, state, **more)
+
+
+DONE = run("a", State.SUCCEEDED, figures=figures())
+NOISY = run("b", State.SUCCEEDED, figures=figures(jitter=0.2))
+OTHER = run("d", State.SUCCEEDED, figures=figures(13.0))
+TRAINS = run("c", State.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("points", "is_stopped", "action"),
+    [
+        ([[], []], False, Action("launch", 0)),
+        ([[TRAINS], []], False, Action("wait")),
+        ([[run("c", State.RUNNING, has_enough=True)], []], False, Action("stop", run_id="c")),
+        ([[run("c", State.RUNNING, has_enough=True, is_stopping=True)]], False, Action("wait")),
+        ([[NOISY], []], False, Action("launch", 0)),
+        ([[NOISY, OTHER], []], False, Action("launch", 0)),
+        ([[NOISY, OTHER, NOISY], []], False, Action("launch", 1)),
+        ([[run("f", State.FAILED)], []], False, Action("launch", 1)),
+        ([None, []], False, Action("launch", 1)),
+        ([[DONE], [run("f", State.FAILED)]], False, Action("end")),
+        ([[DONE], [TRAINS]], True, Action("stop", run_id="c")),
+        ([[DONE], []], True, Action("end")),
+    ],
+)
+def test_runs_follow_one_another(points, is_stopped, action) -> None:
+    assert next_action(points, is_stopped) == action
+
+
+def point(devices: int, *runs: RunFigures, **more) -> MeasuredPoint:
+    return MeasuredPoint(devices, 1, figures=runs, run=f"run{devices}", **more)
+
+
+def test_the_verdict_names_the_knee_what_limits_beyond_it_and_what_failed() -> None:
+    judged = judge(
+        [
+            point(1, figures(10.0)),
+            point(2, figures(9.4, 64)),
+            point(4, figures(8.6, 128)),
+            point(8, figures(5.16, 256, exposed_comm_s=0.09)),
+            MeasuredPoint(16, 2, run="f", problem="run f failed: out of memory"),
+        ],
+        "cuda",
+        is_ended=True,
+    )
+    assert [one.speedup and round(one.speedup, 2) for one in judged.points] == [1, 1.88, 3.44, 4.13, None]
+    assert judged.points[2].efficiency == pytest.approx(0.86)
+    assert (judged.points[0].limit, judged.points[3].limit) == ("compute", "communication")
+    assert judged.verdict == (
+        "4 GPUs: 3.4x, 86%; 8 GPUs (4.1x, 52%) gain 20% more for twice the cost. Limit on 8 GPUs: "
+        "communication: 47% of the step that no computation hides. 16 GPUs: run f failed: out of memory."
+    )
+
+
+def test_ranks_on_one_cpu_share_its_cores() -> None:
+    base = figures(10.0, cpu_percent=98.0, ranks_per_core=0.5)
+    both = figures(5.4, 64, cpu_percent=99.0, ranks_per_core=1.0, forward_s=0.06, backward_s=0.1)
+    judged = judge([point(1, base), point(2, both)], "cpu", is_ended=True)
+    assert judged.points[1].limit == "CPU cores"
+    assert judged.verdict == (
+        "2 processes (1.1x, 54%) gain 8% more for twice the cost. Limit on 2 processes: the ranks share the cores."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "more"),
+    [
+        (None, {}),
+        ("data", {"data_s": 0.06}),
+        ("communication", {"exposed_comm_s": 0.05}),
+        ("compute", {"forward_s": 0.06, "gpu_percent": 95.0}),
+        ("launch gaps", {"forward_s": 0.06, "gpu_percent": 40.0}),
+        ("other", {"other_s": 0.06}),
+        ("CPU cores", {"forward_s": 0.08, "cpu_wait_s": 0.05, "ranks_per_core": 1.0}),
+        ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.5}),
+        ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 95.0}),
+        ("communication", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 60.0}),
+        ("compute", {"forward_s": 0.06, "ranks_per_core": 0.5, "cpu_percent": 40.0}),
+    ],
+)
+def test_the_limit_is_what_grew_against_the_ideal(cause, more) -> None:
+    base, step = limits.mean_step([figures()], 1), limits.mean_step([figures(samples=64, **more)], 2)
+    limit = limits.limit(step, base)
+    assert (limit and limit.cause) == cause
+
+
+def test_with_half_the_batch_half_the_time_is_ideal() -> None:
+    base = limits.mean_step([figures()], 1)
+    halved = {name: seconds / 2 for name, seconds in STEP.items()}
+    assert limits.limit(limits.mean_step([figures(samples=32, **halved)], 2), base) is None
+    same = limits.mean_step([figures(samples=32)], 2)
+    assert limits.limit(same, base).cause == "compute"
+
+
+def test_runs_that_differ_and_data_parallel_are_said() -> None:
+    judged = judge(
+        [
+            point(1, figures(10.0), strategy="single"),
+            point(1, figures(9.9), strategy="ddp"),
+            point(2, figures(9.5, 64), figures(7.0, 64), strategy="ddp"),
+            point(2, figures(12.0, 32), strategy="dp"),
+        ],
+        "cuda",
+        is_ended=True,
+    )
+    assert judged.points[0].speedup == 1 and judged.points[3].speedup == pytest.approx(1.2)
+    assert "DataParallel on 2 GPUs: 1.2x, DDP: 1.6x." in judged.verdict
+    assert "Runs differ on 2 GPUs (30% in 2 runs)" in judged.verdict
+
+
+def test_a_machine_that_others_use_is_said() -> None:
+    alone = figures(10.0, cpu_wait_s=0.04, ranks_per_core=0.5)
+    judged = judge([point(1, alone), point(2, figures(9.8, 64, ranks_per_core=1.0))], "cpu", is_ended=True)
+    assert judged.verdict.endswith(
+        "Ranks waited for CPUs that something else used, on 1 process (40% of the step)."
+    )
+
+
+def test_nothing_measured_and_a_single_size() -> None:
+    failed = MeasuredPoint(1, 1, run="f", problem="run f failed: no")
+    assert judge([failed], "cpu", is_ended=True).verdict == "1 process: run f failed: no."
+    alone = judge([point(1, figures(samples=None))], "cpu", is_ended=True)
+    assert (alone.points[0].samples_per_s, alone.points[0].speedup) == (None, 1)
+    assert alone.verdict.startswith("1 process: a speed-up needs a second size.")
+    assert judge([point(1, figures())], "cpu", is_ended=False).verdict is None

@@ -1,0 +1,52 @@
+"""A column of the list of runs is a field, or one number of a series; what cannot be one is refused with the rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.search.completion import complete_column
+from domain.search.fields import Column, SeriesFigure, Sort, parse_column, parse_sort
+from domain.search.query import FieldKind, QueryError
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("LR", Column(FieldKind.NUMBER, "lr")),
+        ("recipe", Column(FieldKind.TEXT, "target")),
+        ("val/loss", Column(FieldKind.SERIES, "val/loss")),
+        ('"lr"', Column(FieldKind.SERIES, "lr")),
+        ("best:val/loss", Column(FieldKind.SERIES, "val/loss", SeriesFigure.BEST)),
+        ('max:"a b"', Column(FieldKind.SERIES, "a b", SeriesFigure.MAX)),
+        ('"min:odd"', Column(FieldKind.SERIES, "min:odd")),
+    ],
+)
+def test_a_column_is_a_field_or_a_number_of_a_series(text: str, column: Column) -> None:
+    assert parse_column(text) == column
+    assert parse_sort(f"-{text}") == Sort(column, is_descending=True) and parse_sort(text) == Sort(column)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("tag", "several values"),
+        ("lrr", "did you mean lr?"),
+        ("best:gpu/power", "min:gpu/power"),
+        ("max:", "max:val/loss"),
+    ],
+)
+def test_other_columns_are_refused_with_the_rule(text: str, rule: str) -> None:
+    with pytest.raises(QueryError, match=rule):
+        parse_column(text)
+
+
+def test_fields_and_numbers_of_series_are_proposed() -> None:
+    def stored(field: str, part: str) -> list[str]:
+        return [name for name in ("val/loss", "gpu/power") if part in name]
+
+    proposed = complete_column("loss", stored)
+    assert proposed == ["loss", "val/loss", "best:val/loss", "min:val/loss", "max:val/loss"]
+    assert complete_column("max:p", stored) == ["max:gpu/power"]
+    assert "best:gpu/power" not in complete_column("power", stored) and "tag" not in complete_column(
+        "", stored
+    )

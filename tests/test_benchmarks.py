@@ -1,0 +1,71 @@
+"""The benchmarks run, in small; how long anything takes is not asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios, write
+from benchmarks.table import document, table
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_acts_take_turns_in_an_order_that_rotates() -> None:
+    order: list[str] = []
+
+    def act(name: str) -> float:
+        order.append(name)
+        return len(order)
+
+    measured = in_turns({"a": lambda: act("a"), "b": lambda: act("b")}, 3)
+    assert "".join(order) == "abbaab"
+    assert measured == {"a": [1, 4, 5], "b": [2, 3, 6]}
+
+
+def test_a_ratio_is_that_of_each_round() -> None:
+    assert ratios([2.0, 9.0, 8.0], [1.0, 3.0, 2.0]) == Spread(2.5, 3.0, 3.5)
+    assert Spread.of([4.0]) == Spread(4.0, 4.0, 4.0)
+
+
+@pytest.mark.parametrize(("better", "is_met"), [("more", True), ("less", False)])
+def test_a_target_has_a_direction(better, is_met) -> None:
+    assert Figure("x", "2", "peer", "1", Spread(1.9, 2.0, 2.1), 1.5, better).is_met is is_met
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
+def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
+    cost = Cost("reading", "points", {size: 3e-4 * size**power for size in (10, 100, 1000, 10_000)})
+    assert cost.exponent == pytest.approx(power)
+
+
+def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> None:
+    figure = Figure("reading", "9/s", "peer", "3/s", Spread(2.9, 3.0, 3.1), 2)
+    write(tmp_path / "reading.json", [figure, Cost("reading", "points", {10: 0.001, 1000: 0.1})])
+    lines = table([tmp_path / "reading.json"]).splitlines()
+    assert lines[2] == "| reading | 9/s | peer | 3/s | 3 (2.9-3.1) | ≥ 2 | met |"
+    assert "## Reading\n\n" in document([tmp_path / "reading.json"])
+    assert lines[-1] == "reading by points: 10: 1 ms, 1,000: 100 ms; exponent 1.00"
+
+
+def test_measurements_run_in_small() -> None:
+    names = ["command_line", "event_files"]
+    command = [sys.executable, "-m", "benchmarks", "--quick", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        figures = json.loads((ROOT / "benchmarks" / "results" / "quick" / f"{name}.json").read_text())[
+            "figures"
+        ]
+        assert figures and all(figure["what"] in done.stdout for figure in figures)
+
+
+def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
+    command = [sys.executable, "-m", "benchmarks", "draughts"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no measurement is named draughts; there are: chart, command_line" in done.stderr

@@ -1,0 +1,77 @@
+"""A launch is forked only where nothing about it could make a difference; the obstacle is named in a sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.launch.warm import conditions
+
+TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+OPTIONS = ("--standalone", "--nproc-per-node=2", "--log-dir=/x/logs", "--redirects=3")
+
+
+def launch(*argv: str, cwd: str = "/", **fields: Any) -> dict[str, Any]:
+    return {"argv": [*argv], "env": {}, "cwd": cwd, "launcher": "torchrun"} | fields
+
+
+def test_the_command_of_a_plan_is_no_obstacle():
+    assert conditions.command_obstacle(launch(TORCHRUN, *OPTIONS, "train.py", "--standalone-not")) == ""
+    assert conditions.torchrun_python([TORCHRUN]) == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        (launch(sys.executable, "-u", "train.py", launcher="python"), "not started by torchrun"),
+        (launch(sys.executable, "-m", "torch.distributed.run", "train.py"), "is not the torchrun script"),
+        (launch(TORCHRUN, *OPTIONS, "--numa-binding=node", "train.py"), "option --numa-binding=node"),
+        (launch(TORCHRUN, "train.py", env={"PYTHON_EXEC": "/bin/python"}), "PYTHON_EXEC"),
+    ],
+)
+def test_an_unusual_command_is_named(fields: dict[str, Any], part: str):
+    assert part in conditions.command_obstacle(fields)
+
+
+def test_only_variables_of_a_single_run_may_differ():
+    prepared = conditions.import_environment({"A": "1", "RANKZERO_RUN_ID": "x"})
+    assert prepared == {"A": "1"}
+    same = {"A": "1", "RANKZERO_RUN_ID": "y", "CUDA_VISIBLE_DEVICES": "0", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert conditions.environment_obstacle(prepared, same) == ""
+    for name in ("LD_PRELOAD", "OMP_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "PYTHONHASHSEED", "FOO"):
+        assert conditions.environment_obstacle(prepared, same | {name: "1"}).startswith(f"{name} is not as")
+    assert conditions.environment_obstacle(prepared, {}).startswith("A is not as")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("helper.py", "import os", ""),
+        ("data/readme.txt", "", ""),
+        ("queue.py", "", "queue.py beside the script hides the module queue"),
+        ("numpy/__init__.py", "", "numpy beside the script hides"),
+        ("data/queue.py", "", ""),
+        ("setup.py", "os.environ['OMP_NUM_THREADS'] = '4'", "setup.py names OMP_NUM_THREADS"),
+        ("package/__init__.py", 'os.environ.setdefault("TORCH_LOGS", "+dynamo")', "names TORCH_LOGS"),
+        ("other.py", "os.environ['CUDA_VISIBLE_DEVICES'] = ''", ""),
+        ("seeds.py", "os.environ['PYTHONHASHSEED'] = '0'", ""),
+    ],
+)
+def test_code_that_would_meet_another_torch_is_named(tmp_path: Path, name: str, text: str, part: str):
+    (tmp_path / "train.py").touch()
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    argv = [TORCHRUN, *OPTIONS, str(tmp_path / "train.py")]
+    obstacle = conditions.code_obstacle(launch(*argv), ["queue", "numpy", "torch"])
+    assert part in obstacle and bool(part) == bool(obstacle)
+
+
+def test_a_module_imported_already_and_what_is_no_script_are_named(tmp_path: Path):
+    module = launch(TORCHRUN, *OPTIONS, "-m", "torch.utils.benchmark", cwd=str(tmp_path))
+    assert "torch.utils.benchmark is imported already" in conditions.code_obstacle(module, ["torch"])
+    archive = launch(TORCHRUN, *OPTIONS, "app.pyz", cwd=str(tmp_path))
+    assert "app.pyz is not a .py file" in conditions.code_obstacle(archive, ["torch"])

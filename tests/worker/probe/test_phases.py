@@ -1,0 +1,188 @@
+"""Phases of a step, measured in unchanged scripts: every moment belongs to one, and each to the right one."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.worker.probe.watched import TORCHRUN, Watched
+from worker.probe.rankzero_probe import phase_clock
+from worker.probe.rankzero_probe.phase_clock import (
+    BACKWARD,
+    CHECKPOINT,
+    COMM,
+    DATA,
+    FORWARD,
+    NOT_BEGUN,
+    OPTIMIZER,
+    OTHER,
+    PhaseClock,
+)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> PhaseClock:
+    """A clock on which each look takes a second."""
+    now = SimpleNamespace(s=0.0)
+
+    def look() -> float:
+        now.s += 1.0
+        return now.s
+
+    monkeypatch.setattr(phase_clock, "perf_counter", look)
+    started = PhaseClock()
+    started.end_step(1, look())
+    return started
+
+
+def spent(clock: PhaseClock) -> dict[int, float]:
+    clock.end_step(2, phase_clock.perf_counter())
+    ((_, seconds),) = clock.steps
+    return {phase: s for phase, s in enumerate(seconds) if s}
+
+
+def test_phases_follow_each_other_and_add_up(clock):
+    clock.end(clock.begin(DATA))
+    previous = clock.begin(FORWARD)
+    assert clock.begin(DATA) == NOT_BEGUN  # a model that reads data is computing
+    clock.end(previous)
+    previous = clock.begin(BACKWARD)
+    clock.end_compute()
+    clock.end(previous)
+    clock.begin_optimizer("sgd")
+    clock.end_optimizer("sgd")
+    phases = spent(clock)
+    assert phases == {OTHER: 4, DATA: 1, FORWARD: 2, BACKWARD: 1, COMM: 1, OPTIMIZER: 1}
+    assert sum(phases.values()) == clock.since - 1.0
+
+
+def test_a_closure_computes_inside_the_optimizer(clock):
+    clock.begin_optimizer("lbfgs")
+    clock.end(clock.begin(FORWARD))
+    clock.end(clock.begin(BACKWARD))
+    clock.begin_optimizer("inner")
+    clock.end_optimizer("inner")
+    clock.end_optimizer("lbfgs")
+    assert spent(clock) == {OTHER: 2, OPTIMIZER: 2, FORWARD: 2, BACKWARD: 1}
+
+
+def test_a_step_that_raised_does_not_hold_the_clock(clock):
+    clock.begin_optimizer("raises")
+    clock.end(clock.begin(DATA))
+    clock.begin_optimizer("sgd")
+    clock.end_optimizer("raises")
+    assert spent(clock)[DATA] == 1
+    clock.end(clock.begin(CHECKPOINT))
+    assert clock.phase == OTHER
+
+
+def totals(watched: Watched) -> dict[int, dict[str, float]]:
+    """The last totals of each rank."""
+    return {line["rank"]: line["phases"] for line in watched.lines() if "phases" in line}
+
+
+SPENDING = """
+    import os, sys, time
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, Dataset
+    S = 0.02
+    class Slow(Dataset):
+        def __len__(self): return 20
+        def __getitem__(self, index):
+            time.sleep(S)
+            return torch.ones(8)
+    class Net(torch.nn.Linear):
+        def forward(self, batch):
+            time.sleep(S)
+            return super().forward(batch)
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(Net(8, 1))
+    if compiled: model = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    began = None
+    for batch in DataLoader(Slow()):
+        loss = model(batch.to("cpu", copy=True)).sum()
+        loss.register_hook(lambda gradient: time.sleep(S))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        began = began or time.perf_counter()
+        ended = time.perf_counter()
+        torch.save(model.state_dict(), "file")
+        time.sleep(S)
+        if dist.get_rank() == 0: time.sleep(S)
+        dist.barrier()
+    sys.stdout.write(f"{dist.get_rank()} {ended - began}\\n")  # one write: the other rank writes to the same pipe
+    dist.destroy_process_group()
+    """
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
+    script = watched.script(f"compiled = {compiled}\n" + textwrap.dedent(SPENDING))
+    out = watched.run([*TORCHRUN, "--nproc-per-node=2", script])
+    lasted = {int(rank): float(s) for rank, s in (line.split() for line in out.splitlines())}
+    assert not watched.events("error")
+    for rank, phases in totals(watched).items():
+        assert phases["step"] == 20
+        total = sum(s for name, s in phases.items() if name not in ("step", "called_comm_s", "cpu_wait_s"))
+        assert total == pytest.approx(lasted[rank], abs=0.1)
+        for name in ("data_s", "forward_s", "backward_s", "other_s"):
+            assert phases[name] >= 19 * 0.02, name
+        assert phases["copy_s"] > 0 and phases["optimizer_s"] > 0 and phases["checkpoint_s"] > 0
+    assert totals(watched)[1]["called_comm_s"] >= 15 * 0.02  # it waits in the barrier
+    assert totals(watched)[0]["called_comm_s"] < totals(watched)[1]["called_comm_s"]
+
+
+WITHOUT_DDP = """
+    import torch
+    from torch.optim import LBFGS
+    model = torch.nn.Linear(8, 1)
+    optimizer = LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 8)).square().sum()
+        loss.backward()
+        return loss
+    for _ in range(30):
+        optimizer.step(closure)
+    torch.autograd.backward([model(torch.ones(1, 8)).sum()])
+    torch.autograd.backward(model(torch.ones(1, 8)).sum())
+    """
+
+
+def test_a_script_with_neither_loader_nor_ddp_is_divided_too(watched):
+    watched.run([sys.executable, watched.script(WITHOUT_DDP)], env=watched.environment(RANK="0"))
+    phases = totals(watched)[0]
+    assert not watched.events("error")
+    assert phases["forward_s"] > 0 and phases["backward_s"] > 0 and phases["optimizer_s"] > 0
+    assert "data_s" not in phases and "exposed_comm_s" not in phases
+
+
+def test_a_clock_that_fails_is_off_and_the_training_goes_on(watched):
+    script = watched.script("""
+        import torch
+        import rankzero_probe.phase_totals as totals
+        def broken(*_): raise RuntimeError("no such thread")
+        totals._cpu_wait_s = broken
+        model = torch.nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(30):
+            model(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+        print("done")
+        """)
+    assert watched.run([sys.executable, script], env=watched.environment(RANK="0")) == "done\n"
+    (error,) = watched.events("error")
+    assert (error["hook"], watched.lines()[-1]["step"]) == ("phases", 30)

@@ -1,0 +1,98 @@
+"""Divide the time of each step into phases: every moment of the training thread belongs to exactly one."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import get_ident, main_thread
+from time import perf_counter
+
+OTHER, DATA, COPY, FORWARD, BACKWARD, COMM, CALLED, OPTIMIZER, CHECKPOINT = range(9)
+"""COMM: waiting inside DistributedDataParallel; CALLED: inside a collective that the script itself calls."""
+COUNT = 9
+NAMES = {
+    "other_s": (OTHER,),
+    "data_s": (DATA,),
+    "copy_s": (COPY,),
+    "forward_s": (FORWARD,),
+    "backward_s": (BACKWARD,),
+    "exposed_comm_s": (COMM, CALLED),
+    "called_comm_s": (CALLED,),
+    "optimizer_s": (OPTIMIZER,),
+    "checkpoint_s": (CHECKPOINT,),
+}
+"""Phases as they are recorded; `called_comm_s` is part of `exposed_comm_s`, all others add up to the step."""
+_IDLE = frozenset({OTHER, OPTIMIZER})
+"""An optimizer's step may call the whole training step (a closure, as LBFGS and Lightning do)."""
+BEGINS_IN = {
+    DATA: _IDLE,
+    COPY: _IDLE,
+    FORWARD: _IDLE,
+    BACKWARD: _IDLE,
+    COMM: _IDLE | {FORWARD, BACKWARD},
+    CALLED: _IDLE | {FORWARD, BACKWARD},
+    OPTIMIZER: frozenset({OTHER}),
+    CHECKPOINT: _IDLE,
+}
+"""Phases that each one interrupts; begun in another phase it is part of that one."""
+NOT_BEGUN = -1
+MAX_STEPS = 4096
+
+
+class PhaseClock:
+    """The phase of the training thread, and the seconds in each since the last step."""
+
+    def __init__(self) -> None:
+        self.thread = main_thread().ident
+        self.phase = OTHER
+        self.since = 0.0
+        self.seconds = [0.0] * COUNT
+        self.steps: deque[tuple[int, list[float]]] = deque(maxlen=MAX_STEPS)
+        """(step, seconds in each phase) of steps that the recorder has not read yet."""
+        self.optimizer_id = 0
+
+    def begin(self, phase: int) -> int:
+        """Begin a phase; return the one that `end` goes back to, or NOT_BEGUN."""
+        current = self.phase
+        if current not in BEGINS_IN[phase] or get_ident() != self.thread:
+            return NOT_BEGUN
+        # Between the batch and the backward pass lie the forward pass and the loss.
+        self._pass_to(phase, FORWARD if phase == BACKWARD else current)
+        return current
+
+    def end(self, previous: int) -> None:
+        """End the current phase and go back to the previous one."""
+        if previous != NOT_BEGUN:
+            self._pass_to(previous, self.phase)
+
+    def end_compute(self) -> None:
+        """Begin the wait for communication at the end of the backward pass, whichever thread computed it."""
+        if self.phase == BACKWARD:
+            self._pass_to(COMM, BACKWARD)
+
+    def begin_optimizer(self, optimizer: object) -> None:
+        """Begin an optimizer's step; those that it calls itself are part of it."""
+        if self.begin(OPTIMIZER) != NOT_BEGUN:
+            self.optimizer_id = id(optimizer)
+
+    def end_optimizer(self, optimizer: object) -> None:
+        """End an optimizer's step."""
+        if self.phase == OPTIMIZER and self.optimizer_id == id(optimizer):
+            self._pass_to(OTHER, OPTIMIZER)
+
+    def end_step(self, step: int, at: float) -> None:
+        """End a step; the time before the first one is the start and belongs to none."""
+        self.seconds[self.phase] += at - self.since
+        if step > 1:
+            self.steps.append((step, self.seconds))
+        self.since, self.phase, self.seconds = at, OTHER, [0.0] * COUNT
+
+    def disown_data(self, own_s: float) -> None:
+        """Keep `own_s` as waiting for data: the rest was a validation's."""
+        seconds = self.seconds
+        seconds[OTHER] += seconds[DATA] - own_s
+        seconds[DATA] = own_s
+
+    def _pass_to(self, phase: int, spent_in: int) -> None:
+        now = perf_counter()
+        self.seconds[spent_in] += now - self.since
+        self.since, self.phase = now, phase

@@ -1,0 +1,155 @@
+"""The process that has torch imported: forks a supervisor's process and its torchrun for each request."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+
+from . import channel, identity
+from .program import Program
+from .ranks import HANDLERS, fork_spares, start_through
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LAUNCHER_VARIABLE = "RANKZERO_WARM_LAUNCHER"
+"""Environment variable of a supervisor: the process id of its torchrun and the descriptor of the socket to it."""
+
+
+def serve(arguments: Sequence[str]) -> Program:
+    """Serve the worker until it closes the connection, then exit; returns in forked processes what they are to run.
+
+    `arguments`: --data DIR --connection DESCRIPTOR"""
+    connection = socket.socket(fileno=int(arguments[-1]))
+    connection.set_inheritable(False)
+    identity.die_with_parent(signal.SIGKILL)
+    problem = _import_torch()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
+    channel.send(connection, {"problem": problem, "modules": _top_level_modules(), "pid": os.getpid()})
+    while not problem:
+        received = channel.receive(connection)
+        if received is None:
+            break
+        pid = os.fork()
+        if pid == 0:
+            return _start(connection, received[0])
+        channel.send(connection, {"pid": pid})
+    os._exit(0)
+
+
+def _import_torch() -> str:
+    """Import what torchrun and most scripts import; returns why nothing can be forked from here, else nothing."""
+    import torch  # isort: skip
+    import torch._dynamo
+    import torch.distributed.run
+    import torch.nn.parallel.distributed
+    import torch.utils.data
+
+    if not hasattr(getattr(import_module(HANDLERS), "SubprocessHandler", None), "_popen"):
+        return f"torch {torch.__version__} starts its ranks in another way"
+    return _test_fork() or _unforkable()
+
+
+def _test_fork() -> str:
+    """Check in a forked process that the kernel shows its command and environment as its own."""
+    pid = os.fork()  # also ends OpenBLAS's threads, which it starts again on demand
+    if pid == 0:
+        argv, env = ["python", "a b"], {"RANK": "0", "EMPTY": ""}
+        try:
+            identity.take(argv, env)
+            os._exit(0 if identity.is_shown(argv, env) else 1)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    return "" if status == 0 else "this kernel does not show a forked process under another command"
+
+
+def _unforkable() -> str:
+    """The thread, process or open file that the imports left and a fork would lack or share; else nothing."""
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    if threads > 1 or threading.active_count() > 1:
+        return "importing torch starts a thread here"
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+        if file.read().split():
+            return "importing torch starts a process here"
+    files = [os.readlink(f"/proc/self/fd/{number}") for number in _descriptors() if number > 2]  # noqa: PTH115
+    if len(files) > 1:
+        return f"importing torch opens a file here ({files[-1]})"
+    return ""
+
+
+def _descriptors() -> list[int]:
+    numbers = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            os.fstat(int(name))
+            numbers.append(int(name))
+        except OSError:  # the one with which the folder was read
+            continue
+    return numbers
+
+
+def _top_level_modules() -> list[str]:
+    return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+def _start(connection: socket.socket, request: dict[str, Any]) -> Program:
+    """Become the supervisor by exec, after forking its torchrun, which thereby is its child; returns in torchrun."""
+    connection.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    ours, theirs = socket.socketpair()
+    own = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        identity.die_with_parent(signal.SIGTERM)
+        if os.getppid() != own:
+            os._exit(1)
+        return _wait_as_agent(theirs)
+    try:
+        os.chdir(request["cwd"])
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        ours.set_inheritable(True)
+        env = {**request["env"], LAUNCHER_VARIABLE: f"{pid}:{ours.fileno()}"}
+        theirs.close()
+        os.execve(request["command"][0], request["command"], env)
+    finally:
+        os._exit(127)
+
+
+def _wait_as_agent(connection: socket.socket) -> Program:
+    """Wait for the supervisor's command, then be torchrun."""
+    received = channel.receive(connection)
+    if received is None:
+        os._exit(0)
+    message, (out, err) = received
+    connection.close()
+    os.chdir(message["cwd"])
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.close(out)
+    os.close(err)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    argv, env = message["argv"], message["env"]
+    command = [sys.executable, *argv]
+    identity.take(command, env)
+    program = Program(command, argv[0], argv[1:], is_module=False)
+    try:
+        program.read()
+        spares = fork_spares(int(message["processes"]))
+    except (OSError, ValueError):
+        os.execve(argv[0], argv, env)
+    if isinstance(spares, Program):
+        return spares
+    start_through(spares)
+    return program
