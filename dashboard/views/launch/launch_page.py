@@ -221,8 +221,8 @@ def _meaning(
     if planned is not None:
         plan.fit_and_advice(planned, set(refusals.values()))
         scaling.cite(planned)
-        scaling.start(reading.spec, _like())
-        sweeping.start(reading.spec, _like())
+        scaling.POPOVER.show(reading.spec, _like())
+        sweeping.POPOVER.show(reading.spec, _like())
     if planned is not None and reading.spec is not None:
         plan.commands(planned)
 

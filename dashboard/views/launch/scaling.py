@@ -8,7 +8,8 @@ from dashboard.planning.resolve import Resolved
 from dashboard.scaling.document import judgement
 from dashboard.scaling.request import StudyRequest, create
 from dashboard.service import service
-from dashboard.views.layout import links, refusals
+from dashboard.views.launch.study_popover import StudyPopover
+from dashboard.views.layout import links
 from db.scaling import studies
 from domain.errors import InvalidRequest
 from domain.scaling.judgement import named
@@ -16,7 +17,6 @@ from domain.spec import RunSpec
 
 PREFIX = "study_"
 MODES = {"weak": "of each rank", "strong": "of all ranks"}
-REQUESTED, REFUSED = "study_requested", "study_refused"
 
 
 def cite(planned: Resolved) -> None:
@@ -37,31 +37,20 @@ def cite(planned: Resolved) -> None:
     )
 
 
-def start(spec: RunSpec | None, like: str | None) -> None:
-    """Show the button that measures the settings on several numbers of devices."""
-    if (study_id := st.session_state.pop(REQUESTED, None)) is not None:
-        links.go("scaling", id=study_id)
-    with st.popover("Measure scaling", icon=":material/trending_up:", key="launch_study"):
-        st.caption("Trains these settings on each number of devices, one run after another in the queue.")
-        st.text_input("Numbers of devices", key=f"{PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
-        st.segmented_control(
-            "The batch that stays",
-            list(MODES),
-            default="weak",
-            format_func=MODES.__getitem__,
-            key=f"{PREFIX}mode",
-        )
-        st.number_input("Measured steps of each run", 1, 1_000_000, 100, key=f"{PREFIX}steps")
-        st.button("Start the study", on_click=_request, args=(spec, like), disabled=spec is None)
-    refusals.show(REFUSED)
+def _fields() -> None:
+    st.caption("Trains these settings on each number of devices, one run after another in the queue.")
+    st.text_input("Numbers of devices", key=f"{PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
+    st.segmented_control(
+        "The batch that stays",
+        list(MODES),
+        default="weak",
+        format_func=MODES.__getitem__,
+        key=f"{PREFIX}mode",
+    )
+    st.number_input("Measured steps of each run", 1, 1_000_000, 100, key=f"{PREFIX}steps")
 
 
-def _request(spec: RunSpec | None, like: str | None) -> None:
-    if spec is not None:
-        refusals.attempt(lambda: _create(spec, like), REFUSED)
-
-
-def _create(spec: RunSpec, like: str | None) -> None:
+def _create(spec: RunSpec, like: str | None) -> str:
     sizes = [text.strip() for text in str(st.session_state[f"{PREFIX}gpus"] or "").split(",") if text.strip()]
     if not all(text.isdecimal() and 0 < int(text) <= 65536 for text in sizes):
         raise InvalidRequest("gpus", "Numbers of devices must be numbers, for example 1,2,4.")
@@ -71,4 +60,9 @@ def _create(spec: RunSpec, like: str | None) -> None:
         mode=st.session_state[f"{PREFIX}mode"] or "weak",
         steps=st.session_state[f"{PREFIX}steps"],
     )
-    st.session_state[REQUESTED] = create(service.current(), request, like)
+    return create(service.current(), request, like)
+
+
+POPOVER = StudyPopover(
+    "study", "scaling", "Measure scaling", "trending_up", "Start the study", _fields, _create
+)
