@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, UnaryExpression, and_, false, func, literal, not_, or_, select, true
 
-from db.models import Attempt, Node, Run, RunTag, Series, Task
+from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from db.queries.run_fields import NUMBER, ascii_lower, is_named, value_of
 from domain.search.fields import ANYWHERE, FIELDS, Column, Sort
 from domain.search.matching import lowered
@@ -58,10 +58,23 @@ def _holds(condition: Condition, now: float) -> ColumnElement[bool]:
             .where(RunTag.run_id == Run.id, _compared(RunTag.tag.expression, condition))
             .exists()
         )
+    if condition.name == "imported":
+        return _is_imported(condition)
     if condition.name == "node":
         nodes = select(Task.fence).join(Node, Node.id == Task.node_id).where(Task.fence == Attempt.fence)
         return nodes.where(_compared(Node.name.expression, condition)).exists()
     return _compared(value_of(Column(condition.kind, condition.name), now), condition)
+
+
+def _is_imported(condition: Condition) -> ColumnElement[bool]:
+    """Whether a run was imported, or by this importer."""
+    marks = select(ImportedRun.run_id).where(ImportedRun.run_id == Run.id)
+    match lowered(str(condition.value)):
+        case "yes":
+            return marks.exists()
+        case "no":
+            return not_(marks.exists())
+    return marks.where(_compared(ImportedRun.format.expression, condition)).exists()
 
 
 def _compared(value: ColumnElement[Any], condition: Condition) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""The tags, projects, nodes, targets and series that can stand in a search."""
+"""The tags, projects, nodes, targets, importers and series that can stand in a search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 
 from db.engine import Store
-from db.models import Node, Run, RunTag, Series
+from db.models import ImportedRun, Node, Run, RunTag, Series
 
 MOST = 12
 _COLUMNS: dict[str, ColumnElement[Any]] = {
@@ -15,6 +15,7 @@ _COLUMNS: dict[str, ColumnElement[Any]] = {
     "project": Run.project.expression,
     "node": Node.name.expression,
     "target": Run.spec["target"].as_string(),
+    "imported": ImportedRun.format.expression,
     "series": case((Series.source == "events", Series.tag), else_=Series.source + "/" + Series.tag),
 }
 

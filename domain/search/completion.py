@@ -14,7 +14,7 @@ from domain.spec import RunSpec
 
 MOST = 12
 """Proposals for one word."""
-STORED = frozenset({"tag", "project", "node", "target", "series"})
+STORED = frozenset({"tag", "project", "node", "target", "imported", "series"})
 """Fields (and series) whose values the store has."""
 Lookup = Callable[[str, str], Iterable[str]]
 """Stored values of one of `STORED` that hold a text, whatever the case."""
@@ -97,11 +97,8 @@ def _subjects(typed: str, stored: Lookup) -> list[ProposedWord]:
 def _values(compared: re.Match[str], stored: Lookup) -> list[ProposedWord]:
     name, sign, part = compared.groups()
     field = ALIASES.get(name.lower(), name.lower())
-    values = (
-        stored(field, part)
-        if field in STORED
-        else [v for v in _fixed(field, sign) if part.lower() in v.lower()]
-    )
+    values = [value for value in _fixed(field, sign) if part.lower() in value.lower()]
+    values += stored(field, part) if field in STORED else ()
     return [ProposedWord(f"{name}{sign}{_quoted(value)}", field) for value in values if '"' not in value]
 
 
@@ -110,7 +107,7 @@ def _fixed(field: str, sign: str) -> list[str]:
     kind = FIELDS.get(field)
     if field in ("state", "reason"):
         return [*(State if field == "state" else Reason)]
-    if kind is FieldKind.FLAG:
+    if kind is FieldKind.FLAG or field == "imported":
         return ["yes", "no"]
     if kind is FieldKind.MOMENT:
         return [age.lstrip("<>") if sign != ":" else age for age in _AGES]

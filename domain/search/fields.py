@@ -18,10 +18,10 @@ SPEC_NUMBERS = (
     "hang_after_s max_restarts min_nodes torchrun_restarts"
 ).split()
 SPEC_FLAGS = "elastic probe wait_for_nodes".split()
-PLURAL = frozenset({"tag", "node"})
+PLURAL = frozenset({"tag", "node", "imported"})
 """Fields of which a run has several values."""
 FIELDS: dict[str, FieldKind] = {
-    **dict.fromkeys(["state", "project", "tag", "node", "reason", *SPEC_NAMES], FieldKind.NAME),
+    **dict.fromkeys(["state", "project", "tag", "node", "reason", "imported", *SPEC_NAMES], FieldKind.NAME),
     **dict.fromkeys(["id", "name", "message", "note", *SPEC_TEXTS], FieldKind.TEXT),
     **dict.fromkeys(
         ["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER

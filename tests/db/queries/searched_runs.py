@@ -7,13 +7,14 @@ import random
 from typing import Any
 
 from db.engine import Store
-from db.models import Attempt, Node, Run, RunTag, Series, Task
+from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from domain.messages import State
 from domain.search.matching import Record
 from domain.spec import RunSpec
 
 NOW = 1_000_000.0
 WORDS = ("gpt", "GPT wide", "digits_2", "100%", "größe", "a/b", "Out of Memory", "o'hare")
+IMPORTERS = ("tensorboard", "wandb")
 TAGS = ("paper", "Baseline", "a%b")
 NODES = ("gpu-1", "gpu-3", "CPU_1")
 SERIES = ("val/loss", "train/loss", "accuracy", "epoch")
@@ -51,6 +52,7 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
     note = luck.choice([None, *WORDS])
     archived, pinned = luck.choice([None, 5.0]), luck.choice([None, 6.0])
     tags, nodes = luck.sample(TAGS, luck.randint(0, 2)), luck.sample(NODES, luck.randint(0, 2))
+    importer = luck.choice([None, None, *IMPORTERS])
     values = {name: luck.choice(NUMBERS) for name in luck.sample(SERIES, luck.randint(0, 4))}
     latest = _attempt(luck, run_id, 2)
     stored = spec.model_dump(mode="json")
@@ -61,6 +63,8 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
         session.add(Run(id=run_id, **own, note=note, archived_at=archived, pinned_at=pinned, spec=stored))
         session.flush()
         session.add_all([RunTag(run_id=run_id, tag=tag) for tag in tags])
+        if importer:
+            session.add(_import(run_id, importer))
         older = _attempt(luck, run_id, 1)
         session.add_all([older])
         session.flush()
@@ -72,7 +76,8 @@ def _add(store: Store, luck: random.Random, run_id: str) -> Record:
         session.add_all([_series(latest.fence, name, value) for name, value in values.items()])
         for rank, name in enumerate(nodes):
             session.add(_task(latest.fence, rank, name))
-    return Record(_fields(spec, run_id, own, note, archived, pinned, tags, nodes, latest, values), values)
+    fields = _fields(spec, run_id, own, note, archived, pinned, tags, nodes, latest, values)
+    return Record(fields | {"imported": ("yes", importer) if importer else ("no",)}, values)
 
 
 def _fields(
@@ -128,6 +133,18 @@ def _series(fence: int, tag: str, value: float, node_rank: int = 0) -> Series:
         last_wall=1.0, last_value=value, last_number=None if math.isnan(value) else value, finite_sum=0.0,
         finite_count=0,
     )  # fmt: skip
+
+
+def _import(run_id: str, importer: str) -> ImportedRun:
+    return ImportedRun(
+        run_id=run_id,
+        format=importer,
+        source="/runs",
+        digest=run_id,
+        points=0,
+        state="stopped",
+        completed_at=1.0,
+    )
 
 
 def _node(name: str) -> Node:

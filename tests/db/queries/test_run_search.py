@@ -15,7 +15,7 @@ from domain.search.fields import FIELDS, parse_sort
 from domain.search.matching import matches
 from domain.search.parser import as_text, parse
 from domain.search.query import FieldKind
-from tests.db.queries.searched_runs import NODES, NOW, NUMBERS, SERIES, TAGS, WORDS, Records, fill
+from tests.db.queries.searched_runs import IMPORTERS, NODES, NOW, NUMBERS, SERIES, TAGS, WORDS, Records, fill
 
 COUNT = 40
 COMPARISONS = st.sampled_from(["<", "<=", ">", ">=", "=", "!=", ":", ":<", ":>="])
@@ -32,6 +32,7 @@ conditions = st.one_of(
     st.tuples(st.sampled_from(SERIES).map(lambda name: f'"{name}"'), COMPARISONS, FINITE),
     st.tuples(st.sampled_from(["state"]), st.sampled_from([":", "=", "!="]), st.sampled_from([*State]).map(str)),
     st.tuples(of_kind[FieldKind.NAME].filter(lambda name: name != "state"), st.sampled_from([":", "!="]), quoted),
+    st.tuples(st.just("imported"), st.sampled_from([":", "=", "!="]), st.sampled_from(["yes", "No", *IMPORTERS, "x"])),
     st.tuples(of_kind[FieldKind.TEXT], st.sampled_from([":", "=", "!="]), quoted),
     st.tuples(of_kind[FieldKind.FLAG], st.sampled_from([":", "!="]), st.sampled_from(["yes", "no"])),
     st.tuples(
@@ -71,7 +72,17 @@ def test_sql_finds_what_the_definition_finds(store: Store, records: Records, tex
 
 
 def test_every_search_of_one_field_divides_the_runs(store: Store, records: Records) -> None:
-    for text in ("lr>0.01", "val/loss<0.5", "tag:paper", "node:gpu-3", "started:<3d", "archived:yes", "gpt"):
+    for text in (
+        "lr>0.01",
+        "val/loss<0.5",
+        "tag:paper",
+        "node:gpu-3",
+        "started:<3d",
+        "archived:yes",
+        "imported:yes",
+        "imported:wandb",
+        "gpt",
+    ):
         found, other = searched(store, text), searched(store, f"-{text}")
         assert found and other and sorted(found + other) == sorted(records)
 

@@ -12,6 +12,7 @@ STORED = {
     "project": ["vision"],
     "series": ["train/loss", "val/loss", "epoch", "lr"],
     "target": ["language_model"],
+    "imported": ["tensorboard", "wandb"],
 }
 
 
@@ -30,7 +31,8 @@ def texts(text: str, cursor: int | None = None) -> list[str]:
         ("state:ru", ["state:running"]), ("-archived:", ["archived:yes", "archived:no"]),
         ("precision:b", ["precision:bf16"]), ("tag:p", ["tag:paper"]), ("tag=two", ['tag="two words"']),
         ('tag:"two w', ['tag:"two words"']), ("recipe:lang", ["recipe:language_model"]), ("val/", ["val/loss<"]),
-        ("created:<", ["created:<1d", "created:<7d", "created:<30d"]), ("lr>", []), ("nothing:", []),
+        ("created:<", ["created:<1d", "created:<7d", "created:<30d"]), ("lr>", []),
+        ("imported:", ["imported:yes", "imported:no", "imported:tensorboard", "imported:wandb"]), ("nothing:", []),
     ],
 )  # fmt: skip
 def test_the_word_at_the_cursor_is_completed(text: str, proposals: list[str]) -> None:
