@@ -91,6 +91,7 @@ export class RunRow {
     setText(this._word, state);
     this._pill.className = `pill ${tone}`;
     setAttribute(this._pill, 'title', [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null);
+    this.root.classList.toggle('imported', Boolean(run.imported_from));
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
 
