@@ -18,6 +18,7 @@ from db.models import (
     File,
     FindingRow,
     HistoryEntry,
+    ImportedRun,
     Node,
     ProfiledRank,
     Run,
@@ -31,6 +32,7 @@ from db.records.lookups import latest_attempt
 from domain.masking import masked_args, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
+from domain.transfer.imported import ImportFormat
 
 Row = dict[str, Any]
 
@@ -52,6 +54,8 @@ class RunDocument(BaseModel):
 
     run: Row
     tags: list[str]
+    imported_from: ImportFormat | None = None
+    """The importer that brought the run into the store it comes from; None: it trained there."""
     snapshot: Row | None
     nodes: list[Row]
     attempts: list[AttemptDocument]
@@ -77,6 +81,7 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
             tags=list(
                 session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id).order_by(RunTag.tag))
             ),
+            imported_from=None if (mark := session.get(ImportedRun, run_id)) is None else mark.format,
             snapshot=None if snapshot is None else document_of(snapshot),
             nodes=_nodes(session, documents),
             attempts=documents,

@@ -61,7 +61,7 @@ class ArchivedBytes(Protocol):
 
 def is_imported(store: Store, digest: str) -> bool:
     """Whether the run of an archive with this digest is here."""
-    same = select(ImportedRun).filter_by(format=ExportFormat.ARCHIVE, digest=digest)
+    same = select(ImportedRun).filter_by(digest=digest)
     with store.read() as session:
         return session.scalars(same).first() is not None
 
@@ -106,11 +106,11 @@ class _Restoration:
             self._add_attempt(run.id, attempt)
         self._session.add_all(row_of(HistoryEntry, line, run_id=run.id) for line in document.history)
         add_history(self._session, run.id, None, self._now, f"imported (archive) from {origin.source}")
-        self._session.add(self._mark(run.id, origin))
+        self._session.add(self._mark(run.id, document.imported_from or ExportFormat.ARCHIVE, origin))
 
-    def _mark(self, run_id: str, origin: ArchiveSource) -> ImportedRun:
+    def _mark(self, run_id: str, importer: str, origin: ArchiveSource) -> ImportedRun:
         last = latest_attempt(self._session, run_id)
-        mark = ImportedRun(run_id=run_id, format=ExportFormat.ARCHIVE, **origin._asdict())
+        mark = ImportedRun(run_id=run_id, format=importer, **origin._asdict())
         mark.state, mark.message, mark.points = last.state, last.message, self._points
         mark.ended_at, mark.completed_at = last.ended_at, self._now
         return mark

@@ -11,6 +11,8 @@ from domain.spec import Argument, Label
 
 Moment = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]
 """Seconds since the epoch."""
+ImportFormat = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+"""The importer that read a run: tensorboard, wandb, mlflow, …"""
 
 
 class ImportRequest(BaseModel):
@@ -18,8 +20,7 @@ class ImportRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings", extra="forbid")
 
-    format: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
-    """The importer that read it: tensorboard, wandb, mlflow, …"""
+    format: ImportFormat
     source: Annotated[Argument, Field(min_length=1, max_length=4096)]
     """The machine and path it was read from; a changed run is recognised by it."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from domain.messages import Finding, Findings, Point
+from domain.transfer.imported import ImportRequest
 from tests.dashboard.running import FakeNode, Running, running
 
 SECRET = "hf_abcdefghijklmnop"
@@ -124,6 +125,23 @@ def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running)
     assert list(other.service.files.checkpoints.iterdir()) == []
     assert imported(other, archive).status_code == 201
     assert other.http.get("/api/nodes").json() == []
+
+
+def test_a_run_that_was_imported_before_it_was_archived_keeps_its_importer(
+    dashboard: Running, other: Running
+) -> None:
+    request = ImportRequest(
+        format="tensorboard", source="gpu-1:/runs/9", digest="0" * 64, name="nine", state="succeeded", started_at=1
+    )  # fmt: skip
+    run_id = dashboard.http.post("/api/imports", json=request.model_dump(mode="json")).json()["id"]
+    points = {"start": 0, "series": {"loss": [[1, 0.5, 2.0]]}, "is_last": True}
+    assert dashboard.http.post(f"/api/imports/{run_id}/points", json=points).status_code == 200
+    archive = exported(dashboard, run_id)
+    assert imported(other, archive).status_code == 201
+    assert other.run(run_id)["imported_from"] == "tensorboard"
+    assert [run["is_new"] for run in imported(other, archive).json()] == [False]
+    refusal = other.http.post(f"/api/runs/{run_id}/resume", json={})
+    assert refusal.status_code == 409 and "tensorboard" in refusal.json()["detail"]["message"]
 
 
 def unzipped(archive: bytes) -> dict[str, bytes]:
