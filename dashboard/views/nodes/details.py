@@ -9,10 +9,9 @@ import streamlit as st
 
 from dashboard.cluster import picture
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views.layout import asking, links, style
 from dashboard.views.layout.tables import table
 from dashboard.views.nodes import facts
-from dashboard.views.run import dialogs
 from db.queries.device_allocations import Occupant, occupants
 from domain.protocol import is_older
 from domain.text.formats import as_text, number, plural, size, state_label
@@ -84,7 +83,7 @@ def _actions(node: NodeView) -> None:
         help_text = "Let it receive new runs again." if node.draining else drained
         st.button(label, key=f"drain_{node.id}", help=help_text, on_click=_drain, args=(node,))
         if st.button("Remove", type="tertiary", icon=":material/delete:", key=f"remove_{node.id}"):
-            _remove(node)
+            asking.ask(_remove, node)
 
 
 def _drain(node: NodeView) -> None:
@@ -98,7 +97,7 @@ def _remove(node: NodeView) -> None:
     """Ask before a node is removed; active runs prevent it, past ones stay readable."""
     worker = "Its worker ends, and joins again only with a join token. " if node.state == "alive" else ""
     st.markdown(f"**{as_text(node.name)}** leaves the cluster. {worker}Its past runs stay in the history.")
-    dialogs.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
+    asking.confirm("Remove it", "Keep it", lambda: service.current().remove_node(node.id))
 
 
 def _warnings(node: NodeView) -> None:
@@ -109,7 +108,7 @@ def _warnings(node: NodeView) -> None:
         label = f"Ending run {run_id} …" if is_ending else f"End run {run_id} here"
         icon, key = ":material/stop_circle:", f"end_unknown_{run_id}"
         if st.button(label, icon=icon, key=key, disabled=is_ending):
-            _end_unknown(node, run_id)
+            asking.ask(_end_unknown, node, run_id)
 
 
 @st.dialog("End this run?", icon=":material/stop_circle:")
@@ -119,7 +118,7 @@ def _end_unknown(node: NodeView, run_id: str) -> None:
         f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
-    dialogs.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
+    asking.confirm("End it", "Keep it running", lambda: service.current().end_unknown(node.id, run_id))
 
 
 def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import links, refusals
+from dashboard.views.layout import asking, links
 from domain.messages import State
 from domain.text.formats import as_text, count, number, plural, size
 from domain.views import CheckpointView, RunView
@@ -23,7 +23,7 @@ def stop(run: RunView) -> None:
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "
             "save a checkpoint and exit; then remaining processes are killed. The run can be resumed later."
         )
-    confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
+    asking.confirm("Stop the run", "Keep it going", lambda: service.current().stop(run.id))
 
 
 @st.dialog("Resume this run", icon=":material/resume:")
@@ -35,7 +35,7 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
     else:
         st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
     st.caption(f"Attempt {run.attempt + 1} of this run starts with the same settings.")
-    confirm("Resume it", "Not now", lambda: _resume(run.id))
+    asking.confirm("Resume it", "Not now", lambda: _resume(run.id))
 
 
 @st.dialog("Delete this run?", icon=":material/delete:")
@@ -49,7 +49,9 @@ def delete(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
         f"Its curves, logs and {plural(len(checkpoints), 'checkpoint')} ({size(stored_bytes)}) are permanently "
         "removed from the server. Files on the nodes stay there."
     )
-    confirm("Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs"))
+    asking.confirm(
+        "Delete for good", "Keep it", lambda: service.current().delete(run.id), lambda: links.go("runs")
+    )
 
 
 def describe(checkpoint: CheckpointView) -> str:
@@ -66,15 +68,3 @@ def describe(checkpoint: CheckpointView) -> str:
 def _resume(run_id: str) -> None:
     chosen: CheckpointView | None = st.session_state.get("resume_from")
     service.current().resume(run_id, str(chosen.id) if chosen else None)
-
-
-def confirm(
-    yes: str, no: str, act: Callable[[], object], then: Callable[[], None] = lambda: st.rerun()
-) -> None:
-    """Show the two buttons; `then` follows a successful action, whose error is shown in the dialog."""
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(no):
-            st.rerun()
-        clicked = st.button(yes, type="primary", on_click=refusals.attempt, args=(act,))
-    if not refusals.show() and clicked:
-        then()

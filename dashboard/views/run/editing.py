@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from dashboard.service import edits, service
-from dashboard.views.run.dialogs import confirm
+from dashboard.views.layout import asking
 from domain.errors import InvalidRequest
 from domain.run_edit import RunEdit
 from domain.views import RunView
@@ -37,7 +37,7 @@ def edit(run: RunView) -> None:
         st.checkbox(
             "Archived", run.archived, help="Only a search for archived:yes lists them.", key="edit_archived"
         )
-    confirm("Save", "Cancel", lambda: _save(run))
+    asking.confirm("Save", "Cancel", lambda: _save(run))
 
 
 def _save(run: RunView) -> None:

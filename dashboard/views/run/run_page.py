@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.components.browser import live_charts, log_view, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views.layout import asking, links, style
 from dashboard.views.layout.exporting import export_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import (
@@ -154,11 +154,11 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
     if run.state.is_terminal:
         kind: Literal["primary", "secondary"] = "primary" if _resume_helps(run, has_fix) else "secondary"
         if st.button("Resume", icon=":material/resume:", type=kind, key="resume"):
-            dialogs.resume(run, saved)
+            asking.ask(dialogs.resume, run, saved)
     else:
         stopping = run.stop_requested_at is not None
         if st.button("Stop", icon=":material/stop_circle:", disabled=stopping, key="stop"):
-            dialogs.stop(run)
+            asking.ask(dialogs.stop, run)
     if latest is not None:
         st.link_button(
             "Download latest checkpoint", checkpoint_url(latest.id), icon=":material/download:",
@@ -175,9 +175,9 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     export_menu([run.id], run.state.is_terminal)
     if st.button("Edit", icon=":material/edit:", type="tertiary", key="edit"):
-        editing.edit(run)
+        asking.ask(editing.edit, run)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):
-        dialogs.delete(run, saved)
+        asking.ask(dialogs.delete, run, saved)
 
 
 def _resume_helps(run: RunView, has_fix: bool) -> bool:

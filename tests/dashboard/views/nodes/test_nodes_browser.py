@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import Event
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from dashboard.views.nodes import details
+from db.engine import Store
+from db.queries.device_allocations import Occupant
 from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
@@ -138,6 +143,41 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     nodes.get_by_role("button", name="Revoke").click()
     expect(nodes.get_by_text("There is no valid token.")).to_be_visible()
     assert cluster.service.join_tokens()[0].revoked_at is not None
+
+
+def test_a_dialog_answers_though_its_panel_refreshes_in_between(
+    nodes: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click waits with the panel's next refresh for the one that runs: Streamlit then runs both together."""
+    sent: list[bytes | str] = []
+    nodes.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
+    nodes.reload()
+    node(nodes, "gpu-003").locator(".name").click()
+    nodes.locator(".st-key-node_details").get_by_role("button", name="Remove").click()
+    dialog = nodes.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Remove it")).to_be_visible()
+    listed, held, released = details.occupants, Event(), Event()
+
+    def hold(store: Store) -> list[Occupant]:
+        held.set()
+        assert released.wait(60)
+        return listed(store)
+
+    monkeypatch.setattr(details, "occupants", hold)
+    wait_in(nodes, held.is_set)
+    refresh, refreshes = sent[-1], sent.count(sent[-1])
+    dialog.get_by_role("button", name="Remove it").click()
+    wait_in(nodes, lambda: sent.count(refresh) > refreshes)
+    released.set()
+    expect(dialog).to_contain_text("stop it first")
+
+
+def wait_in(page: Page, is_so: Callable[[], bool]) -> None:
+    """Wait for a condition of this process while the page's events are heard."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
 
 
 def test_a_node_is_removed_unless_a_run_is_there(nodes: Page, cluster: Browsed) -> None:
