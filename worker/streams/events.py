@@ -30,6 +30,8 @@ CHECKSUM = struct.Struct("<I")
 WALL = struct.Struct("<d")
 FLOAT = struct.Struct("<f")
 AROUND_BYTES = HEADER.size + CHECKSUM.size
+LEAST_EVENT_BYTES = 16
+"""A wall time (9 bytes), a step (2) and a value (5) without its tag; less is cut off."""
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 """A longer record (a video, a graph) holds no scalar worth its memory: it is skipped."""
 _MASK_DELTA = 0xA282EAD8
@@ -187,7 +189,7 @@ class _Parser:
 
     def _add_quickly(self, data: bytes) -> bool:
         """Add the point of an event that differs from one seen before in its wall time, step and value alone."""
-        if data[:1] != b"\x09" or data[9:10] != b"\x10":
+        if len(data) < LEAST_EVENT_BYTES or data[:1] != b"\x09" or data[9:10] != b"\x10":
             return False
         if (step := data[10]) < 0x80:
             begin = 11

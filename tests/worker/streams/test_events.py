@@ -227,6 +227,16 @@ def test_a_whole_record_that_is_no_event_is_told_and_the_next_one_read(path: Pat
     assert gaps == [Gap(len(scalar(1, 0.5)), len(scalar(1, 0.5)) + 19)]
 
 
+@pytest.mark.parametrize("length", range(9, 24))
+def test_a_whole_record_that_ends_within_an_event_is_told_and_the_next_one_read(
+    path: Path, length: int
+) -> None:
+    whole = scalar(300, 0.5)
+    path.write_bytes(whole + record(whole[12:-4][:length]) + scalar(301, 0.5))
+    found, _ = everything(path)
+    assert [step for _, step, _, _ in found] == [300, 301]
+
+
 def test_behind_garbage_reading_goes_on_also_when_the_next_record_comes_later(path: Path) -> None:
     path.write_bytes(scalar(1, 0.5) + bytes(range(1, 255)) * 2)
     tail = EventTail(path)
