@@ -36,8 +36,6 @@ FILLED_FROM = "launch_filled_from"
 @style.asked_again_without_store
 def page() -> None:
     """Show the form and its meaning; the input stays while other pages are open."""
-    if (run_id := st.session_state.pop("launched", None)) is not None:
-        links.go("run", id=run_id)
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
     script = _script()
@@ -230,10 +228,12 @@ def _meaning(
 def _launch_button(reading: FormReading, refusals: Mapping[str, str], labels: Mapping[str, str]) -> None:
     """Show the Launch button, disabled while a field is wrong; a launch that the store rejected can be retried."""
     again = "launch_refused" in st.session_state
-    st.button(
+    # No callback: it would get the spec of the last drawing, which lacks what was typed since.
+    if st.button(
         "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
-        disabled=bool(refusals) and not again, on_click=_launch, args=(reading.spec,),
-    )  # fmt: skip
+        disabled=bool(refusals) and not again,
+    ):  # fmt: skip
+        _launch(reading.spec)
     if refusals:
         target = TARGET_LABELS[st.session_state[PREFIX + "source"]]
         labels = {**labels, "target": target, "snapshot": target}
@@ -243,15 +243,17 @@ def _launch_button(reading: FormReading, refusals: Mapping[str, str], labels: Ma
 
 
 def _launch(spec: RunSpec | None) -> None:
-    """Launch the run; called before the page reruns, which then opens the run or shows the error."""
+    """Launch the run and open it, or show the error."""
     if spec is None:
         return
     try:
-        st.session_state["launched"] = service.current().submit(spec, _like()).id
-        st.session_state.pop("launch_notice", None)
+        run = service.current().submit(spec, _like())
     except InvalidRequest as error:
         refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
         st.session_state["launch_refused"] = refusal
+        st.rerun()
+    st.session_state.pop("launch_notice", None)
+    links.go("run", id=run.id)
 
 
 def _like() -> str | None:

@@ -38,19 +38,20 @@ def profiles(run_id: str, ranks: Sequence[RankView], is_live: bool) -> None:
 def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) -> None:
     is_recording = any(profile.state == ProfileState.RECORDING for profile in recorded)
     steps_field, ranks_field, button = st.columns([1, 2, 2], vertical_alignment="bottom")
-    steps = steps_field.number_input("Steps", 1, MAX_STEPS, 10, key="profile_steps")
+    steps_field.number_input("Steps", 1, MAX_STEPS, 10, key="profile_steps")
     chosen = ranks_field.multiselect(
         "Ranks", ranks, list(ranks[:MAX_RANKS]), key="profile_ranks", max_selections=MAX_RANKS
     )
     button.button(
         "Record a profile", icon=":material/speed:", key="profile", disabled=is_recording or not chosen,
-        on_click=_request, args=(run_id, int(steps), chosen),
+        on_click=_request, args=(run_id,),
         help="Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
     )  # fmt: skip
     st.caption(as_text(cost_sentence(recorded, len(chosen))))
 
 
-def _request(run_id: str, steps: int, ranks: Sequence[int]) -> None:
+def _request(run_id: str) -> None:
+    steps, ranks = int(st.session_state["profile_steps"]), list(st.session_state["profile_ranks"])
     try:
         request_profile(service.current(), run_id, steps, ranks)
     except WrongState as error:

@@ -41,6 +41,13 @@ def test_the_empty_form_is_a_run_that_can_be_launched(pages):
     assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
 
 
+def test_what_was_typed_just_before_the_click_is_launched(pages):
+    page = pages.open("launch")
+    page.text_input(key="launch_lr").set_value("0.25")
+    button(page, "Launch").click().run()
+    assert [spec.lr for spec in specs(pages)] == [0.25]
+
+
 def test_the_form_reads_the_nodes_once_a_rerun(pages, monkeypatch):
     page, read, nodes = pages.open("launch"), [], pages.service.nodes
     monkeypatch.setattr(pages.service, "nodes", lambda: read.append(1) or nodes())
