@@ -80,9 +80,7 @@ def compare(
     ids = list(dict.fromkeys([*runs, *([baseline] if baseline not in (None, "none") else [])]))
     for run_id in ids:
         run_path(run_id)  # an odd id is refused here as well
-    fields = [*(group or ()), *([columns] if columns else [])]
-    if columns and len(fields) != 2:
-        raise CommandFailed("--columns needs one field for the rows: add --group FIELD.", 2)
+    fields = _fields(group, columns)
     comparison = server_at(data).get("/api/compare", runs=",".join(ids), baseline=baseline, group=fields)
     if fields:
         _check_fields(fields, comparison["differences"])
@@ -98,6 +96,13 @@ def compare(
         print_table(head, rows)
     else:
         _print_tables(comparison, ids)
+
+
+def _fields(group: Sequence[str] | None, columns: str | None) -> list[str]:
+    """Return the fields to group by, the columns' last. Raises CommandFailed for columns without rows."""
+    if columns and len(group or ()) != 1:
+        raise CommandFailed("--columns needs one field for the rows: add --group FIELD.", 2)
+    return [*(group or ()), *([columns] if columns else [])]
 
 
 def _check_fields(fields: Sequence[str], differences: Sequence[dict[str, Any]]) -> None:

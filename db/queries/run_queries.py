@@ -160,10 +160,8 @@ def views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> 
     summaries = _summaries(session, fences)
     nodes = pending_nodes(session, fences, now)
     findings, probed = first_findings(session, fences), _probed(session, fences)
-    tags, formats = (
-        _tags(session, [run.id for run, _ in rows]),
-        _formats(session, [run.id for run, _ in rows]),
-    )
+    run_ids = [run.id for run, _ in rows]
+    tags, formats = _tags(session, run_ids), _formats(session, run_ids)
     read = (
         run_view(
             run,

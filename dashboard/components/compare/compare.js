@@ -4,7 +4,7 @@ import { el, setAttribute, setText } from '../elements/elements.js';
 import { plural } from '../elements/numbers.js';
 import { mountOnce } from '../elements/mounting.js';
 import { readTheme, runColour, watchTheme } from '../elements/theme.js';
-import { choose, chosen } from './compare_address.js';
+import { choose, chosen } from '../elements/address.js';
 import { CompareTable } from './compare_table.js';
 import { ComparedCharts } from './compared_charts.js';
 import { Comparison, isLive } from './comparison.js';

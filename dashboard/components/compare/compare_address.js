@@ -1,31 +1,6 @@
-/** What is chosen on the page of a comparison, kept in its address: a comparison is a link. */
+/** What the address of a comparison says of its charts. */
 
-/** @param {string} name @returns {string|null} */
-export function chosen(name) {
-  return new URLSearchParams(location.search).get(name);
-}
-
-/** Write choices into the address; null or '' removes one. @param {Record<string, string|null>} choices */
-export function choose(choices) {
-  const url = new URL(location.href);
-  for (const [name, value] of Object.entries(choices)) {
-    if (value) url.searchParams.set(name, value);
-    else url.searchParams.delete(name);
-  }
-  // Commas stay readable.
-  url.search = url.searchParams.toString().replaceAll('%2C', ',');
-  history.replaceState(history.state, '', url);
-}
-
-/** A list of names, which may contain commas. @param {string} name @returns {string[]} */
-export function chosenList(name) {
-  return (chosen(name) ?? '').split(',').filter(Boolean).map(decodeURIComponent);
-}
-
-/** @param {string} name @param {string[]} values */
-export function chooseList(name, values) {
-  choose({ [name]: values.map((value) => value.replaceAll('%', '%25').replaceAll(',', '%2C')).join(',') });
-}
+import { chosen } from '../elements/address.js';
 
 /** The settings of the charts, from the address; what it leaves out is as the browser remembers it. */
 export function settingsFrom(remembered) {

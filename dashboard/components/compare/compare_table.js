@@ -5,7 +5,7 @@ import { follow, pageUrl } from '../links/following.js';
 import { count, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { Polling } from '../elements/polling.js';
 import { runColour } from '../elements/theme.js';
-import { choose, chosen } from './compare_address.js';
+import { choose, chosen } from '../elements/address.js';
 import { copyButtons } from './compare_export.js';
 import { Grouping, groupRows } from './grouping.js';
 import { isLive } from './comparison.js';

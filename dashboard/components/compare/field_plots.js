@@ -8,7 +8,7 @@ import { axis, bounds, isWide } from '../plots/axes.js';
 import { markItems } from '../plots/drawing.js';
 import { parallel } from '../plots/parallel.js';
 import { scatter } from '../plots/scatter.js';
-import { choose, chosen, chosenList, chooseList } from './compare_address.js';
+import { choose, chosen, chosenList, chooseList } from '../elements/address.js';
 import { fieldSelect, fieldsOf, firstResult, firstSetting, settingsOf, textOf } from './fields.js';
 
 const FIRST_AXES = 4;

@@ -2,7 +2,7 @@
 
 import { el } from '../elements/elements.js';
 import { fromJson, number, UNKNOWN } from '../elements/numbers.js';
-import { choose, chosen } from './compare_address.js';
+import { choose, chosen } from '../elements/address.js';
 import { settingCell } from './setting_cell.js';
 
 /** @typedef {{key: string, label: string, runs: string[]}} Group */

@@ -2,7 +2,7 @@
 
 import { el } from '../elements/elements.js';
 import { number, plural, UNKNOWN } from '../elements/numbers.js';
-import { choose, chosen } from './compare_address.js';
+import { choose, chosen } from '../elements/address.js';
 import { copyButtons } from './compare_export.js';
 import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
 

@@ -5,7 +5,7 @@ import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
 import { apiUrl } from '../live/live_connection.js';
-import { choose, chosen } from '../compare/compare_address.js';
+import { choose, chosen } from '../elements/address.js';
 
 const MOST_SHOWN = 1000;
 
