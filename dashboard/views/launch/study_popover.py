@@ -30,24 +30,14 @@ class StudyPopover:
 
     def show(self, spec: RunSpec | None, like: str | None) -> None:
         """Show the popover; after a study was created, open its page."""
-        if (study_id := st.session_state.pop(self._requested, None)) is not None:
-            links.go(self.page, id=study_id)
         with st.popover(self.label, icon=f":material/{self.icon}:", key=f"launch_{self.name}"):
             self.show_fields()
-            st.button(self.button, on_click=self._request, args=(spec, like), disabled=spec is None)
+            # No callback: it would get the settings of the last drawing, which lack what was typed since.
+            is_asked = st.button(self.button, disabled=spec is None)
+        if is_asked and spec is not None:
+            refusals.attempt(lambda: links.go(self.page, id=self.create(spec, like)), self._refused)
         refusals.show(self._refused)
-
-    @property
-    def _requested(self) -> str:
-        return f"{self.name}_requested"
 
     @property
     def _refused(self) -> str:
         return f"{self.name}_refused"
-
-    def _request(self, spec: RunSpec | None, like: str | None) -> None:
-        if spec is not None:
-            refusals.attempt(lambda: self._create(spec, like), self._refused)
-
-    def _create(self, spec: RunSpec, like: str | None) -> None:
-        st.session_state[self._requested] = self.create(spec, like)
