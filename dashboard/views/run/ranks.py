@@ -40,7 +40,9 @@ def ranks(run_id: str) -> None:
         return
     rank_views = db_ranks.ranks(current.store, run_id)
     if not rank_views:
-        st.caption("No rank has made an optimizer step yet. Each rank appears here with its first step.")
+        ended = "The probe saw no optimizer step of this run, so there are no figures of its ranks."
+        waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
+        st.caption(ended if run.state.is_terminal else waiting)
     else:
         slow = _slow(rank_views)
         phases(run_id, key="phases")

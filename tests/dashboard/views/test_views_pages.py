@@ -224,6 +224,13 @@ def test_what_trains_is_shown_with_each_command(full):
     assert any(" · ".join(words) in caption for caption in captions), captions
 
 
+def test_of_a_run_without_figures_of_its_ranks_only_a_live_one_is_to_be_waited_for(full):
+    live = full.open("run", id=full.seed.runs["just launched"], tab="ranks")
+    assert "Each rank appears here with its first step" in texts(live).replace("\\", "")
+    ended = full.open("run", id=full.seed.runs["digits baseline"], tab="ranks")
+    assert "The probe saw no optimizer step of this run" in texts(ended)
+
+
 @pytest.mark.parametrize("address", ["", "launch", "nodes", "run"])
 def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch):
     def broken():
