@@ -25,7 +25,7 @@ QUIET = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 STORED = "local_storage,indexeddb,service_workers,cache_storage"
-LIMIT_MS = 60_000
+LIMIT_MS = 120_000
 Scheme = Literal["light", "dark"]
 
 

@@ -77,7 +77,7 @@ class Slurm:
         self._start(
             "munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in places.items())
         )
-        wait_for(socket.exists, "munged", 30)
+        wait_for(socket.exists, "munged", 120)
         self._start("slurmctld", "-D", "-i")
         for name in ("n0", "n1"):
             self._start("slurmd", "-D", "-N", name)

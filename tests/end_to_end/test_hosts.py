@@ -74,7 +74,7 @@ def test_hosts_are_gone_with_whoever_made_them(folder: Path) -> None:
         pids = [int(word) for word in maker.stdout.readline().split()]
         assert len(pids) >= 4 and all(psutil.pid_exists(pid) for pid in pids)
         maker.kill()
-    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the hosts to be gone", 20)
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the hosts to be gone", 120)
 
 
 @pytest.mark.long

@@ -69,7 +69,7 @@ def test_tensorboard_dies_with_a_dashboard_that_is_killed(product: Product) -> N
     dashboard = product.child("dashboard")
     assert dashboard is not None
     dashboard.kill()
-    wait_for(lambda: not safely(board.is_running, False), "TensorBoard to end", 30)
+    wait_for(lambda: not safely(board.is_running, False), "TensorBoard to end", 120)
     wait_for(
         lambda: product.request("GET", f"/tensorboard/{run}/").status_code == 200, "it to be started again"
     )

@@ -106,7 +106,7 @@ def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     assert process.is_running()
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(10) == 130
-    wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone", 5)
+    wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone", 60)
 
 
 def test_killed_and_started_again_it_finds_what_still_trains(up: Up) -> None:
