@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from cli.importers.databases import databases, digest_of_rows, reading
-from cli.importers.mlflow_end import ENDS, NO_END, settings
 from cli.importers.past_run import PastRun, PointsBySeries
 from domain.messages import Point
+from worker.loggers.databases import databases, digest_of_rows, reading
+from worker.loggers.mlflow_end import ENDS, NO_END, settings
+from worker.loggers.mlflow_rows import TABLES, point, texts
 
-TABLES = frozenset({"runs", "metrics", "params", "tags", "experiments"})
 RUNS = """
 SELECT runs.*, experiments.name AS experiment FROM runs JOIN experiments USING (experiment_id)
 WHERE runs.lifecycle_stage = 'active' ORDER BY runs.start_time, run_uuid
@@ -34,10 +33,7 @@ def database_runs(root: Path) -> Iterator[PastRun]:
 
 def _past_run(connection: sqlite3.Connection, file: Path, run: sqlite3.Row) -> PastRun:
     run_id = run["run_uuid"]
-    params, tags = (
-        {row["key"]: row["value"] for row in connection.execute(query, (run_id,))}
-        for query in (f"SELECT key, value FROM {table} WHERE run_uuid = ?" for table in ("params", "tags"))
-    )
+    params, tags = texts(connection, "params", run_id), texts(connection, "tags", run_id)
     state, message = ENDS.get(run["status"], NO_END)
     return PastRun(
         name=run["name"] or tags.get("mlflow.runName") or run_id,
@@ -59,6 +55,5 @@ def _points(file: Path, run_id: str) -> Iterator[PointsBySeries]:
         while page := rows.fetchmany(ROWS):
             batch = defaultdict[str, list[Point]](list)
             for row in page:
-                value = math.nan if row["is_nan"] else row["value"]
-                batch[row["key"]].append((row["step"], value, row["timestamp"] / 1000))
+                batch[row["key"]].append(point(row))
             yield batch

@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from domain.messages import Point
 from domain.transfer.imported import ImportRequest
+from worker.loggers.wandb_run import NOT_FINITE
 
 READ_BYTES = 1024 * 1024
 MAX_NAME = 200
-NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""Numbers that JSON has only as text."""
 
 PointsBySeries = Mapping[str, Sequence[Point]]
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cli.importers.databases import databases, digest_of_rows, reading
 from cli.importers.past_run import PastRun, PointsBySeries, numbers
 from domain.messages import Point
+from worker.loggers.databases import databases, digest_of_rows, reading
 
 MESSAGE = "Imported from trackio, which does not record how a run ended."
 ROWS = 1000

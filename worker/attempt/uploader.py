@@ -15,6 +15,8 @@ from worker.checkpoints.findings import incomplete_findings
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch
 from worker.hardware.source import HardwareFile
+from worker.loggers.shared_names import SharedNames
+from worker.loggers.stores import LoggerStores
 from worker.monitor.probe_points import ProbeFiles
 from worker.monitor.probe_reader import FOLDER as PROBE_FOLDER
 from worker.monitor.profiles import ProfileReporter
@@ -36,6 +38,7 @@ UNWATCHED_EVERY_S = 5.0
 POINTS_WATCHED_EVERY_S = 0.05
 MIRROR_WATCHED_EVERY_S = PRINTED_WATCHED_EVERY_S = 0.25
 PROBE_WATCHED_EVERY_S = 1.0
+SHARED_NAMES_FILE = "worker/loggers.json"
 REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
 REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
@@ -55,6 +58,11 @@ class AttemptUploader:
         )  # fmt: skip
         self._omissions = Omissions(folder)
         self._points, self._printed, self._probe, self._hardware = self._point_streams(folder)
+        self._names = SharedNames(folder / SHARED_NAMES_FILE, lambda: bool(self._mirror.event_files()))
+        self._logger_stores = LoggerStores(folder, roots, self._points_offset_of, self._names)
+        self._stores = PointStream(
+            self._logger_stores.sources, PointUploader(self._store_points, self._omissions)
+        )
         self.reporter = FindingsReporter(folder, spec, client, task, label, self._omissions)
         self._profiles = ProfileReporter(folder, client, task, label)
         watch = CheckpointWatch(
@@ -71,6 +79,7 @@ class AttemptUploader:
             _Schedule(PROBE_WATCHED_EVERY_S),
         )
         self._hardware_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
+        self._stores_schedule = _Schedule(PROBE_WATCHED_EVERY_S)
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
 
@@ -88,6 +97,7 @@ class AttemptUploader:
         return _run_all(
             lambda: self._upload_points(now, watched),
             lambda: mirror.take(now, watched, step_mirror),
+            lambda: self._stores_schedule.take(now, watched, lambda: self._stores.step() == STEP_BATCHES),
             lambda: self._printed_schedule.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
             lambda: self._probe_schedule.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
             lambda: self._hardware_schedule.take(now, watched, lambda: self._hardware.step() == STEP_BATCHES),
@@ -103,7 +113,7 @@ class AttemptUploader:
         """
         more = _run_all(
             lambda: self._mirror.step(float("inf")) > 0,
-            lambda: self._points.step(final=True) == STEP_BATCHES,
+            lambda: self._points.step(final=True) == STEP_BATCHES or self._finish_stores(),
             lambda: self._printed.step(final=True) == STEP_BATCHES,
             lambda: self._probe.step(final=True) == STEP_BATCHES,
             lambda: self._hardware.step(final=True) == STEP_BATCHES,
@@ -120,9 +130,15 @@ class AttemptUploader:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
         return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
 
+    def _finish_stores(self) -> bool:
+        """Compare loggers' files with all that others have got, then wait for nothing; True if more is waiting."""
+        self._logger_stores.look_again()
+        return self._stores.step() > 0 or self._stores.step(final=True) > 0
+
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
         """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
         uploader, state = PointUploader(self._store_points, self._omissions), folder / "worker"
+        logged = PointUploader(self._store_logged, self._omissions)
         events = EventFiles(
             self._mirror.event_files, self._points_offset_of, state / "main-writer", self._omissions
         )
@@ -131,7 +147,7 @@ class AttemptUploader:
         probe = ProbeFiles(folder / PROBE_FOLDER, self._points_offset_of)
         hardware = HardwareFile(folder, self._points_offset_of)
         return (
-            PointStream(lambda final: chain(events.sources(final), loggers.sources(final)), uploader),
+            PointStream(lambda final: chain(events.sources(final), loggers.sources(final)), logged),
             PointStream(printed.sources, uploader),
             PointStream(probe.sources, uploader),
             PointStream(hardware.sources, uploader),
@@ -155,6 +171,12 @@ class AttemptUploader:
     def _store_points(self, batch: PointBatch) -> int:
         offset = self._client.points(self._task, batch)
         self.reporter.take_points(batch.series, batch.source)
+        return offset
+
+    def _store_logged(self, batch: PointBatch) -> int:
+        """Store points of event files or of the probe, whose names are theirs."""
+        offset = self._store_points(batch)
+        self._names.stored(batch)
         return offset
 
     def _points_offset_of(self, path: str, generation: int) -> int:

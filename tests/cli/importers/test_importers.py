@@ -13,6 +13,7 @@ from cli.importers import neptune, wandb
 from cli.importers.past_run import PastRun
 from tests.cli.importers.logged_runs import WALL, history, neptune_points, write_neptune, write_wandb
 from tests.worker.probe.loggers import wandb_files
+from worker.loggers.wandb_run import NO_END
 
 
 def curves(run: PastRun) -> dict[str, list[tuple[int, float, float]]]:
@@ -71,7 +72,7 @@ def test_a_wandb_file_without_its_end_or_with_damage_gives_what_is_whole(tmp_pat
     content[20_000] ^= 1
     file.write_bytes(content[:-3])
     (run,) = wandb.past_runs(file)
-    assert (run.state, run.message) == ("failed", wandb.NO_END)
+    assert (run.state, run.message) == ("failed", NO_END)
     read = curves(run)
     assert set(read) == {"train.loss", "epoch", "val/loss", "bad", "last"}
     missing = set(range(2000)) - {step for step, _, _ in read["train.loss"]}

@@ -36,6 +36,7 @@ def test_every_point_is_the_one_that_the_package_reads(package: str, tmp_path: P
     }
     assert curves == theirs["curves"]
     assert logged.settings(tmp_path / "attempt")["config"] == theirs["config"]
+    assert logged.read_from_disk(tmp_path / "attempt", tmp_path) == {}
     faults = [
         line
         for path in watched.records.glob("*.jsonl")

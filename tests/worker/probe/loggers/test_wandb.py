@@ -56,6 +56,7 @@ def test_every_point_is_the_one_that_wandb_wrote(watched: Watched, tmp_path: Pat
     assert math.isnan(nan[0][1]) and [(nan[0][0], "nan")] == [(s, str(v)) for s, v in theirs.pop("nan")]
     assert curves == theirs
     assert "logged True" in out
+    assert logged.read_from_disk(watched.records.parent, tmp_path) == {}
     assert [step for step, _ in curves["train.loss"]] == list(range(6))
     assert curves["overwritten"] == [(20, 3.0)] and "ignored" not in curves
     assert curves["val/loss"] == [(1, 0.25)] and curves["val/lr"] == [(31, 0.1)]
@@ -63,6 +64,24 @@ def test_every_point_is_the_one_that_wandb_wrote(watched: Watched, tmp_path: Pat
     assert settings["config"] == wandb_files.config(file) | {"late": [1, 2]}
     assert settings["tags"] == ["short"] and settings["summary"] == {"best": 0.25}
     assert (settings["mode"], settings["offline_because"]) == ("offline", "no API key")
+
+
+EVERYWHERE = """
+import wandb
+run = wandb.init(project="tests", mode="offline")
+for step, loss in losses(3):
+    run.log({"loss": loss})
+run.finish()
+dist.destroy_process_group()
+"""
+
+
+def test_runs_of_other_ranks_are_not_read_from_the_disk_either(watched: Watched, tmp_path: Path):
+    script = watched.script(logged.TRAINING + EVERYWHERE)
+    watched.run([*TORCHRUN, "--nproc-per-node=2", script], env=watched.environment(HOME=str(tmp_path)))
+    assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == 2
+    assert len(logged.curves(watched.records.parent)["loss"]) == 3
+    assert logged.read_from_disk(watched.records.parent, tmp_path) == {}
 
 
 SEVERAL = """

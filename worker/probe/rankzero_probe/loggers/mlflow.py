@@ -17,10 +17,16 @@ _tags: dict[str, str] = {}
 def hook_into_client(module: Any) -> None:
     """Observe metrics, parameters and tags, one by one and in batches."""
     client = module.TrackingServiceClient
+    records.prepare(client, "log_metric", _note_run)
+    records.prepare(client, "log_batch", _note_run)
     records.observe(client, "log_metric", _logged_metric)
     records.observe(client, "log_param", _logged_param)
     records.observe(client, "set_tag", _set_tag)
     records.observe(client, "log_batch", _logged_batch)
+
+
+def _note_run(client: Any, run_id: str, *_: Any, **__: Any) -> None:
+    records.note_run(NAME, run_id)
 
 
 def _logged_metric(

@@ -20,6 +20,8 @@ FOLDER = "loggers"
 """Below the probe's own."""
 SETTINGS = "settings-"
 """Begins the names of the files that hold no points."""
+RUNS = "runs-"
+"""Begins the names of the files with the runs that are seen."""
 MAX_VALUES = 1000
 """Values of one line: the reader skips a line of more than a mebibyte."""
 MAX_TAG = 500
@@ -30,6 +32,8 @@ _queue: deque[tuple[float, str, int, Mapping[str, float]]] = deque()
 """(time, logger, step, values) that the thread has not written yet."""
 _thread: threading.Thread | None = None
 _lock = threading.Lock()
+_in_every_rank: set[Callable[..., None]] = set()
+_noted_runs: set[str] = set()
 is_needed = False
 """Whether a logger other than an event file's was imported."""
 main_folder = ""
@@ -52,6 +56,12 @@ def observe(owner: Any, name: str, observer: Callable[..., None]) -> None:
     setattr(owner, name, named_as_probe(observed))
 
 
+def in_every_rank(observer: Callable[..., None]) -> Callable[..., None]:
+    """Mark an observer that is called in every rank, not only in rank 0."""
+    _in_every_rank.add(observer)
+    return observer
+
+
 def prepare(owner: Any, name: str, preparation: Callable[..., None]) -> None:
     """Call `preparation(*args, **kwargs)` before each call of a function, in every rank."""
     original = getattr(owner, name)
@@ -68,12 +78,12 @@ def prepare(owner: Any, name: str, preparation: Callable[..., None]) -> None:
 
 
 def safely(observer: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Call the observer in rank 0, unless it failed before."""
+    """Call the observer, in rank 0 only unless it is marked, and not if it failed before."""
     state, part = process_state.current, _part(observer)
     if part in state.off:
         return
     try:
-        if is_rank_zero():
+        if is_rank_zero() or observer in _in_every_rank:
             observer(*args, **kwargs)
     except Exception as error:
         state.failed(part, error)
@@ -141,6 +151,7 @@ def _reset() -> None:
     """Reset in a forked child, which has no thread; what is queued is its parent's."""
     global _thread, _lock
     _queue.clear()
+    _noted_runs.clear()
     _thread, _lock = None, threading.Lock()
 
 
@@ -164,6 +175,13 @@ def _write_routed(logger: str, points: list[LoggedPoint], at: float) -> None:
 def write_settings(logger: str, **settings: Any) -> None:
     """Write hyperparameters, tags and the like of a logger's run; a later value replaces an earlier one."""
     _write(f"{SETTINGS}{os.getpid()}", time.time(), logger=logger, settings=settings)
+
+
+def note_run(logger: str, run: str) -> None:
+    """Note a run whose calls are seen here, before its first value: the worker then leaves the logger's files alone."""
+    if run not in _noted_runs:
+        _noted_runs.add(run)
+        _write(f"{RUNS}{os.getpid()}", time.time(), logger=logger, run=run)
 
 
 def _write(file_name: str, at: float, **content: Any) -> None:

@@ -107,6 +107,7 @@ def hook_into_disabled_runs(module: Any) -> None:
 def hook_into_starts(module: Any) -> None:
     """Observe what a run starts with, and start it offline where W&B would ask for a key or wait for the network."""
     records.observe(module, "init", _started)
+    records.observe(module, "init", _noted)
     records.prepare(module, "init", offline.choose)
 
 
@@ -146,6 +147,12 @@ def _started(run: Any, *args: Any, **kwargs: Any) -> None:
         offline_because=offline.reason,
     )
     _write_config(run)
+
+
+@records.in_every_rank
+def _noted(run: Any, *args: Any, **kwargs: Any) -> None:
+    if run.settings.mode != "disabled":
+        records.note_run(NAME, os.path.realpath(run.settings.sync_file))
 
 
 def _summarised(result: Any, run: Any, record: Any, *args: Any, **kwargs: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,20 +33,21 @@ FIELDS = {
 """What is read of `wandb_internal.proto`, as NAME:NUMBER:TYPE; by default a text, with * repeated."""
 
 
-def records(file: Path) -> Iterator[Any]:
-    """Yield the complete records whose checksums are valid. Raises OSError."""
+def records(file: Path, offset: int = 0) -> Iterator[tuple[int, Any]]:
+    """Yield (offset behind it, record) of the complete records whose checksums are valid, from an offset on.
+
+    A record that is still being written ends the iteration. Raises OSError.
+    """
     with file.open("rb") as content:
-        for data in _payloads(content):
-            try:
-                yield _Record.FromString(data)
-            except DecodeError:
-                continue
+        for end, data in _payloads(_chunks(content, max(offset, IDENT_BYTES))):
+            with suppress(DecodeError):
+                yield end, _Record.FromString(data)
 
 
-def _payloads(content: BinaryIO) -> Iterator[bytes]:
+def _payloads(chunks: Iterator[tuple[int, int, bytes]]) -> Iterator[tuple[int, bytes]]:
     """Yield the bytes of each record, which may lie in several chunks; one with a damaged chunk is left out."""
     parts: list[bytes] | None = None
-    for kind, data in _chunks(content):
+    for end, kind, data in chunks:
         if kind in (WHOLE, FIRST):
             parts = []
         if kind == DAMAGED or parts is None:
@@ -53,21 +55,24 @@ def _payloads(content: BinaryIO) -> Iterator[bytes]:
             continue
         parts.append(data)
         if kind in (WHOLE, LAST):
-            yield b"".join(parts)
+            yield end, b"".join(parts)
             parts = None
 
 
-def _chunks(content: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and data of each chunk; none crosses the border of a block."""
-    position = len(content.read(IDENT_BYTES))
+def _chunks(content: BinaryIO, position: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (offset behind it, kind, data) of each chunk; none crosses the border of a block."""
+    content.seek(position)
     while block := content.read(BLOCK_BYTES - position % BLOCK_BYTES):
-        position, at = position + len(block), 0
+        may_grow, at = (position + len(block)) % BLOCK_BYTES != 0, 0
         while at + HEADER.size <= len(block):
             checksum, length, kind = HEADER.unpack_from(block, at)
             data = block[at + HEADER.size : at + HEADER.size + length]
             at += HEADER.size + length
             is_valid = zlib.crc32(bytes([kind]) + data) == checksum
-            yield (kind, data) if is_valid else (DAMAGED, b"")
+            if not is_valid and may_grow and at >= len(block):
+                return  # its last bytes have not been written yet
+            yield position + min(at, len(block)), kind if is_valid else DAMAGED, data
+        position += len(block)
 
 
 def _messages() -> Any:

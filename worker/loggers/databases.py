@@ -15,16 +15,17 @@ SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 def databases(root: Path, tables: frozenset[str]) -> Iterator[Path]:
     """Yield the SQLite files at or below a path that have all of these tables."""
-    entries = [] if root.is_file() else walk_files(root, _is_database)
+    entries = [] if root.is_file() else walk_files(root, is_database)
     for file in sorted([root] if root.is_file() else [Path(entry.path) for entry in entries]):
-        if _is_database(file.name) and tables <= _tables(file):
+        if is_database(file.name) and tables <= tables_of(file):
             yield file
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database; its columns are read by name."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
+    """Open a database, whose columns are read by name; `timeout_s` is how long to wait while somebody writes."""
+    address = f"{file.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=timeout_s)) as connection:
         connection.row_factory = sqlite3.Row
         yield connection
 
@@ -37,11 +38,13 @@ def digest_of_rows(rows: Iterable[sqlite3.Row]) -> str:
     return digest.hexdigest()
 
 
-def _is_database(name: str) -> bool:
+def is_database(name: str) -> bool:
+    """Whether a file of this name may be a SQLite file."""
     return name.endswith(SUFFIXES)
 
 
-def _tables(file: Path) -> frozenset[str]:
+def tables_of(file: Path) -> frozenset[str]:
+    """Return the names of the tables; none of a file that is no database, or that cannot be read now."""
     try:
         with reading(file) as connection:
             names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")

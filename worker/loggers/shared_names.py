@@ -1,0 +1,117 @@
+"""Name the series of loggers that are read from the disk: equal values are one series, others say their logger.
+
+The first to log a name owns it: event files, what the probe saw, or one run of a logger on the disk. Another one's
+point is compared with the owner's of the same step; after the first difference its series is `LOGGER:NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from domain.messages import PointBatch
+from worker.loggers.wandb_run import LoggedPoint
+from worker.node.run_files import is_event_file
+from worker.node.state_files import read_object, write_whole
+
+PATIENCE_S = 150.0
+"""Seconds for which a point waits for what another file gets later: event files are written every two minutes."""
+MAX_STEPS = 4096
+"""Steps of a series that others are compared with."""
+CLOSE = 1e-6
+"""Relative difference of equal values: event files hold 32 bits."""
+
+
+class _Owned:
+    """The last points of a name's owner."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, float] = {}
+        self.reached = -math.inf
+
+    def add(self, step: int, value: float) -> None:
+        """Add a point; of two at one step the later one counts."""
+        self.values[step], self.reached = value, max(self.reached, step)
+        if len(self.values) > MAX_STEPS:
+            del self.values[next(iter(self.values))]
+
+    def is_forgotten(self, step: int) -> bool:
+        """Whether the point of a step may have been among those before the ones that are remembered."""
+        return not self.values or step < min(self.values)
+
+
+class SharedNames:
+    """The names of one attempt's series on this node, which survive a restart of the worker."""
+
+    def __init__(self, file: Path, has_event_files: Callable[[], bool]) -> None:
+        state = read_object(file)
+        self._file, self._has_event_files = file, has_event_files
+        self._owners: dict[str, str] = dict(state.get("owners", {}))
+        self._different: set[str] = set(state.get("different", ()))
+        """Names with their logger, once a value differed."""
+        self._labels: dict[str, str] = dict(state.get("labels", {}))
+        """Run of a logger -> what the names of its own series begin with."""
+        self._owned: dict[str, _Owned] = {}
+        self._event_files_until = -math.inf
+        """Wall time that event files have reached."""
+
+    def stored(self, batch: PointBatch) -> None:
+        """Note points of event files, or of the probe."""
+        is_new = bool(batch.series.keys() - self._owners.keys())
+        for name, points in batch.series.items():
+            if self._owners.setdefault(name, batch.path) == batch.path:
+                owned = self._owned.setdefault(name, _Owned())
+                for step, value, _ in points:
+                    owned.add(step, value)
+            if is_event_file(batch.path) and points:
+                self._event_files_until = max(self._event_files_until, points[-1][2])
+        if is_new:
+            self._save()
+
+    def name_of(self, logger: str, run: str, point: LoggedPoint, *, final: bool) -> str | None:
+        """The name to store a point under, "" if another file has it; None if that cannot be said yet."""
+        own, may_wait = self._own_name(logger, run, point.name), self._may_wait(point, final)
+        if point.name not in self._owners:
+            if may_wait and self._has_event_files() and self._event_files_until < point.wall:
+                return None
+            self._owners[point.name] = run
+            self._save()
+        owned = self._owned.setdefault(point.name, _Owned())
+        if self._owners[point.name] == run:
+            owned.add(point.step, point.value)
+            return point.name
+        if own in self._different:
+            return own
+        if may_wait and point.step > owned.reached:
+            return None
+        if _is_equal(owned.values.get(point.step), point.value) or owned.is_forgotten(point.step):
+            return ""
+        self._different.add(own)
+        self._save()
+        return own
+
+    def _may_wait(self, point: LoggedPoint, final: bool) -> bool:
+        return not final and time.time() - point.wall < PATIENCE_S
+
+    def _own_name(self, logger: str, run: str, name: str) -> str:
+        if run not in self._labels:
+            is_first = logger not in self._labels.values()
+            self._labels[run] = logger if is_first else f"{logger} {Path(run).stem}"
+        return f"{self._labels[run]}:{name}"
+
+    def _save(self) -> None:
+        state = {
+            "owners": self._owners, "different": sorted(self._different), "labels": self._labels,
+        }  # fmt: skip
+        with suppress(OSError):  # a full disk: decided again after a restart
+            write_whole(self._file, json.dumps(state))
+
+
+def _is_equal(own: float | None, value: float) -> bool:
+    if own is None or own == value:
+        return own is not None
+    return (math.isnan(own) and math.isnan(value)) or math.isclose(own, value, rel_tol=CLOSE)

@@ -1,0 +1,111 @@
+"""The stores of loggers below an attempt's working directories, where the probe does not see the calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from worker.loggers import databases, mlflow_files, mlflow_rows
+from worker.loggers.mlflow_sources import Database, MetricFile
+from worker.loggers.observed import ObservedRuns
+from worker.loggers.shared_names import SharedNames
+from worker.loggers.store_source import Judge, Store, StoreSource
+from worker.loggers.wandb_source import WandbFile
+from worker.node.attempt_files import EXISTING_FILE
+from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
+from worker.streams.point_uploader import OffsetOf
+
+SCAN_EVERY_S = 1.0
+SETTINGS_EVERY_S = 5.0
+MAX_STORES = 2000
+SETTINGS_FILE = f"{LOGGERS}/settings-0.jsonl"
+"""Beside those of the probe, which are named by processes."""
+
+
+class LoggerStores:
+    """The stores of one attempt on this node."""
+
+    def __init__(self, attempt: Path, roots: Sequence[Path], offset_of: OffsetOf, names: SharedNames) -> None:
+        self._attempt, self._roots = attempt.resolve(), [root.resolve() for root in roots]
+        self._offset_of, self._names, self._observed = offset_of, names, ObservedRuns(attempt)
+        self._sources: dict[str, StoreSource] = {}
+        self._settings: dict[str, Mapping[str, Any]] = {}
+        self._scan_at = self._settings_at = float("-inf")
+
+    def sources(self, final: bool) -> Iterator[StoreSource]:
+        """Yield the source of each store; `final`: the writers have ended. Raises what `offset_of` raises."""
+        now = time.monotonic()
+        if now >= self._scan_at:
+            self._scan()
+            # A huge working directory is scanned less often: scanning takes at most a twentieth of the time.
+            self._scan_at = time.monotonic() + max(SCAN_EVERY_S, 20 * (time.monotonic() - now))
+        if now >= self._settings_at:
+            self._write_settings()
+            self._settings_at = now + SETTINGS_EVERY_S
+        for source in self._sources.values():
+            if final:
+                source.finish()
+            yield source
+
+    def look_again(self) -> None:
+        """Look for new stores and settings at the next step, due or not."""
+        self._scan_at = self._settings_at = float("-inf")
+
+    def _scan(self) -> None:
+        began_at = _time_of(self._attempt / EXISTING_FILE)
+        for store in islice(self._stores(), MAX_STORES):
+            if store.path not in self._sources:
+                judge = Judge(self._names, self._observed, began_at)
+                self._sources[store.path] = StoreSource(store, self._offset_of(store.path, 0), judge)
+
+    def _stores(self) -> Iterator[Store]:
+        for root in self._roots:
+            for entry in walk_files(root, _is_of_a_store, data_directory(self._attempt)):
+                yield from self._stores_at(Path(entry.path), root)
+
+    def _stores_at(self, file: Path, root: Path) -> Iterator[Store]:
+        path = name_on_server(file, self._attempt, root)
+        if file.name == mlflow_files.META:
+            for metric in mlflow_files.files(file.parent / mlflow_files.METRICS):
+                yield MetricFile(name_on_server(metric, self._attempt, root), file.parent, metric)
+        elif file.name.endswith(".wandb"):
+            yield WandbFile(path, file)
+        elif path in self._sources or databases.tables_of(file) >= mlflow_rows.TABLES:
+            yield Database(path, file)
+
+    def _write_settings(self) -> None:
+        """Append what has changed of hyperparameters and tags to the file that is mirrored."""
+        lines = []
+        sources = {run: source for source in self._sources.values() for run in source.runs}
+        for run, source in sources.items():
+            settings = source.settings(run)
+            if settings and settings != self._settings.get(run):
+                self._settings[run] = settings
+                lines.append({"t": time.time(), "logger": source.logger, "settings": settings})
+        if lines:
+            _append(self._attempt / SETTINGS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _is_of_a_store(name: str) -> bool:
+    return name.endswith(".wandb") or name == mlflow_files.META or databases.is_database(name)
+
+
+def _time_of(file: Path) -> float:
+    """Return when a file was written, in seconds since the epoch; 0 if there is none."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _append(file: Path, text: str) -> None:
+    with suppress(OSError):  # a full disk: the points still count
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as opened:
+            opened.write(text)
