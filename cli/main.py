@@ -35,6 +35,7 @@ COMMANDS = (
     "cli.commands.output:metrics",
     "cli.commands.output:logs",
     "cli.commands.transfer.export:export",
+    "cli.commands.transfer.share:share",
     "cli.commands.checkpoints:checkpoints",
     "cli.commands.checkpoints:download",
     "cli.commands.runs:stop",

@@ -17,6 +17,7 @@ from db.check_models import CheckPart as CheckPart
 from db.check_models import PairPass as PairPass
 from db.import_models import ImportedRun as ImportedRun
 from db.profile_models import ProfiledRank as ProfiledRank
+from db.share_models import SharedLink as SharedLink
 from db.study_models import ScalingRun as ScalingRun
 from db.study_models import ScalingStudy as ScalingStudy
 from db.sweep_models import Sweep as Sweep

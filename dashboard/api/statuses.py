@@ -23,6 +23,7 @@ from db.records.exceptions import (
 )
 from db.reports.nodes import IdentityEnded, NameTaken
 from db.requests.join_tokens import NoSuchToken
+from db.requests.shared_links import NoSuchLink
 from domain.errors import InvalidRequest
 
 STATUS: dict[type[Exception], int] = {
@@ -30,6 +31,7 @@ STATUS: dict[type[Exception], int] = {
     NoSuchRun: 404,
     NoSuchNode: 404,
     NoSuchToken: 404,
+    NoSuchLink: 404,
     NoSuchAlert: 404,
     NoSuchCheck: 404,
     NoSuchStudy: 404,

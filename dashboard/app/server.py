@@ -48,7 +48,7 @@ from dashboard.api.runs import (
     sweeps,
     tensorboard,
 )
-from dashboard.api.transfer import archives, exports, imports
+from dashboard.api.transfer import archives, exports, imports, shared_links
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
 from dashboard.app.data_lock import AlreadyRunning, lock_data_directory
@@ -57,6 +57,7 @@ from dashboard.app.front import Front
 from dashboard.app.slow_connections import ImpatientProtocol
 from dashboard.app.streamlit_app import pages
 from dashboard.app.trouble_header import Warned
+from dashboard.exports.shared_pages import SharedPages
 from dashboard.private_files import spare_path, write_private
 from dashboard.scaling.conductor import Conductor
 from dashboard.security import headers
@@ -95,6 +96,7 @@ ROUTERS = (
     differences,
     exports,
     archives,
+    shared_links,
     script,
     snapshots,
     metrics,
@@ -138,6 +140,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
     app.state.pictures = cluster.Pictures(shared)
     app.state.overviews = overview.Overviews(shared)
+    app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     errors.install(app)
     statuses.install(app)

@@ -27,8 +27,10 @@ MOST_DIFF_CHARACTERS = 200_000
 """Of the code differences of one run."""
 
 
-def report(service: Service, run_ids: Sequence[str]) -> bytes:
-    """Return the report as HTML. Raises NoSuchRun, Rejection for too many runs."""
+def report(service: Service, run_ids: Sequence[str], shared_until: float | None = None) -> bytes:
+    """Return the report as HTML; of a link that is valid until a time, it holds no code.
+
+    Raises NoSuchRun, Rejection for too many runs."""
     if len(run_ids) > MOST_RUNS:
         raise Rejection(
             422, f"A report shows at most {MOST_RUNS} runs, got {len(run_ids)}: choose some.", "runs"
@@ -44,11 +46,17 @@ def report(service: Service, run_ids: Sequence[str]) -> bytes:
         element("title", f"{title} · Rankzero"),
         element("style", style),
     )
-    body = element("body", element("h1", title), *_content(service, runs), _footer(service))
+    content = _content(service, runs, with_code=shared_until is None)
+    body = element("body", element("h1", title), *content, _footer(service, shared_until))
     return written(element("html", head, body, lang="en")).encode(errors="replace")
 
 
-def _content(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
+def report_policy(runs: int) -> str:
+    """Return the Content-Security-Policy of a report of so many runs."""
+    return policy(style_sheet(runs))
+
+
+def _content(service: Service, runs: Sequence[RunView], with_code: bool) -> Iterator[Element]:
     if len(runs) == 1:
         yield from _run(service, runs[0])
         return
@@ -57,7 +65,8 @@ def _content(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
     yield from _charts(service, runs)
     yield from _section("Results", tables.results_table(service, runs))
     yield from _section("What differs", tables.differences_table(service, runs))
-    yield from _section("Code", *_code(service, runs))
+    if with_code:
+        yield from _section("Code", *_code(service, runs))
 
 
 def _run(service: Service, run: RunView) -> Iterator[Element]:
@@ -155,6 +164,8 @@ def _diff(lines: str) -> Iterator[Element | str]:
         yield element(signs[line[0]], line) if line[0] in signs else line
 
 
-def _footer(service: Service) -> Element:
-    written_at = clock_time(service.clock())
-    return element("p", f"Written by Rankzero {version('rankzero')} on {written_at} UTC.", class_="muted")
+def _footer(service: Service, shared_until: float | None) -> Element:
+    written = f"Written by Rankzero {version('rankzero')} on {clock_time(service.clock())} UTC."
+    if shared_until is not None:
+        written += f" Reload it for newer figures; the link is valid until {clock_time(shared_until)} UTC."
+    return element("p", written, class_="muted")

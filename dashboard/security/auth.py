@@ -28,6 +28,8 @@ PUBLIC = frozenset(
     {(m, "/login") for m in ("GET", "HEAD", "POST")} | {(m, "/api/health") for m in ("GET", "HEAD")}
 )
 """The routes that need no credential; a test compares this list with all routes."""
+SHARED = re.compile(r"/shared/[^/]{1,200}")
+"""Read-only links to runs: the route compares the token, which opens nothing else."""
 REGISTER = "/api/worker/register"
 LONGEST_TOKEN_BYTES = 512
 UPLOADS = "/api/uploads"
@@ -127,8 +129,7 @@ class Guard:
         if principal is None:
             if scope["path"] == REGISTER and "authorization" in headers:
                 return NO_JOIN_TOKEN
-            is_public = scope["type"] == "http" and (scope["method"], scope["path"]) in PUBLIC
-            return NOBODY if is_public else UNKNOWN
+            return NOBODY if _is_public(scope) else UNKNOWN
         return _forbidden(principal, scope, headers) or principal
 
     def _has_pass(self, scope: Scope) -> bool:
@@ -176,6 +177,13 @@ class Guard:
         if isinstance(verdict, Admitted):
             return Principal("join", "bearer", join_token=verdict.id)
         return None if verdict is None else Principal("node", "bearer", verdict)
+
+
+def _is_public(scope: Scope) -> bool:
+    if scope["type"] != "http":
+        return False
+    method, path = scope["method"], scope["path"]
+    return (method, path) in PUBLIC or (method in ("GET", "HEAD") and bool(SHARED.fullmatch(path)))
 
 
 def is_host_allowed(hosts: list[str], allowed: Collection[str]) -> bool:

@@ -55,7 +55,8 @@ class Login:
 class Failures:
     """Counts wrong tokens and logs them at most once a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str = "%d sign-ins with a wrong token") -> None:
+        self._message = message
         self._count = 0
         self._logged_at = float("-inf")
 
@@ -63,7 +64,7 @@ class Failures:
         """Count one wrong token."""
         self._count += 1
         if now - self._logged_at >= LOG_EVERY_S:
-            log.warning("%d sign-ins with a wrong token", self._count)
+            log.warning(self._message, self._count)
             self._count, self._logged_at = 0, now
 
 

@@ -58,6 +58,11 @@ def login_page(next_path: str, wrong: bool = False, signed_out: bool = False) ->
     )
 
 
+def shared_link_page(sentence: str, advice: str) -> str:
+    """The page of a link to runs that shows none."""
+    return plain_page("Shared runs", f"<h1>{escape(sentence)}</h1><p>{escape(advice)}</p>")
+
+
 def not_found_page(path: str) -> str:
     """The page for an unknown address."""
     shown = path if len(path) <= 80 else path[:79] + "…"

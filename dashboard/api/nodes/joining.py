@@ -37,7 +37,7 @@ def list_tokens(service: TheService) -> Response:
 def make_token(service: TheService, request: Request, token_request: JoinTokenRequest) -> Response:
     """Make a join token. Its secret is in this response and nowhere else."""
     view, secret = service.make_join_token(token_request.ttl_s, token_request.name)
-    join_commands = how_to_join(secret, service.listening(), _shown_url(request))
+    join_commands = how_to_join(secret, service.listening(), shown_url(request))
     return answer(
         document(view) | {"token": secret} | document(join_commands), 201, {"Cache-Control": "no-store"}
     )
@@ -49,7 +49,7 @@ def revoke_token(service: TheService, token_id: str) -> Response:
     return answer(service.revoke_join_token(token_id))
 
 
-def _shown_url(request: Request) -> str:
+def shown_url(request: Request) -> str:
     """The address that the client used to reach the dashboard; a proxy that speaks TLS names its scheme."""
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
     return f"{scheme}://{request.headers['host']}"

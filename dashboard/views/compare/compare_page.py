@@ -8,6 +8,7 @@ from dashboard.components.browser import compare
 from dashboard.service import service
 from dashboard.views.layout import links, style
 from dashboard.views.layout.exporting import export_menu
+from dashboard.views.layout.sharing import share_menu
 from db.queries.compared_runs import compared_runs
 from domain.choices import RUN_ID
 from domain.text.formats import as_text, plural
@@ -23,6 +24,7 @@ def page() -> None:
         st.subheader(title, anchor=False, width="stretch")
         if runs:
             export_menu(list(runs), all(run.state.is_terminal for run in runs.values()))
+            share_menu(list(runs))
         links.link("runs", "Choose runs", key="compare_choose", icon="list")
     if missing := [run_id for run_id in ids if run_id not in runs]:
         verb = "does" if len(missing) == 1 else "do"

@@ -12,6 +12,7 @@ from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import asking, links, style
 from dashboard.views.layout.exporting import export_menu
+from dashboard.views.layout.sharing import share_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import (
     checkpoints,
@@ -174,6 +175,7 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
 
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
     export_menu([run.id], run.state.is_terminal)
+    share_menu([run.id])
     if st.button("Edit", icon=":material/edit:", type="tertiary", key="edit"):
         asking.ask(editing.edit, run)
     if st.button("Delete", icon=":material/delete:", type="tertiary", key="delete"):

@@ -61,7 +61,9 @@ def paths(shared: Running, tmp_path: Path) -> tuple[set[str], set[str]]:
     return (
         {
             filled(
-                p if p.startswith(("/api", "/assets", "/login", "/metrics", "/tensorboard")) else prefix + p
+                p
+                if p.startswith(("/api", "/assets", "/login", "/metrics", "/shared", "/tensorboard"))
+                else prefix + p
             )
             for p in http
         },
@@ -82,6 +84,8 @@ def test_no_route_answers_without_a_token(shared: Running, tmp_path: Path) -> No
             answer = anonymous.request(method, path)
             if (method, path) in PUBLIC:
                 assert answer.status_code in (200, 401), (method, path)
+            elif path == "/shared/token" and method in ("GET", "HEAD"):
+                assert answer.status_code == 404, (method, path)
             else:
                 assert answer.status_code == 401, (method, path, answer.status_code)
 

@@ -1,0 +1,74 @@
+"""A menu that makes read-only links to runs, and lists and revokes those there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from dashboard.service import service
+from dashboard.views.layout import refusals
+from db.requests import shared_links
+from db.requests.shared_links import LONGEST_DAYS, LinkView
+from domain.text.formats import as_text, clock_time
+
+MADE, REFUSED = "share_made", "share_refused"
+LASTING = {"a day": 1, "a week": 7, "a month": 30, "a year": LONGEST_DAYS}
+
+
+def share_menu(run_ids: Sequence[str]) -> None:
+    """Show the form for a link to these runs, the address of a new one, and all valid ones."""
+    current = service.current()
+    with st.popover("Share", icon=":material/link:", type="tertiary", key="share"):
+        what = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
+        st.caption(
+            f"Anyone with the link sees the curves, tables and notes of {what} without signing in, as they are then: "
+            "no code, no logs, no other run, and nothing can be changed."
+        )
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            st.selectbox("Valid for", list(LASTING), index=1, key="share_for", width=140)
+            st.button(
+                "Make a link", type="primary", key="share_make",
+                on_click=refusals.attempt, args=(lambda: _make(run_ids), REFUSED),
+            )  # fmt: skip
+        refusals.show(REFUSED)
+        valid = {link.id: link for link in _valid(run_ids)}
+        made: tuple[str, str] | None = st.session_state.get(MADE)
+        if made is not None and made[0] in valid:
+            st.code(_address(made[1]), language=None, wrap_lines=True)
+            st.caption("The address is shown only here and only now.")
+        for link in valid.values():
+            _link(link, current.clock())
+
+
+def _make(run_ids: Sequence[str]) -> None:
+    current = service.current()
+    days = LASTING[st.session_state["share_for"]]
+    link, token = shared_links.make(current.store, run_ids, days, current.clock())
+    st.session_state[MADE] = (link.id, token)
+
+
+def _valid(run_ids: Sequence[str]) -> list[LinkView]:
+    """Return the valid links to the same runs, whatever their order."""
+    current = service.current()
+    links = shared_links.every(current.store, current.clock())
+    return [link for link in links if link.state == "valid" and set(link.runs) == set(run_ids)]
+
+
+def _link(link: LinkView, now: float) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(as_text(f"{link.id}, valid until {clock_time(link.expires_at)[:-3]} UTC"), width="stretch")
+        st.button(
+            "Revoke", key=f"share_revoke_{link.id}", type="tertiary",
+            on_click=_revoke, args=(link.id, now),
+        )  # fmt: skip
+
+
+def _revoke(link_id: str, now: float) -> None:
+    shared_links.revoke(service.current().store, link_id, now)
+
+
+def _address(token: str) -> str:
+    page = urlsplit(st.context.url or "")
+    return f"{page.scheme}://{page.netloc}/shared/{token}"
