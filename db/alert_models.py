@@ -23,6 +23,10 @@ class Alert(Base):
     """Only runs of this project."""
     run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     """Only this run."""
+    act: Mapped[str | None] = mapped_column(String(16))
+    """What it does to a run that meets the rule: end or rollback; None: it only tells."""
+    lr_factor: Mapped[float | None]
+    """Of the learning rate after a rollback."""
     created_at: Mapped[float]
     last_sent_at: Mapped[float | None]
     """Observed state: when a receiver last accepted a message."""
@@ -43,6 +47,8 @@ class AlertEvent(Base):
     """None: a test message."""
     at: Mapped[float]
     sentence: Mapped[str] = mapped_column(Text)
+    act: Mapped[str | None] = mapped_column(String(16))
+    """What was done to the run, in the same transaction."""
     state: Mapped[str] = mapped_column(String(16), index=True)
     message_id: Mapped[str | None] = mapped_column(String(32))
     """The message that it was last sent in."""

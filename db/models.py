@@ -99,6 +99,8 @@ class Attempt(Base):
     """When its end was decided at a checkpoint, so that the next attempt continues on other nodes."""
     resize_message: Mapped[str | None] = mapped_column(Text)
     """at checkpoint last.pt to continue on 3 nodes: gpu-3 is free"""
+    rollback: Mapped[dict[str, Any] | None]
+    """The last good point, before which the next attempt begins (`domain.recovery.rollback`)."""
     turn_since: Mapped[float | None]
     """Queue time inherited from the previous attempt (automatic restarts)."""
     not_before: Mapped[float | None]
@@ -109,7 +111,7 @@ class Attempt(Base):
     Desired state; the columns below are observed state."""
     resume_checkpoint_id: Mapped[int | None]
     changes: Mapped[dict[str, Any] | None]
-    """Fields of the run's spec that differ for this attempt: nodes, accumulate, lr."""
+    """Fields of the run's spec that differ for this attempt: nodes, accumulate, lr, after a rollback also args."""
     state: Mapped[str] = mapped_column(String(16), index=True)
     waiting_for: Mapped[str | None] = mapped_column(Text)
     expected_start_at: Mapped[float | None]

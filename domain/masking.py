@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from domain.errors import InvalidRequest
 from domain.spec import RunSpec
@@ -110,6 +111,12 @@ def masked_env(env: Mapping[str, str]) -> dict[str, str]:
 def masked_args(args: Sequence[str]) -> list[str]:
     """The arguments of a command with secrets masked: `--api-key=…`, `--wandb-key …`, `wandb.api_key=…`."""
     return [f"{argument.before}{argument.masked}" for argument in _taken_apart(args)]
+
+
+def masked_changes(changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a spec that differ for an attempt, with secrets in arguments masked."""
+    fields = dict(changes or {})
+    return fields | {"args": masked_args(fields["args"])} if "args" in fields else fields
 
 
 def masked_spec(spec: RunSpec) -> RunSpec:

@@ -11,6 +11,7 @@ from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, print_table, say, warn
+from domain.alerts.actions import Act, in_words
 from domain.choices import RUN_ID
 from domain.text import formats
 
@@ -45,19 +46,36 @@ def add(
     ],
     project: Annotated[str | None, typer.Option(help="Only runs of this project.", show_default=False)] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.", show_default=False)] = None,
+    act: Annotated[
+        Act | None,
+        typer.Option(
+            help="Also end the run, or roll it back: it goes on from its last checkpoint before.", show_default=False
+        ),
+    ] = None,
+    lr_factor: Annotated[
+        float | None, typer.Option(help="Of the learning rate after a rollback: 0.5 if not set.", show_default=False)
+    ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Send a message to an address whenever a run meets a rule."""
     target = typer.get_text_stream("stdin").readline().strip() if to == "-" else to
-    body = {"rule": rule, "target": target, "project": project, "run": run}
+    body = {
+        "rule": rule,
+        "target": target,
+        "project": project,
+        "run": run,
+        "act": act,
+        "lr_factor": lr_factor,
+    }
     added = server_at(data).post(PATH, body)
     if as_json:
         print_json(added)
         return
-    say(
-        f"Alert {added['id']}: {added['rule']} to {added['target']}. `rankzero alert test {added['id']}` tries it."
-    )
+    acts = in_words(added["act"], added["lr_factor"])
+    does = f"{acts} and tells" if acts else "to"
+    tries = f"`rankzero alert test {added['id']}` tries it."
+    say(f"Alert {added['id']}: {added['rule']} {does} {added['target']}. {tries}")
     if added["secret"]:
         warn(f"Its messages are signed with this secret, shown only now: {added['secret']}")
 
@@ -71,8 +89,8 @@ def list_alerts(data: Data = None, as_json: Json = False) -> None:
     elif not listed:
         say("No alert is set. `rankzero alert add failed --to ADDRESS` sets one.")
     else:
-        titles = ("id", "rule", "target", "only", "last sent", "waiting", "problem")
-        print_table(titles, [row(alert, time.time()) for alert in listed], right=frozenset({5}))
+        titles = ("id", "rule", "does", "target", "only", "last sent", "waiting", "problem")
+        print_table(titles, [row(alert, time.time()) for alert in listed], right=frozenset({6}))
 
 
 @alert_app.command()
@@ -102,7 +120,8 @@ def row(alert: dict[str, Any], now: float) -> tuple[object, ...]:
     scope = alert["run"] or (f"project {alert['project']}" if alert["project"] else "")
     last_sent = formats.ago(alert["last_sent_at"], now)
     return (
-        alert["id"], alert["rule"], alert["target"], scope, last_sent, alert["waiting"], alert["problem"] or ""
+        alert["id"], alert["rule"], in_words(alert["act"], alert["lr_factor"]) or "tells", alert["target"], scope,
+        last_sent, alert["waiting"], alert["problem"] or "",
     )  # fmt: skip
 
 

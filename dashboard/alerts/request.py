@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dashboard.alerts.acting import check_rate
 from dashboard.alerts.outbox import Sender
 from dashboard.errors import Rejection
 from dashboard.service.service import Service
-from db.alerts import alerts
+from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
+from domain.alerts.actions import Act, action
 from domain.alerts.message import new_secret
 from domain.alerts.rules import parse_rule
 from domain.alerts.targets import check_target, masked_target
@@ -30,6 +32,10 @@ class AlertRequest(BaseModel):
     """Only runs of this project."""
     run: str | None = None
     """Only this run."""
+    act: Act | None = None
+    """What the rule does to the run: end it, or roll it back to its last checkpoint before; null: it only tells."""
+    lr_factor: float | None = None
+    """Of the learning rate after a rollback; null: 0.5."""
 
     @field_validator("target", mode="before")
     @classmethod
@@ -44,13 +50,16 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
 
     Raises InvalidRequest, Rejection, NoSuchRun."""
     rule, target = request.rule.strip(), request.target.strip()
-    parse_rule(rule)
+    chosen = action(parse_rule(rule), request.act, request.lr_factor)
     check_target(target)
     secret = new_secret() if _kind(service, target) == "webhook" else None
     if request.run is not None:
         service.run(request.run)
+        spec = actions.spec_of(service.store, request.run)
+        if spec and chosen:
+            check_rate(spec, chosen)
     now = service.clock()
-    alert_id = alerts.create(service.store, rule, target, secret, now, request.project, request.run)
+    alert_id = alerts.create(service.store, rule, target, secret, now, request.project, request.run, chosen)
     return document(alerts.alert(service.store, alert_id)) | {"secret": secret}
 
 
@@ -63,6 +72,8 @@ def document(alert: AlertView) -> dict[str, Any]:
         "last_sent_at": alert.last_sent_at,
         "project": alert.project,
         "run": alert.run_id,
+        "act": alert.act,
+        "lr_factor": alert.lr_factor,
         "created_at": alert.created_at,
         "waiting": alert.waiting,
         "problem": alert.problem,

@@ -36,7 +36,8 @@ class SeriesRules:
         if read is None:
             return
         if is_spike:
-            yield from spikes(run, read.name, read.points, read.mean, alert.created_at)
+            since = alert.created_at
+            yield from spikes(run, read.name, read.points, read.finite_count, read.finite_sum, since)
         elif rule.limit is not None:
             yield from standstill(run, read.name, read.points, rule.limit, now)
 

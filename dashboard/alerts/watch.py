@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dashboard.alerts.acting import act
 from dashboard.alerts.outbox import Outbox, Sender
 from dashboard.alerts.series_rules import SeriesRules
 from dashboard.cluster.joining import address_for_others, is_loopback
@@ -55,11 +56,16 @@ class AlertWatch:
         return f"http://127.0.0.1:{listening.port}"
 
     def _judge(self, now: float) -> None:
-        store = self._service.store
+        store, recorded = self._service.store, list[tuple[str, RunEvent]]()
         if current := alerts.alerts(store):
             runs = run_facts(store, self._ended_since)
             self._series_rules.forget_all_but({run.fence for run in runs})
-            recorded = [(alert.id, event) for alert in current for event in self._events(alert, runs, now)]
+            for alert in current:
+                found = list(self._events(alert, runs, now))
+                if alert.act is None:
+                    recorded += [(alert.id, event) for event in found]
+                for event in found if alert.act else ():
+                    act(self._service, alert, event, now)
             events.record(store, recorded, now)
             events.settle_left_behind(store, now)
         self._ended_since = now - OVERLAP_S

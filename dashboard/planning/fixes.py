@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.planning.wiring import Wiring
 from dashboard.script_reader import targets
-from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script
 from domain import not_finite
-from domain.choices import RECIPES
 from domain.device_memory import DeviceMemory, fitting_share
 from domain.messages import Reason, State
 from domain.spec import RunSpec
@@ -55,7 +54,7 @@ def suggest_fix(
     if reason != Reason.OUT_OF_MEMORY or any(phrase in error_text for phrase in _NOT_THE_BATCH):
         return None
     unit = "GPU" if any(kind in error_text for kind in ("CUDA", "HIP", "XPU")) else "process"
-    wiring = _Wiring(spec, script)
+    wiring = Wiring(spec, script)
     batch = wiring.value("batch_size")
     share = fitting_share(memory) if memory is not None else None
     if batch is None:
@@ -147,78 +146,7 @@ def split(batch: int, accumulate: int, most: int | None = None) -> tuple[int, in
     return (divisor, product // divisor) if divisor * 2 >= largest else (largest, round(product / largest))
 
 
-@dataclass
-class _Wiring:
-    """How values of the form reach the script, and the changes to the spec that pass them."""
-
-    spec: RunSpec
-    script: Script | None
-    changes: dict[str, Any] = field(default_factory=dict)
-
-    def value(self, name: str) -> int | None:
-        """Return the value the script trains with; None where it is unknown or cannot be changed."""
-        if self.reaches(name):
-            own_value = getattr(self.spec, name)
-            return own_value if own_value is not None else self._default(name)
-        if name == "batch_size" and self.script and is_whole_batch(self.script.proposals):
-            return None
-        position = self._position_of(name)
-        if position is not None:
-            text = self.spec.args[position].rpartition("=")[2]
-            return int(text) if text.isdigit() and int(text) > 0 else None
-        return self._default(name) if self._proposal(name) else None
-
-    def reaches(self, name: str) -> bool:
-        """Whether the form's value already reaches the script."""
-        is_passed = any(f"{{{name}}}" in argument for argument in self.spec.args)
-        return self.spec.target in RECIPES or is_passed or self._is_read(name)
-
-    def set(self, name: str, value: object) -> None:
-        """Set the value, and pass it to the script where it was not passed."""
-        self.changes[name] = value
-        if self.reaches(name):
-            return
-        args: list[str] = list(self.changes.get("args", self.spec.args))
-        position = self._position_of(name)
-        if position is not None:
-            flag, equals, _ = args[position].rpartition("=")
-            args[position] = f"{flag}{equals}{{{name}}}"
-        elif (proposal := self._proposal(name)) is not None:
-            args.append(proposal)
-        self.changes["args"] = args
-
-    def can_set(self, name: str) -> bool:
-        """Whether the value reaches the script or can be passed to it."""
-        return self.reaches(name) or self._position_of(name) is not None or self._proposal(name) is not None
-
-    def changed(self) -> RunSpec:
-        """Return the spec with the changes."""
-        return RunSpec.model_validate(self.spec.model_dump() | self.changes)
-
-    def _is_read(self, name: str) -> bool:
-        return self.script is not None and name in self.script.variables
-
-    def _default(self, name: str) -> int | None:
-        option = option_for(name, self.script.options) if self.script else None
-        default = option.default if option is not None else None
-        return default if type(default) is int and default > 0 else None
-
-    def _position_of(self, name: str) -> int | None:
-        """Return the index of the argument that holds the value."""
-        option = option_for(name, self.script.options) if self.script else None
-        for number, argument in enumerate(self.spec.args if option else ()):
-            flag, equals, _ = argument.partition("=")
-            if option is not None and flag in option.flags:
-                return number if equals else min(number + 1, len(self.spec.args) - 1)
-        return None
-
-    def _proposal(self, name: str) -> str | None:
-        """Return the argument that would pass the value."""
-        proposals: Sequence[Any] = self.script.proposals if self.script else ()
-        return next((p.argument for p in proposals if p.field == name and p.only_when is None), None)
-
-
-def _smaller_batch(wiring: _Wiring, batch: int, unit: str, fits: int | None) -> Fix:
+def _smaller_batch(wiring: Wiring, batch: int, unit: str, fits: int | None) -> Fix:
     """Suggest the batch that fits by estimate, or half of it where nothing shows that."""
     before = wiring.value("accumulate") or wiring.spec.accumulate
     is_estimated = fits is not None and fits < batch
@@ -238,7 +166,7 @@ def _smaller_batch(wiring: _Wiring, batch: int, unit: str, fits: int | None) -> 
     return Fix(f"{step}; {stays} {warning}.", wiring.changed(), label)
 
 
-def _without_batch(wiring: _Wiring, unit: str, batch: int) -> Fix:
+def _without_batch(wiring: Wiring, unit: str, batch: int) -> Fix:
     """Suggest a fix where a batch of 1 is too large: half precision, then sharded parameters."""
     spec = wiring.spec
     too_large = f"By estimate not even one sample fits beside the model on its {unit}"

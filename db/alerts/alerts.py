@@ -11,6 +11,7 @@ from db.engine import Store
 from db.models import Alert, AlertEvent, Run
 from db.records.exceptions import NoSuchAlert, NoSuchRun
 from db.requests.run_requests import new_id
+from domain.alerts.actions import Act, AlertAction
 from domain.alerts.delivery import DeliveryState
 from domain.choices import RUN_ID
 
@@ -26,6 +27,9 @@ class AlertView:
     secret: str | None = field(repr=False)
     project: str | None
     run_id: str | None
+    act: str | None
+    """end, rollback, or None: it only tells."""
+    lr_factor: float | None
     created_at: float
     last_sent_at: float | None
     waiting: int
@@ -36,14 +40,15 @@ class AlertView:
 
 def create(
     store: Store, rule: str, target: str, secret: str | None, now: float,
-    project: str | None = None, run_id: str | None = None,
+    project: str | None = None, run_id: str | None = None, action: AlertAction | None = None,
 ) -> str:  # fmt: skip
     """Store an alert; return its id. Raises NoSuchRun."""
     with store.write() as session:
         if run_id is not None and session.get(Run, run_id) is None:
             raise NoSuchRun(f"There is no run {run_id!r}.")
         alert = Alert(
-            id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now
+            id=new_id(), rule=rule, target=target, secret=secret, project=project, run_id=run_id, created_at=now,
+            act=action.act if action else None, lr_factor=_factor(action),
         )  # fmt: skip
         session.add(alert)
         return alert.id
@@ -71,6 +76,10 @@ def alerts(store: Store) -> list[AlertView]:
         return [_view(session, row) for row in rows]
 
 
+def _factor(action: AlertAction | None) -> float | None:
+    return action.lr_factor if action and action.act == Act.ROLLBACK else None
+
+
 def _row(session: Session, alert_id: str) -> Alert:
     row = session.get(Alert, alert_id) if RUN_ID.fullmatch(alert_id) else None
     if row is None:
@@ -84,6 +93,6 @@ def _view(session: Session, row: Alert) -> AlertView:
     waiting = session.execute(states.where(AlertEvent.state.in_(pending))).all()
     newest = session.execute(states.order_by(AlertEvent.id.desc()).limit(1)).first()
     return AlertView(
-        row.id, row.rule, row.target, row.secret, row.project, row.run_id, row.created_at, row.last_sent_at,
-        len(waiting), newest.problem if newest else None,
+        row.id, row.rule, row.target, row.secret, row.project, row.run_id, row.act, row.lr_factor,
+        row.created_at, row.last_sent_at, len(waiting), newest.problem if newest else None,
     )  # fmt: skip

@@ -49,7 +49,7 @@ def record(store: Store, events: Iterable[tuple[str, RunEvent]], now: float) -> 
     with store.write() as session:
         unrecorded = _unknown(session, unrecorded)
         ids = set(session.scalars(select(Alert.id)))
-        added = [_row(alert_id, event, now) for (alert_id, _), event in unrecorded.items() if alert_id in ids]
+        added = [row(alert_id, event, now) for (alert_id, _), event in unrecorded.items() if alert_id in ids]
         session.add_all(added)
         return len(added)
 
@@ -60,7 +60,7 @@ def record_test(store: Store, alert_id: str, now: float) -> None:
     with store.write() as session:
         if session.get(Alert, alert_id) is not None:
             key = TEST_KEY + secrets.token_hex(8)
-            session.add(_row(alert_id, RunEvent(key, None, now, sentence), now))
+            session.add(row(alert_id, RunEvent(key, None, now, sentence), now))
 
 
 def claim(store: Store, now: float, busy_targets: Collection[str], most: int) -> list[Delivery]:
@@ -107,9 +107,10 @@ def settle_left_behind(store: Store, now: float) -> None:
             _settle(row, SendOutcome.UNCLEAR, problem, now, is_repeatable=secret is not None)
 
 
-def _row(alert_id: str, event: RunEvent, now: float) -> AlertEvent:
+def row(alert_id: str, event: RunEvent, now: float, act: str | None = None) -> AlertEvent:
+    """The row of an event whose message waits; `act` is what was done to the run."""
     return AlertEvent(
-        alert_id=alert_id, key=event.key, run_id=event.run_id, at=event.at, sentence=event.sentence,
+        alert_id=alert_id, key=event.key, run_id=event.run_id, at=event.at, sentence=event.sentence, act=act,
         state=DeliveryState.WAITING, next_try_at=now,
     )  # fmt: skip
 

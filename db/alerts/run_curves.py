@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -13,6 +14,9 @@ from db.metrics import points
 from db.metrics.curves import main_loss, public_name
 from db.models import Series
 from domain.messages import SCRIPT_KINDS, Point
+
+BEFORE_NAN = 1000
+"""Points read before the first that is not a number."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class JudgedCurve:
     name: str
     count: int
     """Points of the whole series."""
-    mean: float
+    finite_count: int
+    finite_sum: float
     """Of all finite values of the series."""
     points: list[Point]
 
@@ -39,7 +44,24 @@ def curve(
             return None
         since = None if last is None else row.last_step - _spacing(row) * last
         read = points.read(session, row.id, since, most)
-        return JudgedCurve(public_name(row), row.count, row.finite_sum / row.finite_count, read)
+        return JudgedCurve(public_name(row), row.count, row.finite_count, row.finite_sum, read)
+
+
+def last_good(store: Store, fence: int) -> Point | None:
+    """The last point of a loss that is a number, before the first one that is not; None where there is none.
+
+    Of several losses, the one that was not a number first."""
+    query = select(Series).where(
+        Series.fence == fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS),
+        Series.not_finite_since.is_not(None), func.lower(Series.tag).contains("loss"),
+    )  # fmt: skip
+    with store.read() as session:
+        row = session.scalars(query.order_by(Series.not_finite_since, Series.id)).first()
+        if row is None or row.not_finite_since is None:
+            return None
+        since = row.not_finite_since - _spacing(row) * BEFORE_NAN
+        read = points.read(session, row.id, since, None, row.not_finite_since)
+        return next((point for point in reversed(read) if math.isfinite(point[1])), None)
 
 
 def _row(session: Session, fence: int, name: str | None) -> Series | None:

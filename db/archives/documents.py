@@ -29,7 +29,7 @@ from db.models import (
 )
 from db.records.exceptions import NoSuchRun, WrongState
 from db.records.lookups import latest_attempt
-from domain.masking import masked_args, masked_env, masked_spec
+from domain.masking import masked_args, masked_changes, masked_env, masked_spec
 from domain.messages import TERMINAL_STATES
 from domain.spec import RunSpec
 from domain.transfer.imported import ImportFormat
@@ -97,7 +97,7 @@ def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> Atte
         select(ProfiledRank).filter_by(**of_attempt).order_by(ProfiledRank.requested_at, ProfiledRank.rank)
     )
     return AttemptDocument(
-        attempt=document_of(attempt),
+        attempt=_masked_attempt(document_of(attempt)),
         tasks=[_masked(task) for task in tasks],
         files=_rows(session, select(File).filter_by(**of_attempt).order_by(File.id)),
         series=_rows(session, select(Series).filter_by(**of_attempt).order_by(Series.id)),
@@ -110,6 +110,12 @@ def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> Atte
 def _nodes(session: Session, attempts: Iterable[AttemptDocument]) -> list[Row]:
     ids = {task["node_id"] for attempt in attempts for task in attempt.tasks}
     return _rows(session, select(Node).where(Node.id.in_(ids)).order_by(Node.id))
+
+
+def _masked_attempt(attempt: Row) -> Row:
+    changes, rollback = attempt["changes"], attempt["rollback"]
+    masked = rollback and rollback | {"changes": masked_changes(rollback["changes"])}
+    return attempt | {"changes": changes and masked_changes(changes), "rollback": masked}
 
 
 def _masked(task: Row) -> Row:

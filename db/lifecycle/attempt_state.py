@@ -55,6 +55,9 @@ def _explain(attempt: Attempt, parts: Sequence[Task]) -> None:
     if attempt.state == State.STOPPED and is_resizing(attempt):
         attempt.message = f"Ended {attempt.resize_message}."
         return
+    if attempt.state == State.STOPPED and attempt.end_requested_at is None and attempt.end_message:
+        attempt.message = attempt.end_message
+        return
     explained = [part for part in parts if part.state == attempt.state and part.message]
     if not explained:
         return

@@ -7,11 +7,13 @@ from pathlib import PurePosixPath
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from db.lifecycle.rollbacks import changes_before, rollbacks_of
 from db.models import Attempt, Checkpoint
 from db.records.history import add_history
 from db.records.lookups import latest_attempt
 from domain.errors import InvalidRequest
 from domain.messages import State
+from domain.recovery.rollback import is_left_behind
 
 
 def open_next_attempt(
@@ -31,7 +33,8 @@ def open_next_attempt(
     origin, previous = find_checkpoint(session, run_id, checkpoint), latest_attempt(session, run_id)
     number = previous.number + 1
     attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
-    attempt.restarts, attempt.changes = restarts, previous.changes  # until it is placed
+    changes = (previous.changes or {}) | changes_before(session, run_id, number)
+    attempt.restarts, attempt.changes = restarts, changes or None  # until it is placed
     if why:
         attempt.turn_since = previous.turn_since or previous.created_at
     if pause_s:
@@ -67,20 +70,23 @@ def _origin(checkpoint: Checkpoint | None) -> str:
 
 
 def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoint | None:
-    """The newest complete checkpoint with this path, file name or id (or any); by step, then by time.
+    """The newest complete checkpoint with this path, file name or id; by step, then by time.
 
-    None when the run has none at all. Raises InvalidRequest when `name` matches none."""
+    Without a name any, but none that a rollback leaves behind; None when the run has none.
+    Raises InvalidRequest when `name` matches none."""
     complete = (
-        select(Checkpoint)
+        select(Checkpoint, Attempt.number)
         .join(Attempt, Attempt.fence == Checkpoint.fence)
         .where(Attempt.run_id == run_id, Checkpoint.complete)
         .order_by(Checkpoint.fence.desc(), func.coalesce(Checkpoint.step, -1).desc())
         .order_by(Checkpoint.written_at.desc(), Checkpoint.id.desc())
     )
-    candidates = list(session.scalars(complete))
+    candidates = session.execute(complete).all()
     if name is None:
-        return candidates[0] if candidates else None
-    for checkpoint in candidates:
+        left = rollbacks_of(session, run_id)
+        usable = (c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at))
+        return next(usable, None)
+    for checkpoint, _ in candidates:
         if name in (checkpoint.path, PurePosixPath(checkpoint.path).name, str(checkpoint.id)):
             return checkpoint
     raise InvalidRequest("checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}.")

@@ -19,8 +19,9 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
     """Open the next attempt if the run's spec says so; return its number, else None.
 
     It belongs to the transaction in which the attempt ended, so that a run that continues is never seen as ended."""
-    if attempt.state == State.STOPPED and is_resizing(attempt):
-        why = "continues on the available nodes"
+    has_failed_on_the_way = attempt.state == State.FAILED and attempt.rollback is not None
+    if is_resizing(attempt) and (attempt.state == State.STOPPED or has_failed_on_the_way):
+        why = attempt.rollback["why"] if attempt.rollback else "continues on the available nodes"
         return open_next_attempt(session, attempt.run_id, now, None, why=why, restarts=attempt.restarts)
     if attempt.state != State.FAILED or attempt.stop_requested_at is not None:
         return None
@@ -39,7 +40,7 @@ def carry_on(session: Session, attempt: Attempt, now: float) -> int | None:
 
 
 def is_resizing(attempt: Attempt) -> bool:
-    """Whether its end was requested only to continue on other nodes."""
+    """Whether its end was requested only to continue on other nodes, or from before a spike."""
     return attempt.resize_requested_at is not None and attempt.stop_requested_at is None
 
 

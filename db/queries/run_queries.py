@@ -22,7 +22,7 @@ from db.records.liveness import last_heartbeat, pending_nodes
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
 from domain.attention import with_attention
-from domain.masking import masked_args, masked_env
+from domain.masking import masked_args, masked_changes, masked_env
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, TERMINAL_STATES, State
 from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
@@ -234,7 +234,7 @@ def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:
         ended_at=attempt.ended_at,
         resumed_from=origin.path if origin else None,
         world_size=resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size,
-        changes=dict(attempt.changes or {}),
+        changes=masked_changes(attempt.changes),
         parts=[_part_view(part, node) for part, node in parts],
     )
 

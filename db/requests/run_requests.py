@@ -80,18 +80,21 @@ def submit(
 def request_stop(store: Store, run_id: str, now: float, why: str | None = None) -> None:
     """Request the end of a run. A repeated request, or one for an ended run, changes nothing. Raises NoSuchRun."""
     with store.write() as session:
-        attempt = latest_attempt(session, run_id)
-        if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
-            return
-        attempt.stop_requested_at = now
-        add_history(
-            session, run_id, attempt.number, now, f"stop requested: {why}" if why else "stop requested"
-        )
-        if attempt.state == State.QUEUED:
-            # No worker knows of it, so nobody else would report the end.
-            attempt.state, attempt.ended_at = State.STOPPED, now
-            attempt.waiting_for = attempt.expected_start_at = None
-            attempt.message = "stopped while it was queued"
+        end(session, latest_attempt(session, run_id), now, why)
+
+
+def end(session: Session, attempt: Attempt, now: float, why: str | None, message: str | None = None) -> None:
+    """Request the end of an attempt within a transaction; `message` is the sentence that its page shows."""
+    if State(attempt.state).is_terminal or attempt.stop_requested_at is not None:
+        return
+    attempt.stop_requested_at, attempt.end_message = now, message or attempt.end_message
+    words = f"stop requested: {why}" if why else "stop requested"
+    add_history(session, attempt.run_id, attempt.number, now, words)
+    if attempt.state == State.QUEUED:
+        # No worker knows of it, so nobody else would report the end.
+        attempt.state, attempt.ended_at = State.STOPPED, now
+        attempt.waiting_for = attempt.expected_start_at = None
+        attempt.message = message or "stopped while it was queued"
 
 
 def resume(store: Store, run_id: str, now: float, checkpoint: str | None = None) -> int:

@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
+from db.lifecycle.rollbacks import changes_before
 from db.models import Attempt, Node, Run, Task
 from db.records.history import add_history
 from db.scheduling.completion_estimate import expected_durations, expected_ends
@@ -130,7 +131,8 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
 def _resize(session: Session, attempt: Attempt, nodes: int, now: float) -> None:
     """Store the fields of the spec that differ on this number of nodes, with a history line when they are new."""
     spec = RunSpec.model_validate(session.get_one(Run, attempt.run_id).spec)
-    before = select(Attempt.changes).filter_by(run_id=attempt.run_id, number=attempt.number - 1)
-    attempt.changes = resizing.changes(spec, nodes) or None
-    if attempt.changes != session.scalar(before):
+    rolled_back, before = changes_before(session, attempt.run_id, attempt.number), attempt.changes
+    spec = resizing.effective(spec, rolled_back)
+    attempt.changes = rolled_back | resizing.changes(spec, nodes) or None
+    if attempt.changes != before:
         add_history(session, attempt.run_id, attempt.number, now, resizing.sentence(spec, nodes))

@@ -16,25 +16,38 @@ SPREADS = 8.0
 """How many spreads above the median of the points before; the spread is the usual distance from that median."""
 RATIO = 1.5
 """How many times that median, where it is positive."""
+PRECISION = 1e-9
+"""Of a difference of sums: what is smaller in proportion is noise of the arithmetic."""
 SMOOTHING = 10
 """A tenth of the points of the limit are averaged before they count as an improvement."""
 
 
-def spike_steps(points: Sequence[Point], usual: float) -> list[int]:
-    """The first step of each spike: IN_A_ROW points far above those before them and above `usual`, the run's mean.
+def spikes_in(points: Sequence[Point], count: int, total: float) -> list[tuple[Point, Point]]:
+    """The last point before each spike, and its first: IN_A_ROW points far above those before them and above the
+    mean of the run so far.
 
-    A curve with fewer than BEFORE points before has none."""
+    `points`: the end of the curve; `count`, `total`: number and sum of the finite values of the whole curve. One
+    with fewer than BEFORE points before has no spike."""
     finite = [point for point in points if math.isfinite(point[1])]
-    steps, was_above = [], True  # what precedes the first point that can be judged is unknown
-    for start in range(BEFORE, len(finite) - IN_A_ROW + 1):
-        following = min(value for _, value, _ in finite[start : start + IN_A_ROW])
-        is_above = following > usual and following > _bound(
-            [value for _, value, _ in finite[start - BEFORE : start]]
-        )
+    values = [value for _, value, _ in finite]
+    spikes, was_above = [], True  # what precedes the first point that can be judged is unknown
+    seen, so_far = _head(values, count, total)
+    so_far += sum(values[:BEFORE])
+    for start in range(BEFORE, len(values) - IN_A_ROW + 1):
+        following = min(values[start : start + IN_A_ROW])
+        is_above = following > so_far / (seen + start) and following > _bound(values[start - BEFORE : start])
         if is_above and not was_above:
-            steps.append(finite[start][0])
+            spikes.append((finite[start - 1], finite[start]))
         was_above = is_above
-    return steps
+        so_far += values[start]
+    return spikes
+
+
+def _head(values: Sequence[float], count: int, total: float) -> tuple[int, float]:
+    """Number and sum of the values before these; 0 where the sum is lost in a curve that has grown beyond measure."""
+    head = total - sum(values)
+    is_lost = abs(head) <= PRECISION * sum(map(abs, values))
+    return (0, 0.0) if is_lost or count <= len(values) else (count - len(values), head)
 
 
 def best_step(points: Sequence[Point], limit: int) -> int | None:

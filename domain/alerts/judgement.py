@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from domain.alerts.curves import best_step, spike_steps
+from domain.alerts.curves import best_step, spikes_in
 from domain.alerts.rules import Rule, Trigger
 from domain.messages import LIVE_STATES, Point, State
 from domain.text.formats import duration_words, number
@@ -52,6 +52,10 @@ class RunEvent:
     """None in a test."""
     at: float
     sentence: str
+    good: Point | None = None
+    """The last good point before, where the event begins at a point."""
+    fence: int | None = None
+    """The attempt, where the event is about a run."""
 
 
 def events(rule: Rule, run: RunFacts, since: float, now: float) -> Iterator[RunEvent]:
@@ -63,10 +67,8 @@ def events(rule: Rule, run: RunFacts, since: float, now: float) -> Iterator[RunE
     elif rule.condition in FINDINGS and run.state in LIVE_STATES:
         for finding in run.findings:
             if finding.kind == FINDINGS[rule.condition]:
-                key = f"{run.run_id}/{run.attempt}/{finding.first_at!r}"
-                yield RunEvent(
-                    key, run.run_id, finding.first_at, f"{run.name}: {finding.kind}: {finding.evidence}"
-                )
+                key, sentence = f"{finding.first_at!r}", f"{run.name}: {finding.kind}: {finding.evidence}"
+                yield _event(run, key, finding.first_at, sentence)
     elif rule.condition == Trigger.WAITS and run.state == State.QUEUED:
         yield from _wait(rule, run, now)
 
@@ -75,7 +77,7 @@ def _end(condition: Trigger, run: RunFacts, since: float) -> Iterator[RunEvent]:
     state = State.FAILED if condition == Trigger.FAILED else State.SUCCEEDED
     if run.state == state and run.ended_at is not None and run.ended_at >= since:
         reason = f": {run.message}" if run.message else "."
-        yield RunEvent(f"{run.run_id}/{run.attempt}", run.run_id, run.ended_at, f"{run.name} {state}{reason}")
+        yield _event(run, None, run.ended_at, f"{run.name} {state}{reason}")
 
 
 def _wait(rule: Rule, run: RunFacts, now: float) -> Iterator[RunEvent]:
@@ -83,19 +85,17 @@ def _wait(rule: Rule, run: RunFacts, now: float) -> Iterator[RunEvent]:
     if now - run.created_at >= rule.limit:
         reason = f": {run.waiting_for}" if run.waiting_for else "."
         sentence = f"{run.name} has waited for {duration_words(now - run.created_at)} in the queue{reason}"
-        yield RunEvent(f"{run.run_id}/{run.attempt}", run.run_id, now, sentence)
+        yield _event(run, None, now, sentence)
 
 
 def spikes(
-    run: RunFacts, series: str, points: Sequence[Point], usual: float, since: float
+    run: RunFacts, series: str, points: Sequence[Point], count: int, total: float, since: float
 ) -> Iterator[RunEvent]:
-    """Yield the spikes of a curve from a time on."""
-    by_step = {step: (value, wall) for step, value, wall in points}
-    for step in spike_steps(points, usual):
-        value, wall = by_step[step]
+    """Yield the spikes of a curve from a time on; `count`, `total`: of all its finite values."""
+    for good, (step, value, wall) in spikes_in(points, count, total):
         if wall >= since:
             sentence = f"{run.name}: {series} jumped to {number(value)} at step {step}."
-            yield RunEvent(f"{run.run_id}/{run.attempt}/{series}/{step}", run.run_id, wall, sentence)
+            yield replace(_event(run, f"{series}/{step}", wall, sentence), good=good)
 
 
 def standstill(
@@ -105,4 +105,9 @@ def standstill(
     step = best_step(points, int(limit))
     if step is not None:
         sentence = f"{run.name}: {series} has not improved since step {step}; it is at step {points[-1][0]}."
-        yield RunEvent(f"{run.run_id}/{run.attempt}/{series}/{step}", run.run_id, now, sentence)
+        yield _event(run, f"{series}/{step}", now, sentence)
+
+
+def _event(run: RunFacts, what: str | None, at: float, sentence: str) -> RunEvent:
+    key = f"{run.run_id}/{run.attempt}" + (f"/{what}" if what else "")
+    return RunEvent(key, run.run_id, at, sentence, fence=run.fence)

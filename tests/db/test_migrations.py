@@ -34,6 +34,7 @@ HASHES = {
     "0016_views.py": "3a74ba7b20459aaa0ffc725f85167191aa08a6906a4245f30771a1733969679a",
     "0017_rungs.py": "fcb6d94f885a446aaccefc8969f6a1a605288dcc034c8d5a5a0d15d2076877cc",
     "0018_shared_links.py": "e28fe73c251a3622ab5f2a78b680b302eb0c6be10f1d54a0bf2bd5a422ea36f4",
+    "0019_alert_actions.py": "8ac20210174e04045d5e46eb60ecdcf589dfc06dde8379c2f3ef93097080ac4a",
 }
 STATEMENTS = Path(__file__).parent / "older_stores"
 """What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""

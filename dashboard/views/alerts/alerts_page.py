@@ -13,6 +13,7 @@ from dashboard.views.layout import refusals, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView
 from db.records.exceptions import NoSuchAlert
+from domain.alerts.actions import AFTER_THE_END, HAVE_A_STEP, LR_FACTOR, Act, in_words
 from domain.alerts.rules import LIMITS, ON_SERIES, Trigger
 from domain.alerts.targets import masked_target
 from domain.errors import InvalidRequest
@@ -21,6 +22,7 @@ from domain.text.formats import ago, as_text, plural, with_code
 REFRESH_S = 3
 REFUSED = "alert_refused"
 SECRET = "alert_secret"
+ACTS = {None: "Only tell", Act.END: "End the run", Act.ROLLBACK: "Go back to the last checkpoint before"}
 COLUMNS = (3, 4, 4, 1.2, 1.4)
 LABELS = {
     Trigger.FAILED: "A run failed",
@@ -63,6 +65,13 @@ def _form() -> None:
                 max_chars=150,
                 width=200,
             )
+        acts = [act for act in ACTS if _can(condition, act)]
+        if len(acts) > 1:
+            act = st.selectbox("And", acts, format_func=ACTS.__getitem__, key="alert_act", width=330)
+            if act == Act.ROLLBACK:
+                st.number_input(
+                    "Learning rate ×", 0.001, 1.0, LR_FACTOR, 0.05, key="alert_factor", width=150, format="%g"
+                )
         st.text_input("Address", key="alert_target", type="password", width=330)
         st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
         st.button(
@@ -72,6 +81,13 @@ def _form() -> None:
     refusals.show(REFUSED)
 
 
+def _can(condition: Trigger, act: Act | None) -> bool:
+    """Whether a rule of this condition can do this."""
+    if act is None:
+        return True
+    return condition in HAVE_A_STEP if act == Act.ROLLBACK else condition not in AFTER_THE_END
+
+
 def _create() -> None:
     state = st.session_state
     condition = state["alert_rule"]
@@ -79,7 +95,11 @@ def _create() -> None:
     series = state["alert_series"].strip() if condition in ON_SERIES else ""
     rule = f"{condition}{limit}{f':{series}' if series else ''}"
     project = state["alert_project"].strip() or None
-    request = AlertRequest(rule=rule, target=state["alert_target"], project=project)
+    act = state.get("alert_act") if _can(condition, state.get("alert_act")) else None
+    factor = state["alert_factor"] if act == Act.ROLLBACK else None
+    request = AlertRequest(
+        rule=rule, target=state["alert_target"], project=project, act=act, lr_factor=factor
+    )
     try:
         added = create(service.current(), request)
     except Rejection as error:
@@ -108,7 +128,8 @@ def _list() -> None:
 def _row(alert: AlertView, now: float) -> None:
     rule, target, sent, test, remove = st.columns(COLUMNS, vertical_alignment="center")
     scope = alert.run_id or (f"project {alert.project}" if alert.project else "all runs")
-    rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}")
+    acts = in_words(alert.act, alert.lr_factor)
+    rule.markdown(f"**{as_text(alert.rule)}**, {as_text(scope)}{f', {acts}' if acts else ''}")
     target.text(masked_target(alert.target))
     waiting = f", {plural(alert.waiting, 'event')} waiting" if alert.waiting else ""
     last_sent = f"sent {ago(alert.last_sent_at, now)}" if alert.last_sent_at else "nothing sent yet"

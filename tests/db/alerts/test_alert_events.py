@@ -136,7 +136,8 @@ def test_a_curve_is_the_training_loss_unless_named_and_is_read_when_it_has_grown
     whole = curve(cluster.store, fence, None, last=None, most=100, known_count=-1)
     assert whole is not None and (whole.name, whole.count) == ("train/loss", 1000)
     assert 10 < len(whole.points) <= 100 and whole.points[0][0] == 0
-    assert whole.mean == pytest.approx(sum(value for _, value, _ in loss) / 1000)
+    assert whole.finite_count == 1000
+    assert whole.finite_sum == pytest.approx(sum(value for _, value, _ in loss))
     end = curve(cluster.store, fence, "train/loss", last=50, most=None, known_count=-1)
     assert end is not None and [p[0] for p in end.points][-1] == 1998 and 40 <= len(end.points) <= 60
     named = curve(cluster.store, fence, "val/accuracy", last=50, most=None, known_count=1)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from domain.alerts.curves import BEFORE, best_step, spike_steps
+from domain.alerts.curves import BEFORE, best_step, spikes_in
 from domain.messages import Point
 
 
@@ -21,8 +21,15 @@ def falling(seed: int, count: int = 600, noise: float = 0.2) -> list[float]:
     return [(0.05 + 2.3 * math.exp(-n / 120)) * draw.lognormvariate(0, noise) for n in range(count)]
 
 
+def spike_steps(curve: list[Point], before: int = 0, mean: float = 0.0) -> list[int]:
+    """The first steps of spikes, where the curve follows so many points of that mean."""
+    values = [value for _, value, _ in curve if math.isfinite(value)]
+    spikes = spikes_in(curve, len(values) + before, sum(values) + before * mean)
+    return [first[0] for _, first in spikes]
+
+
 def spikes_of(values: list[float]) -> list[int]:
-    return spike_steps(points(values), sum(values) / len(values))
+    return spike_steps(points(values))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.5])
@@ -40,8 +47,17 @@ def test_a_spike_is_found_once_at_its_first_step(seed: int) -> None:
         values[n] = 3.0 + n / 100
     assert spikes_of(values) == [4000]
     window = points(values)[360 - BEFORE :]  # later, when less of the curve before it is read
-    assert spike_steps(window, 0.5) == [4000]
-    assert 4000 not in spike_steps(points(values)[400 - BEFORE :], 0.5), "what came before is unknown"
+    assert spike_steps(window, 310, 0.5) == [4000]
+    (spike,) = spikes_in(window, len(window), sum(value for _, value, _ in window))
+    assert [point[0] for point in spike] == [3990, 4000], "the last point before it, and its first"
+    assert spike_steps(window, 310, 20.0) == [], "the run was usually higher"
+    assert 4000 not in spike_steps(points(values)[400 - BEFORE :], 350, 0.5), "what came before is unknown"
+
+
+@pytest.mark.parametrize("before", [0, 1000])
+def test_a_loss_that_grows_without_end_is_found_where_it_began(before: int) -> None:
+    values = [*falling(1)[:200], *(4.0 * 2.0**n for n in range(150))]
+    assert spike_steps(points(values), before, 0.5) == [2000]
 
 
 def test_one_hard_batch_a_nan_and_the_start_are_no_spike() -> None:
@@ -49,9 +65,9 @@ def test_one_hard_batch_a_nan_and_the_start_are_no_spike() -> None:
     values[400] = values[402] = 50.0
     values[450] = math.nan
     assert spikes_of([v for v in values if math.isfinite(v)]) == []
-    assert spike_steps(points(values), 0.5) == []
+    assert spike_steps(points(values)) == []
     assert spikes_of([0.1] * (BEFORE - 1) + [9.0] * 20) == []
-    assert spike_steps([], 0.0) == []
+    assert spike_steps([]) == []
 
 
 def test_a_curve_that_falls_improves_and_one_that_stays_does_not() -> None:

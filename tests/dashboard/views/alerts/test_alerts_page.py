@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from db.alerts import alerts, events
+from domain.alerts.actions import Act
 from domain.alerts.rules import Trigger
 from tests.dashboard.pages import Pages, button, served, texts
 
@@ -53,3 +54,19 @@ def test_what_is_refused_says_why_without_the_address(pages: Pages) -> None:
     button(page, "Set alert").click().run()
     assert not page.exception and "own network" in page.error[0].value
     assert "secret" not in page.error[0].value and alerts.alerts(pages.service.store) == []
+
+
+def test_an_alert_that_acts_is_set_where_the_rule_allows_it(pages: Pages) -> None:
+    page = pages.open("alerts")
+    assert "alert_act" not in [box.key for box in page.selectbox], "a failed run can do nothing more"
+    page.selectbox(key="alert_rule").set_value(Trigger.HUNG).run()
+    assert page.selectbox(key="alert_act").options == ["Only tell", "End the run"]
+    page.selectbox(key="alert_rule").set_value(Trigger.SPIKE).run()
+    page.selectbox(key="alert_act").set_value(Act.ROLLBACK).run()
+    page.number_input(key="alert_factor").set_value(0.25)
+    page.text_input(key="alert_target").set_value("https://8.8.8.8/x")
+    button(page, "Set alert").click().run()
+    assert not page.exception and not page.error
+    (alert,) = alerts.alerts(pages.service.store)
+    assert (alert.rule, alert.act, alert.lr_factor) == ("spike", "rollback", 0.25)
+    assert "rolls back with the learning rate × 0.25" in texts(page)
