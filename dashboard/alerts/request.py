@@ -25,7 +25,9 @@ class AlertRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     rule: Annotated[str, Field(max_length=200)]
-    """failed, finished, hung, loss-nan, waits=30m, spike, no-improvement=STEPS; the last two take `:SERIES`."""
+    """failed, finished, hung, loss-nan, waits=30m, disk-full=2h, spike, no-improvement=STEPS.
+
+    The last two take `:SERIES`."""
     target: str
     """An https address for a signed webhook, or any address of Apprise."""
     project: Annotated[str, Field(max_length=200)] | None = None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from db.alerts.alerts import AlertView
+from db.alerts.disks import disks
 from db.alerts.run_curves import curve
 from db.engine import Store
-from domain.alerts.judgement import RunEvent, RunFacts, spikes, standstill
+from domain.alerts.disk import growth_bytes_per_s
+from domain.alerts.judgement import RunEvent, RunFacts, filling_disk, spikes, standstill
 from domain.alerts.rules import Rule, Trigger
 from domain.messages import State
 
@@ -29,6 +31,10 @@ class SeriesRules:
         judged_at, count = self._judged.get((alert.id, run.fence), (float("-inf"), -1))
         if run.state != State.RUNNING or abs(now - judged_at) < EVERY_S:
             return
+        if rule.condition == Trigger.DISK_FULL:
+            self._judged[alert.id, run.fence] = (now, count)
+            yield from self._filling_disks(run, rule.limit or 0.0, now)
+            return
         is_spike = rule.condition == Trigger.SPIKE
         last, most = (LAST_POINTS, None) if is_spike else (None, MOST_POINTS)
         read = curve(self._store, run.fence, rule.series, last=last, most=most, known_count=count)
@@ -40,6 +46,12 @@ class SeriesRules:
             yield from spikes(run, read.name, read.points, read.finite_count, read.finite_sum, since)
         elif rule.limit is not None:
             yield from standstill(run, read.name, read.points, rule.limit, now)
+
+    def _filling_disks(self, run: RunFacts, limit: float, now: float) -> Iterator[RunEvent]:
+        for disk in disks(self._store, run.fence, now):
+            growth = growth_bytes_per_s(disk.samples, now)
+            if growth is not None:
+                yield from filling_disk(run, disk.node, disk.node_rank, disk.free_bytes, growth, limit, now)
 
     def forget_all_but(self, fences: set[int]) -> None:
         """Forget attempts that are no longer judged."""

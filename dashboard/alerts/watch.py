@@ -14,7 +14,7 @@ from db.alerts.alerts import AlertView
 from db.alerts.run_facts import run_facts
 from domain.alerts import judgement
 from domain.alerts.judgement import RunEvent, RunFacts
-from domain.alerts.rules import ON_SERIES, parse_rule
+from domain.alerts.rules import FROM_POINTS, parse_rule
 
 EVERY_S = 2.0
 LOOK_BACK_S = 7 * 86_400.0
@@ -75,7 +75,7 @@ class AlertWatch:
         for run in runs:
             if alert.project not in (None, run.project) or alert.run_id not in (None, run.run_id):
                 continue
-            if rule.condition in ON_SERIES:
+            if rule.condition in FROM_POINTS:
                 yield from self._series_rules.events(alert, rule, run, now)
             else:
                 yield from judgement.events(rule, run, alert.created_at, now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from domain.alerts.curves import best_step, spikes_in
 from domain.alerts.rules import Rule, Trigger
 from domain.messages import LIVE_STATES, Point, State
-from domain.text.formats import duration_words, number
+from domain.text.formats import duration_words, number, size
 
 FINDINGS = {Trigger.HUNG: "hung", Trigger.LOSS_NAN: "loss is not a number"}
 """The kinds of findings that conditions are read from."""
@@ -106,6 +106,19 @@ def standstill(
     if step is not None:
         sentence = f"{run.name}: {series} has not improved since step {step}; it is at step {points[-1][0]}."
         yield _event(run, f"{series}/{step}", now, sentence)
+
+
+def filling_disk(
+    run: RunFacts, node: str, node_rank: int, free_bytes: int, growth: float, limit: float, now: float
+) -> Iterator[RunEvent]:
+    """Yield the event of a node's disk that is full in less than `limit` seconds, if it grows on (bytes per second)."""
+    left_s = free_bytes / growth
+    if left_s < limit:
+        sentence = (
+            f"{run.name}: the disk of {node} is full in about {duration_words(left_s)}: {size(free_bytes)} are free, "
+            f"and {size(int(growth * 3600))} more are used every hour."
+        )
+        yield _event(run, f"disk/{node_rank}", now, sentence)
 
 
 def _event(run: RunFacts, what: str | None, at: float, sentence: str) -> RunEvent:

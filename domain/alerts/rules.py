@@ -26,15 +26,19 @@ class Trigger(StrEnum):
     """Its loss is not a number."""
     WAITS = "waits"
     """It has been in the queue for longer than the limit."""
+    DISK_FULL = "disk-full"
+    """The disk of one of its nodes is full in less than the limit."""
     SPIKE = "spike"
     """A series rises far above its last values."""
     NO_IMPROVEMENT = "no-improvement"
     """A series has not fallen for as many steps as the limit."""
 
 
-LIMITS = {Trigger.WAITS: "30m", Trigger.NO_IMPROVEMENT: "500"}
+LIMITS = {Trigger.WAITS: "30m", Trigger.DISK_FULL: "2h", Trigger.NO_IMPROVEMENT: "500"}
 """Conditions that need a limit, each with an example."""
 ON_SERIES = frozenset({Trigger.SPIKE, Trigger.NO_IMPROVEMENT})
+FROM_POINTS = ON_SERIES | {Trigger.DISK_FULL}
+"""Judged from points, while the run trains."""
 MOST_STEPS = 10**12
 
 
@@ -61,7 +65,7 @@ def parse_rule(text: str) -> Rule:
         raise InvalidRequest(
             "rule", f"rule: {name} is about the run, not about a series; write no `:` after it."
         )
-    if condition == Trigger.WAITS:
+    if condition in (Trigger.WAITS, Trigger.DISK_FULL):
         return Rule(condition, _seconds(condition, limit), series)
     if condition == Trigger.NO_IMPROVEMENT:
         return Rule(condition, _steps(condition, limit), series)
@@ -75,7 +79,8 @@ def _seconds(condition: Trigger, text: str) -> float:
     seconds = float(match[1]) * UNITS_S[match[2]] if match else 0.0
     if not 0 < seconds <= LONGEST_S:
         raise InvalidRequest(
-            "rule", f"rule: {condition} needs a duration of at most 30 days, as in {condition}=30m."
+            "rule",
+            f"rule: {condition} needs a duration of at most 30 days, as in {condition}={LIMITS[condition]}.",
         )
     return seconds
 

@@ -30,6 +30,7 @@ LABELS = {
     Trigger.HUNG: "A run hangs",
     Trigger.LOSS_NAN: "The loss is not a number",
     Trigger.WAITS: "A run waits in the queue for longer than",
+    Trigger.DISK_FULL: "A disk is full in less than",
     Trigger.SPIKE: "The loss jumps",
     Trigger.NO_IMPROVEMENT: "The loss has not improved for",
 }

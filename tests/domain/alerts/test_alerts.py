@@ -30,6 +30,7 @@ HUNG = OpenFinding("hung", "No rank has made a step for 66 s.", 150.0)
         (" hung ", Rule(Trigger.HUNG)),
         ("waits=30m", Rule(Trigger.WAITS, 1800.0)),
         ("waits=1.5h", Rule(Trigger.WAITS, 5400.0)),
+        ("disk-full=2h", Rule(Trigger.DISK_FULL, 7200.0)),
         ("spike", Rule(Trigger.SPIKE)),
         ("no-improvement=500:val/loss", Rule(Trigger.NO_IMPROVEMENT, 500.0, "val/loss")),
     ],
@@ -40,7 +41,8 @@ def test_a_rule_is_read(text: str, rule: Rule) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    "fails waits waits=0s waits=-1m waits=31d failed=3 failed:loss spike=2 no-improvement no-improvement=0".split(),
+    "fails waits waits=0s waits=-1m waits=31d disk-full disk-full=2 disk-full=2h:loss"
+    " failed=3 failed:loss spike=2 no-improvement no-improvement=0".split(),
 )
 def test_anything_else_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^rule"):
