@@ -15,7 +15,7 @@ from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_peer
 from worker.diagnosis.causes.exits import signal_name
 from worker.diagnosis.causes.pytorch import NCCL
 from worker.diagnosis.end_facts import EndFacts
-from worker.diagnosis.tracebacks.exceptions import PythonFailure, find_failure, split_by_rank
+from worker.diagnosis.tracebacks.exceptions import PythonFailure, find_failure, last_line, split_by_rank
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
 
@@ -149,11 +149,11 @@ def _local_time(text: str) -> float | None:
 
 
 def _end(rank: int, exit_code: int | None, at: float | None, err: str, out: str) -> RankEnd:
-    """Return the rank's end; stdout is used if stderr holds no traceback or nothing at all."""
+    """Return the rank's end; stdout is used if stderr holds no traceback or nothing of the script."""
     failure = find_failure(err)
     if failure is None and (printed := find_failure(out)) is not None:
         return RankEnd(rank, exit_code, at, printed, out)
-    return RankEnd(rank, exit_code, at, failure, err if err.strip() else out)
+    return RankEnd(rank, exit_code, at, failure, err if last_line(err) else out)
 
 
 def _read_error_file(error_file: str | None) -> tuple[str, float | None] | None:

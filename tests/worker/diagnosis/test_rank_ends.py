@@ -244,6 +244,7 @@ PRINTED = 'Traceback (most recent call last):\n  File "/home/ana/train.py", line
         (3, "", PRINTED + "giving up\n", ": exit code 3 after ValueError: bad thing, train.py line 7"),
         (3, "", "loss 3.2\nthe loss is too high\n", ": exit code 3, no traceback; last line: the loss is too high"),
         (7, "no data\n[W1123 03:24:48.049015453 WorkerServer.cpp:139] [c10d] Server exited\n", "", ": exit code 7, no traceback; last line: no data"),
+        (3, "[W1123 03:24:48.049015453 WorkerServer.cpp:139] [c10d] Server exited\n", "too high\n", ": exit code 3, no traceback; last line: too high"),
         (127, "sh: 1: nvcc: not found\n", "", ": exit code 127 (a command was not found), no traceback; last line: sh: 1: nvcc: not found"),
         (137, "", "", ": exit code 137 (a program it started was ended by SIGKILL), no traceback"),
         (

@@ -164,6 +164,14 @@ def test_a_process_that_trains_nothing_leaves_no_record(watched):
     assert not watched.records.exists()
 
 
+def test_the_server_of_the_record_says_nothing_in_the_log_of_the_script(watched):
+    script = watched.script("import torch.distributed, sys; sys.exit('mine')")
+    environment = watched.environment(RANK="0", WORLD_SIZE="2")
+    process = watched.start([sys.executable, script], env=environment)
+    assert process.communicate(timeout=120) == ("", "mine\n")
+    assert [event["recorded"] for event in watched.events("collectives")] == [True]
+
+
 def test_a_child_of_a_rank_is_no_rank_by_its_variables(watched):
     write(watched.folder / "lib", FAKE_TORCH)
     script = watched.script("""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from . import activity, named_as_probe, process_state
 
 MODULE = "torch.distributed.distributed_c10d"
 MAX_GROUPS = 256
+NOTICES = re.compile(rb"WorkerServer\.cpp:\d+\] .*Server (listening to UNIX|shutting down|exited)")
 _served: Served | None = None
 
 
@@ -31,7 +33,7 @@ class Served:
         """Start the server and report that it answers, or why it does not. Raises what torch raises."""
         missing = _missing_part()
         if missing is None:
-            self._server = _without_its_notice(self._listen)
+            self._server = _without_its_notices(self._listen)
             # Never destroyed: its destructor would wait in a forked child for a thread that is not there.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._server))
             sys.excepthook = _leaving_record(self, sys.excepthook)
@@ -63,7 +65,7 @@ class Served:
         """Leave the record and stop the server."""
         self.leave_record()
         if self._server is not None and self._pid == os.getpid():
-            self._server.shutdown()
+            _without_its_notices(self._server.shutdown)
 
     def _listen(self) -> Any:
         """Listen through a descriptor of the folder: a socket's path has at most 107 bytes."""
@@ -135,21 +137,21 @@ def _bindings() -> Any:
     return sys.modules["torch._C._distributed_c10d"]
 
 
-def _without_its_notice(start: Callable[[], Any]) -> Any:
-    """Start the server without the line that it writes to the script's stderr; anything else written is passed on."""
+def _without_its_notices(act: Callable[[], Any]) -> Any:
+    """Start or stop the server without its lines in the script's stderr; anything else written is passed on."""
     try:
         stderr = os.dup(2)
     except OSError:  # the script's stderr is closed
-        return start()
+        return act()
     written = os.memfd_create("stderr")
     try:
         os.dup2(written, 2)
         try:
-            return start()
+            return act()
         finally:
             os.dup2(stderr, 2)
             lines = os.pread(written, 1 << 20, 0).splitlines(keepends=True)
-            os.write(2, b"".join(line for line in lines if b"Server listening to UNIX" not in line))
+            os.write(2, b"".join(line for line in lines if not NOTICES.search(line)))
     finally:
         os.close(stderr)
         os.close(written)
