@@ -13,6 +13,7 @@ from domain.spec import RunSpec
 _WORKER = Path(__file__).parents[2] / "worker"
 PROBE_FOLDER = _WORKER / "probe"
 """First on each rank's PYTHONPATH: its sitecustomize starts the probe, then loads any other sitecustomize."""
+COMPILE_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 _PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|precision|accumulate|seed|run_dir|resume)\}")
 _GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{_PLACEHOLDER.pattern}")
 _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -46,6 +47,8 @@ class TaskContext:
     """None where only `python -m torch.distributed.run` exists."""
     resume_path: str | None = None
     cpu_threads: int | None = None
+    compile_cache: str | None = "<compile-cache>"
+    """The folder in which compiled code is kept for later attempts; None where the environment names one."""
     local_rank_option: str | None = None
     """The option that passes the local rank to a script for `launch` written for torch 1."""
 
@@ -187,6 +190,9 @@ def _environment(spec: RunSpec, context: TaskContext, filled: dict[str, str]) ->
         env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(max(1, round(spec.stop_grace_s)))
         if spec.torchrun_restarts:  # with gloo, ranks that start again cannot meet in the agent's own store
             env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    if context.compile_cache:
+        folders = (context.compile_cache, f"{context.compile_cache}/triton")
+        env |= dict(zip(COMPILE_CACHE_VARIABLES, folders, strict=True))
     if context.interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = context.interface
     code = [spec.target] if spec.module and spec.workdir else []

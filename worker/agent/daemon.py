@@ -20,6 +20,7 @@ from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
 from worker.checkpoints.multipart import MayContinue
+from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.state_files import END_FILE, is_settled, write_whole
@@ -272,6 +273,9 @@ class Daemon:
 
     def _forget(self, attempt: LocalAttempt) -> None:
         del self._attempts[attempt.key]
+        data = self._node.data_dir
+        in_use = {compile_cache.folder_of(other.assignment.spec, data) for other in self.attempts}
+        self._background(partial(compile_cache.drop_oldest, data, in_use))
         for activity, key in list(self._backoffs):
             if key == attempt.key:
                 self._backoffs.pop((activity, key), None)

@@ -19,7 +19,7 @@ from domain.launch.plan import TaskContext, local_rank_option, plan, recipe_path
 from domain.masking import masked_args, masked_env
 from domain.messages import Reason
 from domain.spec import RENDEZVOUS_VARIABLES, Assignment, ResumeFrom, RunSpec
-from worker.launch import snapshots
+from worker.launch import compile_cache, snapshots
 from worker.launch.interpreter import Interpreter, Unusable, ask, check, find, torchrun_of
 from worker.launch.snapshots import FetchSnapshot
 from worker.launch.unpack import BadArchive, unpack
@@ -159,6 +159,9 @@ def _context(
         torchrun=torchrun_of(python),
         resume_path=resume_path,
         cpu_threads=node.cpu_threads,
+        compile_cache=compile_cache.open_for(
+            assignment.spec, node.data_dir, training_environment(os.environ)
+        ),
         local_rank_option=_local_rank_option(assignment.spec, folder),
     )
 

@@ -83,7 +83,9 @@ def test_a_node_without_the_torchrun_script_uses_the_module():
 def test_the_python_launcher_gets_none_of_torchruns_variables():
     made = plan(RunSpec(target="/code/train.py", launcher="python"), python="/env/bin/python")
     assert list(made.argv) == ["/env/bin/python", "-u", "/code/train.py"]
-    assert not [name for name in made.env if name.startswith(("TORCH", "RANK0", "MASTER", "WORLD"))]
+    assert not [
+        name for name in made.env if name.startswith(("TORCH_", "TORCHELASTIC_", "RANK0", "MASTER", "WORLD"))
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp"])
@@ -209,6 +211,15 @@ def test_a_cpu_run_sees_no_gpu_and_a_gpu_run_sees_its_own():
     gpus = plan(spec, device_kind="cuda", devices=["GPU-a", "GPU-b"]).env
     assert gpus["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert not {"CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU"} & set(plan(spec, device_kind="cuda").env)
+
+
+def test_compiled_code_is_kept_where_the_node_says():
+    env = plan(RunSpec(target="/code/train.py"), compile_cache="/d/node/compiled/a").env
+    assert env["TORCHINDUCTOR_CACHE_DIR"] == "/d/node/compiled/a"
+    assert env["TRITON_CACHE_DIR"] == "/d/node/compiled/a/triton"
+    assert "TRITON_CACHE_DIR" not in plan(RunSpec(target="/code/train.py"), compile_cache=None).env
+    own = RunSpec(target="/code/train.py", env={"TRITON_CACHE_DIR": "/mine"})
+    assert plan(own, compile_cache="/d").env["TRITON_CACHE_DIR"] == "/mine"
 
 
 def test_a_specs_own_variables_win():

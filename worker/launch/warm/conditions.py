@@ -12,7 +12,7 @@ from typing import Any
 
 PER_RUN = re.compile(
     r"RANKZERO_\w+|TORCHELASTIC_ERROR_FILE|TORCH_ELASTIC_SHUTDOWN_TIMEOUT|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    r"|CUDA_VISIBLE_DEVICES|ACCELERATE_USE_CPU|(GLOO|NCCL)_SOCKET_IFNAME"
+    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_VISIBLE_DEVICES|ACCELERATE_USE_CPU|(GLOO|NCCL)_SOCKET_IFNAME"
 )
 """Variables that torch reads when they are needed, not when it is imported: they may differ from run to run."""
 _OPTION = re.compile(
