@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from domain.device_memory import DeviceMemory
 from domain.protocol import PROTOCOL
 
-Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-"""The range of integers the store can hold."""
+Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # what the store can hold
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
@@ -340,8 +339,7 @@ class NodeLoad(BaseModel):
     disk_free_bytes: Integer = 0
     disk_total_bytes: Integer = 0
     gpus: list[dict[str, Any]] = []
-    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w, and foreign: does a process
-    that is not ours compute there? Empty on a CPU node."""
+    """Per GPU: id, utilisation_percent, memory_used_bytes, temperature_c, power_w; foreign: others compute there."""
     address: str | None = None
     """Where other nodes reach it now; the address it registered with may work only on the server's machine."""
     interface: str | None = None
@@ -351,6 +349,8 @@ class NodeLoad(BaseModel):
     """Uncertainty of the offset: half the round-trip time to the server."""
     held: Annotated[list[HeldAttempt], Field(max_length=10_000)] = []
     """All attempts that it has not settled."""
+    warm_start: str = ""
+    """Whether torch is imported ahead of the next launch and with how much memory, or why not."""
     notice: str | None = None
     """One sentence when something is wrong with the node (disk nearly full, GPU sampling not available)."""
 

@@ -32,7 +32,7 @@ from tests.end_to_end.namespaces import (
     run_command,
     unshared,
 )
-from tests.end_to_end.product import Product, safely, wait_for
+from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
 
 PORT = 8765
 LAN = "10.77.0"
@@ -298,10 +298,10 @@ class Hosts(Product):
         self._ours("worker", *options, host=host, env=join | (env or {}))
 
     def wait_for_nodes(self) -> None:
-        """Until every host is a node that is alive."""
+        """Until every host is a node that is alive and ready to start."""
         names = sorted(host.name for host in self.hosts)
         wait_for(
-            lambda: sorted(n["name"] for n in self.get("/api/nodes") if n["state"] == "alive") == names,
+            lambda: sorted(n["name"] for n in self.get("/api/nodes") if is_ready_to_start(n)) == names,
             "a node on each host",
             explain=self.tail,
         )

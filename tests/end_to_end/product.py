@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import psutil
 
+from worker.launch.warm.supervisors import PREPARING
+
 WAIT_S = 180.0
 PAUSE_S = 0.05
 SLOW_PAUSE_S = 0.2
@@ -56,7 +58,9 @@ class Product:
         if not self.has_worker:
             return
         wait_for(
-            lambda: any(n["state"] == "alive" for n in self.get("/api/nodes")), "a node", explain=self.tail
+            lambda: any(map(is_ready_to_start, self.get("/api/nodes"))),
+            "a node to be ready",
+            explain=self.tail,
         )
 
     def stop(self, timeout_s: float = 60.0) -> int:
@@ -185,6 +189,12 @@ def wait_for(
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}\n{explain()}")
         time.sleep(pause_s)
     return found
+
+
+def is_ready_to_start(node: dict[str, Any]) -> bool:
+    """Whether it will start the next run as it would start the others: forked or, where it cannot, plainly."""
+    warm_start = (node["load"] or {}).get("warm_start")
+    return bool(node["state"] == "alive" and warm_start and warm_start != PREPARING)
 
 
 def safely(read: Callable[[], Any], default: Any) -> Any:

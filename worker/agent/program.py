@@ -195,6 +195,7 @@ class Worker(SessionOwner):
         """A sample of the node's load, with its address and the attempts it holds."""
         sample = self._node_address.add_to(hardware.sample_load(self._data))
         sample.held = self._daemon.held_attempts
+        sample.warm_start = self._supervisors.status
         return sample
 
     def on_registered(self, registration: Registration, *, may_start: bool) -> None:

@@ -48,6 +48,7 @@ def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
         ", ".join(f"{w} {interpreter[n]}" for n, w in INTERPRETER.items() if interpreter.get(n)),
     )
     yield "Interpreter", interpreter.get("path") or info.get("python")
+    yield "Warm start", (node.load or {}).get("warm_start")
     yield "Driver", info.get("driver_version")
     yield "CUDA of the driver", info.get("cuda_version")
     yield "System", info.get("platform")

@@ -17,6 +17,7 @@ from typing import Any
 from domain.choices import RECIPES
 from domain.launch.plan import TaskContext, plan
 from domain.spec import RunSpec
+from domain.text.formats import size
 from worker.launch.interpreter import Unusable, find, torchrun_of
 from worker.launch.preparation import training_environment
 from worker.launch.warm import conditions
@@ -30,6 +31,8 @@ QUIET_S = 15.0
 """After a start, the time in which nothing is prepared: the cores are the run's."""
 FREE_BYTES = 2 << 30
 """It is prepared only while so much memory is free, and ended when less than half of it is."""
+READY, PREPARING = "torch is imported ahead", "torch is not imported ahead yet"
+NO_MEMORY = f"torch is not imported ahead: that needs {size(FREE_BYTES)} of free memory"
 IS_WARM = "torchrun and its ranks were forked from a process that had torch imported"
 
 
@@ -64,6 +67,17 @@ class Supervisors:
                 start_new_session=True,
             )
 
+    @property
+    def status(self) -> str:
+        """Whether the next launch finds torch imported, or why not; a part of a sentence."""
+        process = self._process
+        if not self._is_warm:
+            return "off"
+        if process is not None:
+            is_ready = process.is_ready
+            return f"{READY} ({size(process.memory_bytes())})" if is_ready else process.problem or PREPARING
+        return PREPARING if _free_memory_bytes() >= FREE_BYTES else NO_MEMORY
+
     def want(self, launch: Mapping[str, Any]) -> None:
         """Prepare for launches like this one."""
         python = conditions.torchrun_python(launch["argv"])
@@ -89,7 +103,7 @@ class Supervisors:
                 return
             self._replace(process)
             process.wait_until_ready()
-            log.info("%s", process.problem or f"torch is imported ahead ({process.memory_bytes() >> 20} MiB)")
+            log.info("%s", self.status)
 
     def close(self) -> None:
         """End the process; what was forked from it continues."""

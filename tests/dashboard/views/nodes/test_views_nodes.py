@@ -11,6 +11,7 @@ import pytest
 from dashboard.cluster.picture import notices
 from dashboard.views.nodes.details import ranks
 from dashboard.views.nodes.facts import clock_sentence
+from dashboard.views.nodes.facts import facts as properties
 from db.reports import nodes
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, texts
@@ -81,6 +82,12 @@ def test_a_node_whose_default_interpreter_cannot_train_says_so(empty):
     nodes.register_node(empty.service.store, facts("gpu-9", info=info), None, empty.service.clock())
     page = empty.open("nodes", node="gpu-9")
     assert [warning.value.replace("\\", "") for warning in page.warning] == [problem]
+
+
+def test_a_node_says_whether_torch_is_imported_ahead(full):
+    ready = "torch is imported ahead (312 MiB)"
+    node = replace(full.service.nodes()[0], load={"warm_start": ready})
+    assert dict(properties(node, full.service.clock()))["**Warm start**"] == ready
 
 
 def test_a_node_is_removed_only_when_nothing_runs_there(full):

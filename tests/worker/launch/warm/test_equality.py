@@ -17,7 +17,7 @@ import pytest
 
 from domain.launch.plan import PROBE_FOLDER
 from worker.attempt.ending import end_of
-from worker.launch.warm.supervisors import IS_WARM, Supervisors
+from worker.launch.warm.supervisors import IS_WARM, READY, Supervisors
 from worker.node import processes
 
 OBSERVE = Path(__file__).parents[1] / "scripts" / "observe.py"
@@ -133,6 +133,7 @@ def both(tmp_path, warm):
         warm.want(plain.launch)
         warm._quiet_until = 0.0
         warm.prepare()
+        assert warm.status.startswith(f"{READY} (")
         attempts.append(Attempt(tmp_path / "warm", warm, script, list(args)))
         assert attempts[1].note == IS_WARM
         return attempts

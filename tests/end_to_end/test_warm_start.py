@@ -1,0 +1,71 @@
+"""A launch is forked where nothing speaks against it, its history says so, and nothing else depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import test_failures, test_kills
+from tests.end_to_end.product import Product, is_ready_to_start, wait_for
+from worker.launch.warm.supervisors import IS_WARM
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    running = Product(tmp_path_factory.mktemp("cold") / "data", env={"RANKZERO_WARM_START": "0"})
+    try:
+        running.start()
+        yield running
+        assert running.stop() == 0, running.tail()
+    finally:
+        running.clean_up()
+
+
+def how_it_started(product: Product, run_id: str) -> str:
+    """What the run's history says of the start of its processes."""
+    phases = product.get(f"/api/runs/{run_id}/timeline")
+    return "".join(phase["note"] for phase in phases if phase["phase"] == "process")
+
+
+def warm_start(product: Product) -> str:
+    return str(product.get("/api/nodes")[0]["load"]["warm_start"])
+
+
+def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(product: Product, tmp_path: Path):
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(1))\n")
+    assert warm_start(product).startswith("torch is imported ahead (")
+    usual = product.launch(tmp_path / "train.py", gpus_per_node=2)
+    assert product.wait_state(usual)["state"] == "succeeded"
+    assert how_it_started(product, usual) == IS_WARM
+    unusual = product.launch(tmp_path / "train.py", gpus_per_node=2, env={"OMP_NUM_THREADS": "3"})
+    assert product.wait_state(unusual)["state"] == "succeeded"
+    reason = "OMP_NUM_THREADS is not as it was when torch was imported"
+    assert how_it_started(product, unusual) == f"started plainly, because {reason}"
+
+
+def test_a_process_that_was_killed_is_prepared_again(product: Product):
+    wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
+    (before,) = (p for p in product.processes() if any("worker/warm/start.py" in w for w in p.cmdline()))
+    before.kill()
+    wait_for(
+        lambda: [
+            p
+            for p in product.processes()
+            if p.pid != before.pid and any("worker/warm/start.py" in word for word in p.cmdline())
+        ],
+        "another process",
+    )
+    wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
+
+
+def test_switched_off_nothing_is_imported_ahead_and_the_end_is_explained_as_well(cold: Product):
+    assert warm_start(cold) == "off"
+    assert "imported ahead" not in (cold.data / "worker.log").read_text()
+    test_failures.test_it_says_why_and_what_to_try(cold, "peer --rank=-1")
+    test_failures.test_it_says_why_and_what_to_try(cold, "exit")
+
+
+def test_switched_off_kills_leave_the_training_alone(cold: Product, tmp_path: Path):
+    test_kills.test_kill_9_of_worker_and_server_leaves_the_training_alone(cold, 1, tmp_path)

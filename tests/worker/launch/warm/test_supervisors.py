@@ -1,0 +1,45 @@
+"""What a node says of its warm start, and that it takes memory only where there is enough."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.launch.warm import supervisors
+from worker.launch.warm.supervisors import NO_MEMORY, PREPARING, Supervisors, default_launch
+
+
+def test_switched_off_it_prepares_nothing_and_says_so(tmp_path: Path):
+    off = Supervisors(tmp_path, is_warm=False)
+    off.want(default_launch(sys.executable, 1))
+    off.prepare()
+    assert off.status == "off" and not (tmp_path / "node").exists()
+
+
+def test_where_memory_is_short_nothing_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    warm = Supervisors(tmp_path, is_warm=True)
+    warm.want(default_launch(sys.executable, 1))
+    assert warm.status == PREPARING
+    monkeypatch.setattr(supervisors, "_free_memory_bytes", lambda: supervisors.FREE_BYTES - 1)
+    warm.prepare()
+    assert warm.status == NO_MEMORY and not (tmp_path / "node").exists()
+
+
+def test_a_torch_that_cannot_be_imported_is_said_and_not_tried_again(tmp_path: Path):
+    broken = tmp_path / "broken" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')\n")
+    warm = Supervisors(tmp_path, is_warm=True)
+    launch = default_launch(sys.executable, 1)
+    warm.want(launch | {"env": launch["env"] | {"PYTHONPATH": str(broken.parent)}})
+    try:
+        warm.prepare()
+        assert warm.status == "torch could not be imported ahead"
+        first = warm._process
+        warm.prepare()
+        assert warm._process is first
+        assert "libcudart.so.12 is missing" in (tmp_path / "node" / "warm.log").read_text()
+    finally:
+        warm.close()
