@@ -14,6 +14,7 @@ from db.records.exceptions import (
     NoSuchCheck,
     NoSuchNode,
     NoSuchProfile,
+    NoSuchProject,
     NoSuchRun,
     NoSuchStudy,
     NoSuchSweep,
@@ -29,6 +30,7 @@ from domain.errors import InvalidRequest
 STATUS: dict[type[Exception], int] = {
     InvalidRequest: 422,
     NoSuchRun: 404,
+    NoSuchProject: 404,
     NoSuchNode: 404,
     NoSuchToken: 404,
     NoSuchLink: 404,

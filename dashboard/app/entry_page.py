@@ -22,6 +22,7 @@ TITLES = {
     "/nodes": "Nodes",
     "/alerts": "Alerts",
     "/run": "Run",
+    "/project": "Project",
     "/compare": "Compare",
     "/logs": "Log search",
 }

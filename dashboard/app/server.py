@@ -26,7 +26,7 @@ from dashboard.alerts.watch import AlertWatch
 from dashboard.api import alerts, docs, prometheus, statuses, system
 from dashboard.api.code import script, snapshots
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
-from dashboard.api.lists import saved_views
+from dashboard.api.lists import projects, saved_views
 from dashboard.api.logs import run_searches
 from dashboard.api.nodes import cluster, joining, nodes, preflight
 from dashboard.api.runs import (
@@ -117,6 +117,7 @@ ROUTERS = (
     imports,
     alerts,
     saved_views,
+    projects,
     tensorboard,
     perfetto,
     docs,

@@ -39,6 +39,7 @@ _link = browser_component("page_link", "links/page_links")
 _log = browser_component("log_view", "logs/log_view")
 _phases = browser_component("phases", "phases/phases")
 _preflight = browser_component("preflight", "preflight_matrix/preflight")
+_project = browser_component("project", "project/project")
 _scaling = browser_component("scaling", "scaling/scaling")
 _search = browser_component("search_field", "search_field/search_field")
 _sweep = browser_component("sweep", "sweeps/sweeps", _plots_css)
@@ -100,6 +101,11 @@ def scaling(picture: Mapping[str, Any], key: str) -> None:
 def sweep(sweep_id: str, key: str) -> None:
     """Draw the curves of a sweep's trials, their parameters side by side, and the trials as a table."""
     _sweep(data={"sweep_id": sweep_id}, key=key)
+
+
+def project(figures: Sequence[Mapping[str, Any]], weeks: Sequence[Mapping[str, Any]], key: str) -> None:
+    """Draw a project's figures, and its runs and device-hours week by week (`db.queries.projects.Week`)."""
+    _project(data={"figures": list(figures), "weeks": list(weeks)}, key=key)
 
 
 def flame_graph(path: str, key: str) -> None:

@@ -11,6 +11,7 @@ from dashboard.views.compare import compare_page
 from dashboard.views.launch import launch_page
 from dashboard.views.logs import logs_page
 from dashboard.views.nodes import nodes_page
+from dashboard.views.project import project_page
 from dashboard.views.run import run_page
 from dashboard.views.scaling import scaling_page
 from dashboard.views.sweeps import sweeps_page
@@ -23,8 +24,8 @@ HEADED_BY_BAR = frozenset({"Runs", "Scaling", "Sweeps", "Launch", "Nodes", "Aler
 
 
 def pages() -> dict[str, st.Page]:
-    """Return all pages by name. The default page is only at `/`; Run and Compare are opened from a table,
-    Log search from the list of runs."""
+    """Return all pages by name. The default page is only at `/`; Run, Project and Compare are opened from a
+    table, Log search from the list of runs."""
     return {
         "runs": st.Page(runs_page.page, title="Runs", icon=":material/list:", default=True),
         "scaling": st.Page(
@@ -48,6 +49,13 @@ def pages() -> dict[str, st.Page]:
             title="Log search",
             icon=":material/manage_search:",
             url_path="logs",
+            visibility="hidden",
+        ),
+        "project": st.Page(
+            project_page.page,
+            title="Project",
+            icon=":material/folder:",
+            url_path="project",
             visibility="hidden",
         ),
         "run": st.Page(

@@ -59,6 +59,8 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
         with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
             st.markdown(HELP)
         query = {"filter": text} if text else {}
+        if project:
+            links.link("project", "Project", "runs_project_page", "chart", "tertiary", name=project)
         links.link("logs", "Logs", "runs_logs", "search", "tertiary", "Which runs printed a text?", **query)
     shared = {"filter": text, "state": chosen, "project": project}
     _show_in_address({name: value for name, value in shared.items() if value})

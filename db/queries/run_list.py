@@ -46,6 +46,11 @@ class RunList:
         query = self._listed(Attempt.state, func.count()).group_by(Attempt.state)
         return Counter({State(state): count for state, count in self._session.execute(query)})
 
+    def created_since(self, since: float) -> list[tuple[float, State]]:
+        """The time of creation and the state of each run that was created from then on."""
+        query = self._listed(Run.created_at, Attempt.state).where(Run.created_at >= since)
+        return [(created_at, State(state)) for created_at, state in self._session.execute(query)]
+
     def urgent(self, limit: int) -> list[RunView]:
         """Pinned and live runs, and all that may need attention: a few of many."""
         lately = Attempt.ended_at > self._now - FAILED_LATELY_S

@@ -7,6 +7,10 @@ class NoSuchRun(LookupError):
     """There is no run of that id."""
 
 
+class NoSuchProject(LookupError):
+    """No run is in a project of that name."""
+
+
 class NoSuchNode(LookupError):
     """There is no node of that name or id."""
 

@@ -63,6 +63,7 @@ class RunHeader {
     this._sentence = el('p', { class: 'sentence', role: 'status' });
     this._next = el('p', { class: 'next', hidden: true });
     this._tags = el('span', { class: 'tags', hidden: true });
+    this._project = el('a', { class: 'project', onclick: (event) => { this._leave = follow(event, this._project) ?? this._leave; } });
     this._note = el('p', { class: 'note', hidden: true });
     this._better = el('span', {});
     this._baseline = el('a', { text: 'baseline', onclick: (event) => { this._leave = follow(event, this._baseline) ?? this._leave; } });
@@ -79,7 +80,7 @@ class RunHeader {
     }
     this._root = el(
       'div', { class: 'run-header' },
-      el('div', { class: 'line' }, this._name, this._state, this._contact, this._tags, this._live),
+      el('div', { class: 'line' }, this._name, this._state, this._contact, this._project, this._tags, this._live),
       this._sentence, this._against, this._next, this._note, this._track, figures,
     );
   }
@@ -104,7 +105,10 @@ class RunHeader {
     if (!run) return;
     const now = this._connection.now();
     setText(this._name, run.name || run.id);
-    setAttribute(this._name, 'title', `${run.id} in ${run.project}`);
+    setAttribute(this._name, 'title', run.id);
+    setText(this._project, run.project);
+    setAttribute(this._project, 'href', pageUrl(`project?${new URLSearchParams({ name: run.project })}`));
+    setAttribute(this._project, 'title', `Project ${run.project}`);
     const state = this._deleted || status === 'gone' ? 'deleted' : run.state;
     this._showState(run, state);
     this._showContact(run);

@@ -36,7 +36,7 @@ export class RunRow {
     for (const [name, value] of [['viewBox', `0 0 ${CURVE.width} ${CURVE.height}`], ['aria-hidden', 'true']]) svg.setAttribute(name, value);
     svg.append(this._line);
     const inside = { pick: [el('label', {}, this.check)], state: [this._pill], name: [this._baseline, this._pin, this.link, this._tags, this._under], progress: [this._track, this._share], curve: [svg] };
-    this._values = new Map(columns.filter(({ key }) => !(key in inside)).map(({ key }) => [key, el('span', { class: 'value' })]));
+    this._values = new Map(columns.filter(({ key }) => !(key in inside)).map(({ key }) => [key, el(key === 'project' ? 'a' : 'span', { class: 'value' })]));
     const cells = columns.map((column) => el('td', { class: classOf(column) }, ...(inside[column.key] ?? [this._values.get(column.key)])));
     this.root = el('tr', {}, ...cells);
   }
@@ -60,7 +60,7 @@ export class RunRow {
     setAttribute(this._share, 'title', share === null ? 'The total number of steps is unknown' : `step ${run.step ?? 0} of ${run.total_steps ?? 'unknown'}`);
     this._track.hidden = share === null;
     this._bar.style.width = `${share ?? 0}%`;
-    this._put('project', run.project, run.project);
+    this._showProject(run.project);
     this._put('step', count(run.step), exact(run.step));
     this._put('loss', run.loss === null ? UNKNOWN : number(fromJson(run.loss), 4), exact(run.loss));
     this._put('throughput', run.throughput === null ? UNKNOWN : number(fromJson(run.throughput)), exact(run.throughput));
@@ -93,6 +93,14 @@ export class RunRow {
     setAttribute(this._pill, 'title', [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null);
     this.root.classList.toggle('imported', Boolean(run.imported_from));
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
+  }
+
+  _showProject(name) {
+    const link = this._values.get('project');
+    if (!link || link.textContent === name) return;
+    setText(link, name);
+    setAttribute(link, 'title', name);
+    setAttribute(link, 'href', pageUrl(`project?${new URLSearchParams({ name })}`));
   }
 
   _showTags(tags) {

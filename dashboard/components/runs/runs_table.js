@@ -38,6 +38,7 @@ class RunsTable {
 
   refresh(component) {
     this._component = component;
+    this._views.root.hidden = component.filters.has_views === false;
     this._showProblem(component.filters.problem);
     const query = queryOf(component.filters);
     if (query === this._query) return;
@@ -324,14 +325,14 @@ class RunsTable {
   /** A link covers its row but for figures with a title of their own: a click on these follows it too. */
   _clicked(event) {
     if (event.target.closest('label, .bulk, .panelled')) return;
-    const link = event.target.closest('a') ?? event.target.closest('tbody tr')?.querySelector('a');
+    const link = event.target.closest('a') ?? event.target.closest('tbody tr')?.querySelector('a[data-run]');
     if (!link || String(getSelection() ?? '')) return;
     if (!event.target.closest('a') && (event.ctrlKey || event.metaKey || event.shiftKey)) window.open(link.href, '_blank', 'noopener');
     else this._leave = follow(event, link) ?? this._leave;
   }
 
   _clickedAside(event) {
-    const link = event.target.closest('a') ? null : event.target.closest('tr')?.querySelector('a');
+    const link = event.target.closest('a') ? null : event.target.closest('tr')?.querySelector('a[data-run]');
     if (link && event.button === 1) window.open(link.href, '_blank', 'noopener');
   }
 }

@@ -40,6 +40,7 @@ PAGES = {
     "alerts": "/alerts",
     "run": "/run?id={run}",
     "no such run": "/run?id=0000000000",
+    "project": "/project?name=default",
     "node": "/nodes?node=gpu-1",
     "login": "/login",
     "no such page": "/nonsense",

@@ -179,7 +179,7 @@ def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dash
 def test_a_phone_shows_name_state_and_progress(page, made):
     page.set_viewport_size({"width": 390, "height": 800})
     row = page.locator("tbody tr", has_text="nan at once")
-    for part in (".pill", "a", ".under", ".share"):
+    for part in (".pill", ".name a", ".under", ".share"):
         expect(row.locator(part)).to_be_visible()
     expect(row.locator("td.loss")).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
