@@ -53,8 +53,10 @@ export class SavedViews extends Panel {
     const answer = await fetch(apiUrl(path), { method, ...options }).catch(() => null);
     const document = await answer?.json().catch(() => null);
     if (answer?.ok && Array.isArray(document)) {
+      const typed = method === 'GET' ? this._name?.value : ''; // while the list was loading
       this._views = document;
       this.rebuild('Name of this view');
+      if (typed && this._name) this._name.value = typed;
     } else setText(this._trouble, document?.detail?.message ?? 'Rankzero does not answer.');
   }
 }
