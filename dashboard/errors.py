@@ -37,6 +37,7 @@ _RULES = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "list_type": "must be a list",
+    "too_short": "must not be empty",
     "too_long": "must have at most {max_length} entries",
     "dict_type": "must be an object",
     "bool_parsing": "must be true or false",
@@ -83,7 +84,12 @@ def describe(errors: Sequence[Any]) -> tuple[str | None, str]:
         return field, _sentence(rule if names_itself else f"{subject} {rule}")
     limits = _RuleLimits({name: _round(value) for name, value in context.items()})
     rule = _RULES.get(kind, "").format_map(limits) or _lowered(first_error["msg"])
-    is_shown = kind not in ("missing", "extra_forbidden") and not _may_be_secret(location)
+    is_shown = kind not in (
+        "missing",
+        "extra_forbidden",
+        "string_too_short",
+        "too_short",
+    ) and not _may_be_secret(location)
     return field, _sentence(f"{subject} {rule}{f', got {_short(value)}' if is_shown else ''}")
 
 

@@ -33,10 +33,9 @@ class StudyPopover:
         with st.popover(self.label, icon=f":material/{self.icon}:", key=f"launch_{self.name}"):
             self.show_fields()
             # No callback: it would get the settings of the last drawing, which lack what was typed since.
-            is_asked = st.button(self.button, disabled=spec is None)
-        if is_asked and spec is not None:
-            refusals.attempt(lambda: links.go(self.page, id=self.create(spec, like)), self._refused)
-        refusals.show(self._refused)
+            if st.button(self.button, disabled=spec is None) and spec is not None:
+                refusals.attempt(lambda: links.go(self.page, id=self.create(spec, like)), self._refused)
+            refusals.show(self._refused)
 
     @property
     def _refused(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 from pydantic import ValidationError
 
+from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.sweeps.request import SweepRequest, create
 from dashboard.views.launch.study_popover import StudyPopover
@@ -84,11 +85,10 @@ def _create(spec: RunSpec, like: str | None) -> str:
 
 def in_words(error: ValueError) -> str:
     """Return the first rule that was broken, with its field."""
-    first = error.errors()[0] if isinstance(error, ValidationError) else None
-    if first is None:
+    if not isinstance(error, ValidationError):
         return f"Parameters {error}."
-    place = ".".join(str(part) for part in first["loc"] if part != "values")
-    return f"{place.capitalize() or 'Parameters'}: {first['msg'].removeprefix('Value error, ')}."
+    _, sentence = describe(error.errors())
+    return sentence[0].upper() + sentence[1:]
 
 
 POPOVER = StudyPopover("sweep", "sweeps", "Sweep", "tune", "Start the sweep", _fields, _create)
