@@ -90,6 +90,7 @@ def write(store: Store, fence: int, name: str, columns: Columns) -> None:
         row = Series(
             fence=fence, node_rank=0, source="events", tag=name, count=len(steps), first_step=int(steps[0]),
             last_step=int(steps[-1]), first_wall=walls[0], last_wall=walls[-1], last_value=values[-1],
+            last_number=values[-1], lowest=float(values.min()), highest=float(values.max()),
             finite_sum=float(values.sum()), finite_count=len(values),
         )  # fmt: skip
         session.add(row)

@@ -42,7 +42,7 @@ def served(data: Path, runs: int = 1) -> Iterator[Served]:
     ids = [service.submit(RunSpec(target="image_classifier", gpus_per_node=1)).id for _ in range(runs)]
     fence_of = {task.run_id: task.fence for task in service.assignments(service.nodes()[0].id)[0]}
     service.close()
-    with _dashboard(data) as (process, url):
+    with dashboard(data) as (process, url):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         with (
             httpx.Client(base_url=url, headers=headers, timeout=60) as worker,
@@ -58,7 +58,8 @@ def _register(service: Service, slots: int) -> str:
 
 
 @contextmanager
-def _dashboard(data: Path) -> Iterator[tuple[psutil.Process, str]]:
+def dashboard(data: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """Serve that data directory; yields the process and the address. It has ended afterwards."""
     command = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:

@@ -12,18 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import psutil
 
+from benchmarks.served import dashboard
 from dashboard.app.server import most_connections
 from dashboard.service.service import Service
 from dashboard.settings import Settings
@@ -45,8 +43,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         tokens, fence = fill(data, options.nodes)
-        with dashboard(data) as (process, port):
-            asyncio.run(measure(process, port, tokens, fence, options.reports))
+        with dashboard(data) as (process, url):
+            asyncio.run(measure(process, int(url.rpartition(":")[2]), tokens, fence, options.reports))
 
 
 def fill(data: Path, nodes: int) -> tuple[list[str], int]:
@@ -65,19 +63,6 @@ def fill(data: Path, nodes: int) -> tuple[list[str], int]:
             ((assignment,), _) = service.assignments(service.nodes()[0].id)
     service.close()
     return tokens, assignment.fence
-
-
-@contextmanager
-def dashboard(data: Path) -> Iterator[tuple[psutil.Process, int]]:
-    command = [sys.executable, "-P", "-m", "cli.main", "dashboard", "--data", str(data), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            while not (data / "server.json").exists():
-                assert process.poll() is None
-                time.sleep(0.1)
-            yield psutil.Process(process.pid), int(json.loads((data / "server.json").read_text())["port"])
-        finally:
-            process.terminate()
 
 
 async def measure(process: psutil.Process, port: int, tokens: list[str], fence: int, reports: int) -> None:

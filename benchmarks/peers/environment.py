@@ -13,15 +13,21 @@ from typing import IO
 HERE = Path(__file__).parent
 PYTHON = HERE / ".venv" / "bin" / "python"
 REQUIREMENTS = HERE / "requirements.txt"
+INSTALLED = HERE / ".venv" / "installed.txt"
+"""The requirements once all of them are there; written last, so that a half-made environment is made again."""
 
 
 def install() -> None:
-    """Make the environment, once; takes minutes. Raises CalledProcessError."""
-    if PYTHON.exists():
+    """Make the environment where it is missing, unfinished or of other requirements; takes minutes.
+
+    Raises CalledProcessError.
+    """
+    requirements = REQUIREMENTS.read_text()
+    if INSTALLED.exists() and INSTALLED.read_text() == requirements:
         return
-    subprocess.run([sys.executable, "-m", "venv", str(HERE / ".venv")], check=True)
-    install = [str(PYTHON), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)]
-    subprocess.run(install, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(HERE / ".venv")], check=True)
+    subprocess.run([str(PYTHON), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)
+    INSTALLED.write_text(requirements)
 
 
 class Peer:

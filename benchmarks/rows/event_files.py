@@ -26,9 +26,9 @@ def measure(quick: bool) -> Iterator[Figure]:
         acts = {"ours": lambda: events / ours(path), "theirs": lambda: events / theirs(path, events)}
         rates = in_turns(acts, 2 if quick else 7)
     ratio = ratios(rates["ours"], rates["theirs"])
-    best = {name: f"{sorted(values)[len(values) // 2]:,.0f}/s" for name, values in rates.items()}
+    medians = {name: f"{sorted(values)[len(values) // 2]:,.0f}/s" for name, values in rates.items()}
     yield Figure(
-        "reading event files", best["ours"], "tensorboard's EventAccumulator", best["theirs"], ratio, 10
+        "reading event files", medians["ours"], "tensorboard's EventAccumulator", medians["theirs"], ratio, 10
     )
 
 
