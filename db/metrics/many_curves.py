@@ -23,7 +23,7 @@ READ_PER_POINT = 8
 """Points read for each that is returned: that many make a level above."""
 _FIELDS = (
     Attempt.run_id, Attempt.number, Series.id, Series.node_rank, Series.source, Series.tag, Series.count,
-    Series.first_step, Series.last_step, Series.last_value, Series.not_finite_since,
+    Series.first_step, Series.last_step, Series.last_value, Series.lowest, Series.highest, Series.not_finite_since,
 )  # fmt: skip
 
 
@@ -40,6 +40,9 @@ class SeriesRow(NamedTuple):
     first_step: int
     last_step: int
     last_value: float
+    lowest: float | None
+    highest: float | None
+    """Of the finite values; None without any."""
     not_finite_since: int | None
 
     @property
@@ -108,7 +111,7 @@ def series_rows(
     if sources is not None:
         query = query.where(Series.source.in_(sources))
     query = query.order_by(Attempt.run_id, Attempt.number, Series.id)
-    return [SeriesRow(*row) for row in session.execute(query)]
+    return [SeriesRow._make(row) for row in session.execute(query)]
 
 
 def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:

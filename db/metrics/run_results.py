@@ -11,15 +11,11 @@ from sqlalchemy.orm import Session
 from db.engine import Store
 from db.metrics.columns import within
 from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
-from db.metrics.points import CHUNK_POINTS
 from domain import goals
 
 LOGGED = ("events", "printed")
 """The sources that scripts write themselves."""
-MOST_READ = 4 * CHUNK_POINTS
-"""Points of the level in which extremes are looked for: each level keeps the extremes of the one below."""
-MOST_EXACT = 10**9
-"""For a series whose end was replaced by a newer attempt: no level above says where an extreme was."""
+ALL_POINTS = 10**9
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ def results_of(
     for row in rows:  # older attempts first
         name, values = row.name, list(extremes[row.id])
         if before := by_run[row.run_id].get(name):
-            values += [value for value in (before.lowest, before.highest) if value is not None]
+            values += _finite(before.lowest, before.highest)
         lowest, highest = min(values, default=None), max(values, default=None)
         best = goals.best(name, values)
         by_run[row.run_id][name] = SeriesResult(row.last_value, best, row.last_step, lowest, highest)
@@ -59,16 +55,21 @@ def results_of(
 
 
 def _extremes(session: Session, rows: Sequence[SeriesRow]) -> dict[int, tuple[float, ...]]:
-    """The lowest and the highest of each attempt's finite points that count, by series id; empty without any."""
+    """The lowest and the highest of each attempt's finite points that count, by series id; empty without any.
+
+    They stand with the series; only where a newer attempt replaced its end the points are read."""
     ends = ends_of(rows)
-    extremes: dict[int, tuple[float, ...]] = {}
-    for is_cut, budget in ((False, MOST_READ), (True, MOST_EXACT)):
-        chosen = [row for row in rows if _is_cut(row, ends[row.id]) == is_cut]
-        for series, columns in read_columns(session, chosen, budget).items():
-            values = within(columns, None, ends[series])[1]
-            finite = values[np.isfinite(values)]
-            extremes[series] = (float(finite.min()), float(finite.max())) if finite.size else ()
+    cut = [row for row in rows if _is_cut(row, ends[row.id])]
+    extremes = {row.id: _finite(row.lowest, row.highest) for row in rows}
+    for series, columns in read_columns(session, cut, ALL_POINTS).items():
+        values = within(columns, None, ends[series])[1]
+        finite = values[np.isfinite(values)]
+        extremes[series] = (float(finite.min()), float(finite.max())) if finite.size else ()
     return extremes
+
+
+def _finite(*values: float | None) -> tuple[float, ...]:
+    return tuple(value for value in values if value is not None)
 
 
 def _is_cut(row: SeriesRow, end: int | None) -> bool:

@@ -14,6 +14,7 @@ from db.metrics.columns import thinned, unpacked, within
 from db.metrics.many_curves import SeriesRow, StepRange
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk
+from db.requests import run_requests
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(0, 2**52), VALUES, st.floats(0, 2e9)), max_size=40)
@@ -96,7 +97,9 @@ def test_constant_series_have_fewer_points_above_and_are_read_whole(cluster):
 
 def test_a_newer_attempt_replaces_points_from_its_first_step_on():
     firsts = ((1, 0), (2, 60), (3, 40))
-    rows = [SeriesRow("a", i, i, 0, "events", "loss", 99, first, 99, 0.1, None) for i, first in firsts]
+    rows = [
+        SeriesRow("a", i, i, 0, "events", "loss", 99, first, 99, 0.1, 0.1, 3.0, None) for i, first in firsts
+    ]
     assert many_curves.ends_of(rows) == {1: 39, 2: 39, 3: None}
 
 
@@ -114,6 +117,27 @@ def test_results_are_the_last_and_the_best_value_and_the_last_step(cluster, leng
         result = found[run]["train/loss"]
         assert (result.last, result.steps) == (logged[-1][1], logged[-1][0])
         assert result.best == min(value for _, value, _ in logged)
+
+
+def test_results_leave_out_the_points_that_a_newer_attempt_replaced(cluster):
+    """The replaced end holds both extremes of the first attempt, and what is not finite counts in neither."""
+    logged = [
+        [(0, 5.0, 1e9), (1, math.nan, 1e9), (2, 0.4, 1e9), (3, 9.0, 1e9), (4, 0.1, 1e9)],
+        [(3, 0.6, 1e9), (4, -math.inf, 1e9), (5, 0.5, 1e9)],
+        [(9, 0.7, 1e9)],
+    ]
+    run = cluster.launch()
+    for found in logged:
+        if found is not logged[0]:
+            run_requests.resume(cluster.store, run, cluster.now)
+            cluster.place()
+        fence = cluster.wished()[-1].fence
+        cluster.report(fence, "running")
+        cluster.points(fence, 0, 1, {"train/loss": found})
+        cluster.report(fence, "succeeded", exit_code=0)
+    result = run_results.results(cluster.store, [run])[run]["train/loss"]
+    assert (result.lowest, result.highest, result.best) == (0.4, 5.0, 0.4)
+    assert (result.last, result.steps) == (0.7, 9)
 
 
 def test_within_takes_both_ends():
