@@ -17,8 +17,11 @@ import psutil
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.reports.nodes import register_node
+from db.requests import run_requests
 from domain.messages import Device, NodeFacts
 from domain.spec import RunSpec
+
+SPEC = RunSpec(target="image_classifier", gpus_per_node=1)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,15 @@ class Served:
 
 
 @contextmanager
-def served(data: Path, runs: int = 1) -> Iterator[Served]:
-    """Fill a store with that many live runs and serve it."""
+def served(data: Path, runs: int = 1, queued: int = 0) -> Iterator[Served]:
+    """Fill a store with that many live runs, and others that wait for their devices, and serve it."""
     service = Service.open(Settings(data=data))
     token, user = _register(service, runs), service.credentials.user
-    ids = [service.submit(RunSpec(target="image_classifier", gpus_per_node=1)).id for _ in range(runs)]
+    ids = [service.submit(SPEC).id for _ in range(runs)]
     fence_of = {task.run_id: task.fence for task in service.assignments(service.nodes()[0].id)[0]}
+    for number in range(queued):
+        run_requests.submit(service.store, SPEC.model_copy(update={"seed": number}), service.clock())
+    service.schedule()
     service.close()
     with dashboard(data) as (process, url):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

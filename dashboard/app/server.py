@@ -48,6 +48,7 @@ from dashboard.api.runs import (
     sweeps,
     tensorboard,
 )
+from dashboard.api.shared_reads import SharedReads
 from dashboard.api.transfer import archives, exports, imports, shared_links
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
@@ -139,6 +140,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     )
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
+    app.state.shared_reads = SharedReads()
     app.state.pictures = cluster.Pictures(shared)
     app.state.overviews = overview.Overviews(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, res
 from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials
-from dashboard.service.queue_turns import QueueTurns
+from dashboard.service.scheduler import Scheduler
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.bringing import PackedCode
@@ -43,7 +44,7 @@ from db.reports.nodes import Claim, RegisteredNode
 from db.requests import join_tokens, run_requests
 from db.requests.run_requests import NewTrial, StudyPoint
 from db.scaling.figures import Figures
-from db.scheduling import elastic, queue_placement
+from db.scheduling import elastic
 from db.trouble import Trouble, has_room
 from domain.choices import RUN_ID
 from domain.masking import has_mask, masked_text, unmasked_spec
@@ -77,7 +78,6 @@ class Service(Membership):
         self.figures = Figures(store)
         self.uploads: dict[int, object] = {}
         """The request that is uploading each checkpoint, by the checkpoint's id."""
-        self._queue_turns = QueueTurns()
         self._run_of_fence: dict[int, str] = {}
         self._live_runs: dict[str, tuple[float, str]] = {}
         self._live_changes = 0
@@ -86,6 +86,9 @@ class Service(Membership):
         self._lost_nodes = LostNodes()
         self.check_disk_space()
         self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.task_changed)
+        self._scheduler = Scheduler(
+            store, self.clock, self.registry, self.jobs, settings.lost_after_s, self._desired_state_changed
+        )
         self.peers = None if store.is_sqlite else self._peers()
 
     @classmethod
@@ -113,13 +116,16 @@ class Service(Membership):
         self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
     ) -> RunView:
         """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
-        spec = self.launchable(spec, self.cluster(), like)
-        with self.snapshots.for_launch(spec) as code:  # a clone takes minutes: look at the nodes again
-            resolved = self.resolve(spec, self.cluster(), code)
+        cluster = self.cluster()
+        spec = self.launchable(spec, cluster, like)
+        with self.snapshots.for_launch(spec) as code:
+            if code:  # a clone takes minutes: look at the nodes again
+                cluster = self.cluster()
+            resolved = self.resolve(spec, cluster, code)
             remark = interpreters.remark(resolved.spec)
             run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
-        self.schedule()
+        self._scheduler.schedule_launch()
         return self.run(run_id)
 
     def cluster(self) -> ClusterNodes:
@@ -196,22 +202,12 @@ class Service(Membership):
             self.run_changed(run_id)
 
     def schedule(self) -> None:
-        """Allocate free devices to queued runs, and notify everybody concerned."""
-        with self._queue_turns.turn(), self.store.alone("scheduling"):
-            self.registry.write_down()
-            self.jobs.give_out()
-            changed = queue_placement.place_queue(
-                self.store, self.clock(), lost_after_s=self.settings.lost_after_s
-            )
-        if changed:
-            self.hub.desired_state_of_runs_changed(changed)
-        for run_id in changed:
-            self.run_changed(run_id)
+        """Allocate free devices to queued runs, and notify everybody concerned; on return it has been done."""
+        self._scheduler.schedule()
 
     def schedule_in_turn(self) -> None:
         """Schedule after a report, of which many may come at once; if scheduling is slow, a later tick does it."""
-        if self._queue_turns.is_due:
-            self.schedule()
+        self._scheduler.schedule_in_turn()
 
     def run_changed(self, run_id: str) -> None:
         """Notify the run's viewers that something about it has changed."""
@@ -330,16 +326,20 @@ class Service(Membership):
         for run_id in self.preflights.tick(now):
             self.run_changed(run_id)
 
+    def _desired_state_changed(self, run_ids: Sequence[str]) -> None:
+        if run_ids:
+            self.hub.desired_state_of_runs_changed(run_ids)
+        for run_id in run_ids:
+            self.run_changed(run_id)
+
     def _end_tasks_of_lost_nodes(self, now: float) -> None:
         """End the attempts that wait for a lost node; by their policies they continue elsewhere."""
         if self.peers is not None and not self.peers.leads:
             return
         changed = self._lost_nodes.judge(self.store, now, self.settings.lost_after_s)
+        self._desired_state_changed(changed)
         if changed:
-            self.hub.desired_state_of_runs_changed(changed)
             self.schedule()
-        for run_id in changed:
-            self.run_changed(run_id)
 
     def _peers(self) -> DashboardPeers:
         peers = DashboardPeers(self.store, self.hub)

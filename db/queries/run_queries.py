@@ -156,7 +156,7 @@ def last_word(store: Store) -> float | None:
 
 def views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
     """The views of runs and their latest attempts, in the same order."""
-    fences = [attempt.fence for _, attempt in rows]
+    fences = [attempt.fence for _, attempt in rows if attempt.state != State.QUEUED]
     summaries = _summaries(session, fences)
     nodes = pending_nodes(session, fences, now)
     findings, probed = first_findings(session, fences), _probed(session, fences)
@@ -206,6 +206,8 @@ def _by_fence(
     session: Session, fences: Sequence[int], selection: ColumnElement[bool]
 ) -> dict[int, list[Series]]:
     """Node rank 0's selected series, by fence, the oldest first."""
+    if not fences:
+        return {}
     query = select(Series).where(Series.fence.in_(fences), selection, Series.node_rank == 0)
     rows_by_fence: dict[int, list[Series]] = {}
     for row in session.scalars(query.order_by(Series.fence, Series.id)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
-from sqlalchemy import func, select
+from sqlalchemy import Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -22,6 +25,8 @@ from domain.scheduling.models import Decision, Placement, ResourceRequest, Waits
 from domain.scheduling.placement import place
 from domain.spec import RunSpec
 
+MOST_PARSED = 4096
+"""Waiting attempts whose resource requests stay in memory, about 1 KB each."""
 NEWS_AFTER_S = 60.0
 """An expected start that moved by less is not stored on its own."""
 
@@ -50,11 +55,18 @@ def place_queue(
         return [attempt.run_id for attempt in still if _apply(session, attempt, decision, now)]
 
 
+def queue_length(store: Store) -> int:
+    """The number of queued attempts."""
+    with store.read() as session:
+        count = select(func.count()).select_from(Attempt).where(Attempt.state == State.QUEUED)
+        return session.scalar(count) or 0
+
+
 def queue(session: Session, now: float) -> list[ResourceRequest]:
     """The resource requests of all queued attempts that may start now."""
     since = func.coalesce(Attempt.turn_since, Attempt.created_at)
     query = (
-        select(Attempt.fence, Attempt.number, Attempt.run_id, since, Run.spec)
+        select(Attempt.fence, Attempt.number, Attempt.run_id, since, cast(Run.spec, Text))
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == State.QUEUED)
         .where(func.coalesce(Attempt.not_before, now) <= now)
@@ -63,9 +75,15 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
     return [
-        ResourceRequest.of(RunSpec.model_validate(spec), fence, run_id, turn, durations.get(fence), number)
+        replace(_request(spec, fence, run_id, number), created_at=turn, duration_s=durations.get(fence))
         for fence, number, run_id, turn, spec in rows
     ]
+
+
+@lru_cache(maxsize=MOST_PARSED)
+def _request(spec: str, fence: int, run_id: str, number: int) -> ResourceRequest:
+    """Parsed once, not in every turn: a queue has a thousand specs that do not change."""
+    return ResourceRequest.of(RunSpec.model_validate(json.loads(spec)), fence, run_id, attempt=number)
 
 
 def _news(session: Session, decision: Decision) -> list[int]:

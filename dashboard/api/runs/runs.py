@@ -12,7 +12,8 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
-from dashboard.json_responses import answer, document
+from dashboard.api.shared_reads import SharedReads
+from dashboard.json_responses import answer, document, json_text
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
@@ -35,8 +36,9 @@ Like = Annotated[
 
 
 @router.get("/runs")
-def list_runs(
+async def list_runs(
     service: TheService,
+    request: Request,
     state: States = None,
     q: Annotated[str | None, Query(max_length=500, description="Text to look for.")] = None,
     project: Annotated[str | None, Query(max_length=200)] = None,
@@ -46,10 +48,16 @@ def list_runs(
     offset: Annotated[int, Query(ge=0, le=MOST, description="Runs to leave out at the beginning.")] = 0,
 ) -> Response:
     """Runs that are not archived, newest first or sorted; a search for `archived:yes` lists the others."""
-    now = service.now_for_contact()
-    selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
-    views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
-    return answer([with_next_step(run) for run in views])
+
+    def read() -> bytes:
+        now = service.now_for_contact()
+        selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
+        views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
+        return json_text(document([with_next_step(run) for run in views])).encode()
+
+    reads: SharedReads = request.app.state.shared_reads
+    content = await reads.get((tuple(state or ()), q, project, limit, search, sort, offset), read)
+    return Response(content, media_type="application/json")
 
 
 @router.post("/runs", status_code=201)

@@ -1,0 +1,50 @@
+"""Launches are placed at once; behind a long queue they share the scheduler's turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.service import queue_turns, scheduler
+from dashboard.service.service import Service
+from dashboard.settings import Settings
+from db.reports.nodes import register_node
+from domain.messages import State
+from domain.spec import RunSpec
+from domain.views import RunView
+from tests.db.cluster import facts
+from tests.db.templates import new_data
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service.open(Settings(data=new_data(tmp_path / "data")))
+    register_node(service.store, facts(slots=1), None, service.clock())
+    yield service
+    service.close()
+
+
+def launch(service: Service) -> RunView:
+    return service.submit(RunSpec(target="image_classifier", gpus_per_node=1))
+
+
+def test_a_launch_is_placed_or_told_why_it_waits_before_it_returns(service):
+    assert launch(service).state is State.STARTING
+    waiting = launch(service)
+    assert waiting.state is State.QUEUED and "needs 1 slot" in (waiting.waiting_for or "")
+
+
+def test_behind_a_long_queue_a_launch_waits_for_the_next_turn(service, monkeypatch):
+    monkeypatch.setattr(scheduler, "LONG_QUEUE", 1)
+    monkeypatch.setattr(queue_turns, "SHORT_SCHEDULING_S", -1.0)
+    monkeypatch.setattr(queue_turns, "SCHEDULING_SHARE", 1e-12)
+    for _ in range(3):
+        launch(service)
+    late = launch(service)
+    assert late.state is State.QUEUED and late.waiting_for is None
+    monkeypatch.setattr(queue_turns, "SCHEDULING_SHARE", 1e12)
+    service.schedule()
+    assert "needs 1 slot" in (service.run(late.id).waiting_for or "")
+    assert launch(service).waiting_for, "a turn that is due is taken at once"
