@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
@@ -20,7 +20,7 @@ from domain.search.fields import Column, Sort
 from domain.search.query import EVERYTHING, Query
 from domain.views import RunView
 
-_AnyAttempt = aliased(Attempt)
+_AnyAttempt, _AnyRun = aliased(Attempt), aliased(Run)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class RunList:
 
     def urgent(self, limit: int) -> list[RunView]:
         """Pinned and live runs, and all that may need attention: a few of many."""
-        lately = Attempt.ended_at > self._now - FAILED_LATELY_S
+        since = self._now - FAILED_LATELY_S
+        lately = Attempt.ended_at > since
         broken = select(Series.id).where(Series.fence == Attempt.fence, Series.not_finite_since.is_not(None))
         is_urgent = or_(
             Attempt.state.in_(LIVE_STATES),
@@ -61,7 +62,14 @@ class RunList:
             and_(lately, Attempt.state == State.FAILED),
             and_(lately, Attempt.state == State.SUCCEEDED, broken.exists()),
         )
-        return self._views(self._listed(Run, Attempt).where(is_urgent), None, 0, limit)
+        # Found by indexes first: a search then looks at these few runs only.
+        few = union(
+            select(_AnyAttempt.run_id).where(_AnyAttempt.state.in_(LIVE_STATES)),
+            select(_AnyAttempt.run_id).where(_AnyAttempt.ended_at > since),
+            select(_AnyRun.id).where(_AnyRun.pinned_at.is_not(None)),
+        )
+        urgent = self._listed(Run, Attempt).where(Run.id.in_(few), is_urgent)
+        return self._views(urgent, None, 0, limit)
 
     def page(
         self,
