@@ -45,6 +45,7 @@ COMMANDS = (
     "cli.commands.edits:note",
     "cli.commands.edits:archive",
     "cli.commands.transfer.importing:import_",
+    "cli.commands.transfer.mirroring:mirror",
     "cli.commands.edits:baseline",
     "cli.commands.nodes:drain",
     "cli.commands.nodes:undrain",

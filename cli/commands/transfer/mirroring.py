@@ -1,0 +1,72 @@
+"""`rankzero mirror`: copy what runs logged into a team's MLflow."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from cli.mirrors.mirror import Mirrored
+from cli.mirrors.mirror import mirror as copy
+from cli.mirrors.mlflow import Mlflow, MlflowAway
+from cli.server.client import ServerUnreachable
+from cli.server.options import Data, Json, complete_run, run_path, server_at
+from cli.terminal.errors import CommandFailed
+from cli.terminal.printing import print_json, say, warn
+from domain.text.formats import plural
+
+EVERY_S = 5.0
+REST = 19
+"""Times as long as a copy takes, it rests: a long run is read again and again."""
+LONGEST_WAIT_S = 60.0
+
+
+def mirror(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN…", help="The runs' ids.", autocompletion=complete_run, show_default=False
+        ),
+    ],
+    to: Annotated[
+        str, typer.Option(metavar="URL", help="Address of an MLflow tracking server.", show_default=False)
+    ],
+    experiment: Annotated[
+        str | None, typer.Option(help="MLflow's experiment.", show_default="the run's project")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the runs have ended.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Copy what runs logged into MLflow; called again, it goes on where it stopped.
+
+    Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
+    server, target = server_at(data), Mlflow(to)
+    for run_id in runs:
+        run_path(run_id)  # an odd id is refused here as well
+    copied, points = dict[str, Mirrored](), Counter[str]()
+    waiting, wait_s = list(runs), 1.0
+    while waiting:
+        began = time.monotonic()
+        try:
+            for run_id in tuple(waiting):
+                copied[run_id] = copy(server, target, run_id, experiment)
+                points[run_id] += copied[run_id].points
+                if copied[run_id].is_ended or not follow:
+                    waiting.remove(run_id)
+            wait_s = 1.0
+            time.sleep(max(EVERY_S, REST * (time.monotonic() - began)) if waiting else 0)
+        except (MlflowAway, ServerUnreachable) as error:
+            if not follow:
+                raise CommandFailed(f"{error} The same command goes on where this one stopped.") from None
+            warn(f"{error} Trying again in {wait_s:.0f} s.")
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+    if as_json:
+        print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])
+    else:
+        for run_id in runs:
+            say(f"{run_id}: {plural(points[run_id], 'point')} copied to {copied[run_id].url}")

@@ -1,0 +1,1 @@
+"""Copies of runs in a team's own tracking server."""

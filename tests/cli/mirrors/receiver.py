@@ -1,0 +1,121 @@
+"""A loopback receiver that speaks MLflow's REST API as documented, and can be away, slow to answer or lying."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+class Receiver:
+    """What arrived, and how the next requests are answered."""
+
+    def __init__(self) -> None:
+        self.experiments: dict[str, str] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.requests = 0
+        self.mode = "honest"
+        """honest, away (503), loses answers (of every second batch), lies (accepts points and drops them), nonsense."""
+        self.url = ""
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """Return the status and document for a request."""
+        self.requests += 1
+        if self.mode == "away":
+            return 503, {"error_code": "TEMPORARILY_UNAVAILABLE", "message": "later"}
+        if self.mode == "nonsense":
+            return 200, "<html>"
+        kind, verb = path.split("/")[-2:]
+        return getattr(self, f"_{kind}_{verb.replace('-', '_')}")(body)
+
+    def points(self, run: str) -> dict[str, list[tuple[int, Any, int]]]:
+        """Series -> [(step, value, time in ms)]."""
+        series: dict[str, list[tuple[int, Any, int]]] = {}
+        for metric in self.runs[run]["metrics"]:
+            point = (metric["step"], metric["value"], metric["timestamp"])
+            series.setdefault(metric["key"], []).append(point)
+        return series
+
+    def _experiments_get_by_name(self, body: dict[str, Any]) -> tuple[int, Any]:
+        name = body["experiment_name"]
+        if name not in self.experiments:
+            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": name}
+        return 200, {"experiment": {"experiment_id": self.experiments[name]}}
+
+    def _experiments_create(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.experiments[body["name"]] = str(len(self.experiments))
+        return 200, {"experiment_id": self.experiments[body["name"]]}
+
+    def _runs_search(self, body: dict[str, Any]) -> tuple[int, Any]:
+        wanted = body["filter"].split("'")[1]
+        runs = [run for run in self.runs.values() if run["tags"].get("rankzero.run_id") == wanted]
+        return 200, {"runs": [{"info": {"run_id": run["id"]}} for run in runs]}
+
+    def _runs_create(self, body: dict[str, Any]) -> tuple[int, Any]:
+        run_id = f"run{len(self.runs)}"
+        tags = {tag["key"]: tag["value"] for tag in body["tags"]}
+        self.runs[run_id] = {**body, "id": run_id, "tags": tags, "metrics": [], "params": {}}
+        return 200, {"run": {"info": {"run_id": run_id}}}
+
+    def _runs_get(self, body: dict[str, Any]) -> tuple[int, Any]:
+        tags = [{"key": key, "value": value} for key, value in self.runs[body["run_id"]]["tags"].items()]
+        return 200, {"run": {"data": {"tags": tags}}}
+
+    def _runs_log_batch(self, body: dict[str, Any]) -> tuple[int, Any]:
+        metrics, tags, params = (body.get(kind, []) for kind in ("metrics", "tags", "params"))
+        if len(metrics + tags + params) > 1000 or len(tags) > 100 or len(params) > 100:
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "too many"}
+        if self.mode != "lies":
+            run = self.runs[body["run_id"]]
+            run["metrics"] += metrics
+            run["tags"] |= {tag["key"]: tag["value"] for tag in tags}
+            run["params"] |= {param["key"]: param["value"] for param in params}
+        lost = self.mode == "loses answers" and metrics and self.requests % 2
+        return (0, None) if lost else (200, {})
+
+    def _runs_update(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.runs[body["run_id"]] |= {"status": body["status"]}
+        return 200, {}
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Yield a receiver that listens on a free port of the loopback."""
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            self._answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
+
+        def do_POST(self) -> None:
+            self._answer(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _answer(self, path: str, body: dict[str, Any]) -> None:
+            status, document = receiver.answer(path, body)
+            if not status:
+                self.close_connection = True
+                return
+            content = (document if isinstance(document, str) else json.dumps(document)).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    receiver.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
