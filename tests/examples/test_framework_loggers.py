@@ -42,7 +42,8 @@ def test_every_point_of_hf_trainer_is_in_its_own_state(examples: Examples, tmp_p
     state = json.loads((trained.work / "output/checkpoint-60/trainer_state.json").read_text())
     theirs = curves_of(state["log_history"])
     assert len(theirs["train/loss"]) == 12 and len(theirs["eval/loss"]) == 2
-    assert {name: curves[name] for name in theirs} == theirs
+    own = {name: curves[name][: len(points)] for name, points in theirs.items()}
+    assert own == theirs  # the end of the training is logged behind its last checkpoint
     logged = trained.product.get(f"/api/runs/{trained.id}/loggers")["wandb"]
     assert logged["config"]["max_steps"] == 60 and logged["config"]["n_layer"] == 2
 
