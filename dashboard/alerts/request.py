@@ -14,7 +14,7 @@ from db.alerts import actions, alerts
 from db.alerts.alerts import AlertView
 from domain.alerts.actions import Act, action
 from domain.alerts.message import new_secret
-from domain.alerts.rules import parse_rule
+from domain.alerts.rules import Trigger, parse_rule
 from domain.alerts.targets import check_target, masked_target
 from domain.errors import InvalidRequest
 
@@ -63,6 +63,23 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     now = service.clock()
     alert_id = alerts.create(service.store, rule, target, secret, now, request.project, request.run, chosen)
     return document(alerts.alert(service.store, alert_id)) | {"secret": secret}
+
+
+def tell_of_end(service: Service, run_id: str, like: str) -> None:
+    """Tell the address of the alert `like` when a run fails or finishes. Raises NoSuchAlert, NoSuchRun."""
+    address, now = alerts.alert(service.store, like), service.clock()
+    for rule in (Trigger.FAILED, Trigger.FINISHED):
+        alerts.create(service.store, rule, address.target, address.secret, now, run_id=run_id)
+
+
+def addresses(service: Service) -> dict[str, str]:
+    """The addresses of alerts, without their secrets: the first alert's id of each, and what may be shown of it."""
+    first: dict[str, str] = {}
+    for alert in alerts.alerts(service.store):
+        first.setdefault(alert.target, alert.id)
+    shown = {alert_id: masked_target(target) for target, alert_id in first.items()}
+    several = {text for text in shown.values() if list(shown.values()).count(text) > 1}
+    return {key: f"{text} (as alert {key})" if text in several else text for key, text in shown.items()}
 
 
 def document(alert: AlertView) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dashboard.planning import fixes, preview
 from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
-from dashboard.views.launch import code, plan, scaling, sweeping
+from dashboard.views.launch import code, plan, scaling, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
@@ -143,6 +143,7 @@ def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | Non
     if st.session_state[PREFIX + "source"] != RECIPE:
         _launcher(form, script)
     form.row((2, 1), "name", "project")
+    telling.field()
 
 
 def _launcher(form: Fields, script: ScriptForm | None) -> None:
@@ -252,6 +253,7 @@ def _launch(spec: RunSpec | None) -> None:
         refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
         st.session_state["launch_refused"] = refusal
         st.rerun()
+    telling.launched(run.id)
     st.session_state.pop("launch_notice", None)
     links.go("run", id=run.id)
 
