@@ -58,7 +58,7 @@ def _acted(
     session: Session, alert: AlertView, attempt: Attempt | None, event: RunEvent,
     good: tuple[int, float, float] | None, rate: RateChange, now: float,
 ) -> tuple[Act | None, str]:  # fmt: skip
-    """What was done to the attempt, and the sentence about it."""
+    """End or roll back the attempt; return what was done and the sentence about it."""
     if attempt is None or State(attempt.state).is_terminal:
         return None, "It has ended meanwhile, so nothing was done."
     if attempt.stop_requested_at is not None or attempt.end_requested_at is not None or attempt.rollback:

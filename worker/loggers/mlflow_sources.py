@@ -10,7 +10,7 @@ from typing import Any
 from worker.loggers import mlflow_end, mlflow_files, mlflow_rows
 from worker.loggers.databases import reading
 from worker.loggers.store_source import Logged
-from worker.loggers.wandb_run import LoggedPoint
+from worker.loggers.wandb_run import FoundPoint
 from worker.loggers.wandb_source import size_of
 
 TIMEOUT_S = 0.5
@@ -50,7 +50,7 @@ class MetricFile:
                 self._position += len(line)
                 point = mlflow_files.point(line.decode(errors="replace").rstrip("\n"))
                 if point is not None:
-                    yield Logged(self._position, self._run.name, [LoggedPoint(self._name, *point)])
+                    yield Logged(self._position, self._run.name, [FoundPoint(self._name, *point)])
 
     def settings(self, run: str) -> dict[str, Any]:
         """Return the run's parameters, tags and experiment. Raises OSError."""
@@ -87,7 +87,7 @@ class Database:
             while rows := connection.execute(METRICS, (self._row,)).fetchall():
                 for row in rows:
                     self._row = row["rowid"]
-                    point = LoggedPoint(row["key"], *mlflow_rows.point(row))
+                    point = FoundPoint(row["key"], *mlflow_rows.point(row))
                     yield Logged(self._row, row["run_uuid"], [point])
 
     def settings(self, run: str) -> dict[str, Any]:

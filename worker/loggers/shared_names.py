@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.messages import PointBatch
-from worker.loggers.wandb_run import LoggedPoint
+from worker.loggers.wandb_run import FoundPoint
 from worker.node.run_files import is_event_file
 from worker.node.state_files import read_object, write_whole
 
@@ -72,7 +72,7 @@ class SharedNames:
         if is_new:
             self._save()
 
-    def name_of(self, logger: str, run: str, point: LoggedPoint, *, final: bool) -> str | None:
+    def name_of(self, logger: str, run: str, point: FoundPoint, *, final: bool) -> str | None:
         """The name to store a point under, "" if another file has it; None if that cannot be said yet."""
         own, may_wait = self._own_name(logger, run, point.name), self._may_wait(point, final)
         if point.name not in self._owners:
@@ -94,7 +94,7 @@ class SharedNames:
         self._save()
         return own
 
-    def _may_wait(self, point: LoggedPoint, final: bool) -> bool:
+    def _may_wait(self, point: FoundPoint, final: bool) -> bool:
         return not final and time.time() - point.wall < PATIENCE_S
 
     def _own_name(self, logger: str, run: str, name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from domain.messages import Point, PointBatch
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
-from worker.loggers.wandb_run import LoggedPoint
+from worker.loggers.wandb_run import FoundPoint
 
 MAX_RECORDS = 4096
 """Of one batch."""
@@ -30,10 +30,10 @@ class Logged:
     """Offset behind it."""
     run: str
     """Identifies the logger's run, as the probe would note it."""
-    points: Sequence[LoggedPoint]
+    points: Sequence[FoundPoint]
 
 
-class Store(Protocol):
+class LoggerStore(Protocol):
     """A growing file of one logger, which may hold several of its runs."""
 
     logger: str
@@ -72,7 +72,7 @@ class Judge:
         is_own = any(point.wall >= self.began_at for point in record.points)
         return is_own and not self.observed.has(logger, record.run)
 
-    def named(self, logger: str, record: Logged, final: bool) -> list[tuple[str, LoggedPoint]] | None:
+    def named(self, logger: str, record: Logged, final: bool) -> list[tuple[str, FoundPoint]] | None:
         """Return the points that count with their names; None if that cannot be said yet."""
         if not self.counts(logger, record):
             return []
@@ -86,7 +86,7 @@ class StoreSource:
 
     generation = 0
 
-    def __init__(self, store: Store, offset: int, judge: Judge) -> None:
+    def __init__(self, store: LoggerStore, offset: int, judge: Judge) -> None:
         self.path, self.logger, self._store, self._judge = store.path, store.logger, store, judge
         self._waiting: deque[Logged] = deque()
         """Records that were read and not sent."""
@@ -160,5 +160,5 @@ class StoreSource:
             self._judge.named(self.logger, record, final=False)
 
 
-def _can_be_stored(point: LoggedPoint) -> bool:
+def _can_be_stored(point: FoundPoint) -> bool:
     return point.step.bit_length() <= 63 and math.isfinite(point.wall) and 0 < len(point.name) <= MAX_NAME

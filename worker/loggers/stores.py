@@ -15,7 +15,7 @@ from worker.loggers import databases, mlflow_files, mlflow_rows
 from worker.loggers.mlflow_sources import Database, MetricFile
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
-from worker.loggers.store_source import Judge, Store, StoreSource
+from worker.loggers.store_source import Judge, LoggerStore, StoreSource
 from worker.loggers.wandb_source import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
@@ -64,12 +64,12 @@ class LoggerStores:
                 judge = Judge(self._names, self._observed, began_at)
                 self._sources[store.path] = StoreSource(store, self._offset_of(store.path, 0), judge)
 
-    def _stores(self) -> Iterator[Store]:
+    def _stores(self) -> Iterator[LoggerStore]:
         for root in self._roots:
             for entry in walk_files(root, _is_of_a_store, data_directory(self._attempt)):
                 yield from self._stores_at(Path(entry.path), root)
 
-    def _stores_at(self, file: Path, root: Path) -> Iterator[Store]:
+    def _stores_at(self, file: Path, root: Path) -> Iterator[LoggerStore]:
         path = name_on_server(file, self._attempt, root)
         if file.name == mlflow_files.META:
             for metric in mlflow_files.files(file.parent / mlflow_files.METRICS):

@@ -65,7 +65,7 @@ def _update(values: dict[str, Any], items: Any) -> None:
                 values[name] = json.loads(item.value_json)
 
 
-class LoggedPoint(NamedTuple):
+class FoundPoint(NamedTuple):
     """A value in a series."""
 
     name: str
@@ -82,7 +82,7 @@ class WandbRows:
         """`wall` is the time of rows that have none, in seconds since the epoch."""
         self._axes, self._wall = _Axes(), wall
 
-    def points(self, record: Any) -> Iterator[LoggedPoint]:
+    def points(self, record: Any) -> Iterator[FoundPoint]:
         """Yield the numbers of a row, on the x-axis that `define_metric` chose."""
         if record.HasField("metric"):
             self._axes.define(record.metric)
@@ -91,7 +91,7 @@ class WandbRows:
             self._wall = row.pop("_timestamp", self._wall)
             step = int(row.pop("_step", record.history.step.num))
             for name, x in self._axes.steps(row, step).items():
-                yield LoggedPoint(name, x, row[name], self._wall)
+                yield FoundPoint(name, x, row[name], self._wall)
 
 
 def _row(history: Any) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 from cli.mirrors.mirror import Mirrored
 from cli.mirrors.mirror import mirror as copy
 from cli.mirrors.mlflow import Mlflow, MlflowAway
-from cli.server.client import ServerUnreachable
+from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import Data, Json, complete_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, say, warn
@@ -44,9 +45,22 @@ def mirror(
     """Copy what runs logged into MLflow; called again, it goes on where it stopped.
 
     Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
-    server, target = server_at(data), Mlflow(to)
     for run_id in runs:
         run_path(run_id)  # an odd id is refused here as well
+    copied, points = _copy_all(server_at(data), Mlflow(to), runs, experiment, follow)
+    if as_json:
+        print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])
+    else:
+        for run_id in runs:
+            say(f"{run_id}: {plural(points[run_id], 'point')} copied to {copied[run_id].url}")
+
+
+def _copy_all(
+    server: ServerClient, target: Mlflow, runs: Sequence[str], experiment: str | None, follow: bool
+) -> tuple[dict[str, Mirrored], Counter[str]]:
+    """Copy runs until each has ended, or once; return each run's state there and the number of points copied.
+
+    Raises CommandFailed where MLflow or the dashboard is away and nothing is followed."""
     copied, points = dict[str, Mirrored](), Counter[str]()
     waiting, wait_s = list(runs), 1.0
     while waiting:
@@ -65,8 +79,4 @@ def mirror(
             warn(f"{error} Trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-    if as_json:
-        print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])
-    else:
-        for run_id in runs:
-            say(f"{run_id}: {plural(points[run_id], 'point')} copied to {copied[run_id].url}")
+    return copied, points
