@@ -20,21 +20,12 @@ from dashboard.settings import Settings
 from domain.messages import CheckpointOffer, Device, NodeFacts, PointBatch, TaskReport
 from domain.spec import Assignment
 from tests.db.templates import new_data
-from tests.end_to_end.product import WITHOUT_TLS
+from tests.end_to_end.product import WITHOUT_TLS, wait_for
 from worker.session.client import Client, TaskRef
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 ANSWER_LIMIT_S = 120.0
 """Longer than the dashboard itself waits for anything before it answers."""
-
-
-def wait_for(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    """What the condition returns, once it is true."""
-    until = time.monotonic() + limit_s
-    while not (found := condition()):
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.01)
-    return found
 
 
 class Running:

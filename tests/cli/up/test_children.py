@@ -46,7 +46,7 @@ def fake_child(tmp_path: Path) -> tuple[SupervisedProgram, list[FakeProcess]]:
     return SupervisedProgram(ProgramCommand("worker", ["x"], tmp_path / "worker.log", {}), start), started
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -43,10 +42,3 @@ def card(page: Page, name: str) -> Locator:
 def drawn(chart: Locator) -> str:
     """The picture on a chart's canvas."""
     return str(chart.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
-
-
-def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 20) -> None:
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until, f"waited {limit_s} s for {what}"
-        time.sleep(0.03)

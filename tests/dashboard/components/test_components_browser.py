@@ -16,10 +16,10 @@ from tests.dashboard.components.charts_page import (
     drawn,
     server,
     show,
-    wait_for,
 )
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
 from tests.end_to_end.browsers import CHROMIUM
+from tests.end_to_end.product import wait_for
 
 __all__ = ["server", "show"]
 pytestmark = pytest.mark.skipif(

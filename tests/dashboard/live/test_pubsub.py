@@ -20,7 +20,7 @@ from tests.dashboard.running import FakeNode, Page, Running, running, wait_for
 from tests.postgresql import Cluster
 from worker.session.failures import ServerAway, Unauthorized
 
-SOON_S = 5.0
+SOON_S = 15.0
 """Far less than the second tick after the next, and than a worker's long poll."""
 
 
