@@ -21,6 +21,7 @@ from db.queries import run_queries
 from domain.text.formats import as_text, clock_time, count, plural, size
 from domain.views import RunView
 
+DRAWN = "_drawn"
 MOST_RUNS = 200
 MOST_FILES = 30
 MOST_LINES = 400
@@ -99,11 +100,15 @@ def _choice(run: RunView, others: dict[str, RunView]) -> RunView | None:
         "Compare with", list(others), format_func=lambda run_id: _described(others[run_id], zone), key=key,
         index=None, placeholder="Choose a run", on_change=_put_into_address, args=(key,),
     )  # fmt: skip
+    st.session_state[key + DRAWN] = chosen
     return others[chosen] if chosen else None
 
 
 def _put_into_address(key: str) -> None:
-    if chosen := st.session_state[key]:
+    chosen = st.session_state[key]
+    if chosen == st.session_state.get(key + DRAWN):
+        return  # a browser that is slow to answer repeats what it was given, and Streamlit takes that for a choice
+    if chosen:
         st.query_params["compare"] = chosen
     else:
         st.query_params.pop("compare", None)

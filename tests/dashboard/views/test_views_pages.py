@@ -155,7 +155,8 @@ def test_an_imported_run_shows_what_it_logged_and_cannot_be_launched_again(empty
     page = empty.open("run", id=begun.run_id, tab="spec")
     assert "Imported from gpu" in texts(page) and "| width | 7 |" in texts(page) and "None" not in texts(page)
     assert [tab.label for tab in page.tabs] == ["Charts", "History", "Spec"]
-    assert [each.label for each in page.button] == ["Edit", "Delete"] and AGAIN not in links(page)
+    assert [each.label for each in page.button] == ["Make a link", "Edit", "Delete"]
+    assert AGAIN not in links(page)
     shown = empty.service.run(begun.run_id)
     assert (shown.imported_from, shown.state, shown.attention) == ("wandb", State.FAILED, None)
 
