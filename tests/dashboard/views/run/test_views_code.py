@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -240,3 +241,13 @@ def test_hundreds_of_files_are_named_and_the_command_is_given(pages, launch):
 
 def test_long_lines_are_cut():
     assert compare.within("short\n" + "x" * 50, 10) == "short\n" + "x" * 10 + " …"
+
+
+@pytest.mark.parametrize(("chosen", "address"), [("b", {}), ("c", {"compare": "c"})])
+def test_only_another_choice_than_the_one_drawn_is_written_into_the_address(monkeypatch, chosen, address):
+    """A slow browser repeats what it was given, as if somebody had chosen it."""
+    session = {"compare_a": chosen, f"compare_a{compare.DRAWN}": "b"}
+    page = SimpleNamespace(session_state=session, query_params={})
+    monkeypatch.setattr(compare, "st", page)
+    compare._put_into_address("compare_a")
+    assert page.query_params == address
