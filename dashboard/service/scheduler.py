@@ -52,6 +52,9 @@ class Scheduler:
         with self._store.alone("scheduling"):
             self._registry.write_down()
             self._jobs.give_out()
+            length = queue_placement.queue_length(self._store)
+            self._is_queue_long = length > LONG_QUEUE
+            if not length:
+                return
             changed = queue_placement.place_queue(self._store, self._clock(), lost_after_s=self._lost_after_s)
-            self._is_queue_long = queue_placement.queue_length(self._store) > LONG_QUEUE
         self._runs_changed(changed)
