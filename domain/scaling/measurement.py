@@ -15,7 +15,7 @@ WINDOWS = 10
 MEASURED_SHARE = 0.5
 """Share of a study's steps that a run must have made after the warm-up for its figure to count."""
 SMALL_SPREAD = 0.05
-MOST_RUNS = 3
+MOST_RUNS = 5
 FEWEST_WINDOWS = 4
 
 Progress = Sequence[tuple[int, float]]
