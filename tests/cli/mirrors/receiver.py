@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,16 +18,41 @@ class Receiver:
     def __init__(self) -> None:
         self.experiments: dict[str, str] = {}
         self.runs: dict[str, dict[str, Any]] = {}
-        self.requests = 0
+        self.batches = 0
         self.mode = "honest"
-        """honest, away (503), loses answers (of every second batch), lies (accepts points and drops them), nonsense."""
-        self.url = ""
+        """honest, away (503), refuses (403), loses answers (of every second batch of points), lies (accepts points
+        and drops them), nonsense."""
+        self.answers_after_s = 0.0
+        """How long a batch that is stored already waits for its answer."""
+        self.port = 0
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address, also while it is away."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def come(self) -> None:
+        """Listen, always on the same port."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Refuse connections."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         """Return the status and document for a request."""
-        self.requests += 1
         if self.mode == "away":
             return 503, {"error_code": "TEMPORARILY_UNAVAILABLE", "message": "later"}
+        if self.mode == "refuses":
+            return 403, {"error_code": "PERMISSION_DENIED", "message": "not you"}
         if self.mode == "nonsense":
             return 200, "<html>"
         kind, verb = path.split("/")[-2:]
@@ -74,19 +100,18 @@ class Receiver:
             run["metrics"] += metrics
             run["tags"] |= {tag["key"]: tag["value"] for tag in tags}
             run["params"] |= {param["key"]: param["value"] for param in params}
-        lost = self.mode == "loses answers" and metrics and self.requests % 2
-        return (0, None) if lost else (200, {})
+        if metrics:
+            self.batches += 1
+            time.sleep(self.answers_after_s)
+        is_lost = self.mode == "loses answers" and metrics and self.batches % 2
+        return (0, None) if is_lost else (200, {})
 
     def _runs_update(self, body: dict[str, Any]) -> tuple[int, Any]:
         self.runs[body["run_id"]] |= {"status": body["status"]}
         return 200, {}
 
 
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    """Yield a receiver that listens on a free port of the loopback."""
-    receiver = Receiver()
-
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             url = urlsplit(self.path)
@@ -101,21 +126,24 @@ def receiving() -> Iterator[Receiver]:
                 self.close_connection = True
                 return
             content = (document if isinstance(document, str) else json.dumps(document)).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked did not wait
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    receiver.url = f"http://127.0.0.1:{server.server_port}"
+    return Handler
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Yield a receiver that listens on a free port of the loopback."""
+    receiver = Receiver()
+    receiver.come()
     try:
         yield receiver
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        receiver.leave()
