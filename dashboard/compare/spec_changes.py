@@ -49,19 +49,9 @@ class Difference:
     values: tuple[Any, ...]
 
 
-def spec_changes(old: RunSpec, new: RunSpec) -> list[SpecChange]:
-    """Return the fields in which two specs differ, labelled as in the form, then the figures that follow."""
-    return [_pair(difference) for difference in spec_differences([old, new])]
-
-
 def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
     """Return the fields in which any of the specs differ, labelled as in the form, then the figures that follow."""
     return [*_fields(specs), *_arguments([spec.args for spec in specs]), *_figures(specs)]
-
-
-def interpreter_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[SpecChange]:
-    """Return the differences of two interpreters; empty where one is unknown."""
-    return [_pair(difference) for difference in interpreter_differences([old, new])]
 
 
 def interpreter_differences(interpreters: Sequence[Mapping[str, Any] | None]) -> list[Difference]:
@@ -112,10 +102,6 @@ def _masked(field: str, value: Any) -> Any:
         return value
     arguments = [str(argument) for argument in value]
     return masked_args([name, *arguments])[1:] if name and kind == "args" else masked_args(arguments)
-
-
-def _pair(difference: Difference) -> SpecChange:
-    return SpecChange(difference.field, difference.label, *difference.values)
 
 
 def _differ(values: Sequence[Any]) -> bool:

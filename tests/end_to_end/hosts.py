@@ -144,11 +144,6 @@ class Host:
         while self._listening:
             self._listening.pop().close()
 
-    def block_port(self, port: int) -> None:
-        """As a firewall does: who comes there from another host gets no answer."""
-        rule = f"INPUT -i lan0 -p tcp --dport {port} -j DROP"
-        run_command("nsenter", "--target", str(self.pid), "--net", "iptables", "-I", *rule.split())
-
     def block_all_but(self, port: int) -> None:
         """As a firewall does that lets others in at one port only."""
         self._on_it("iptables", "-I", *f"INPUT -i lan0 -p tcp --syn ! --dport {port} -j DROP".split())
@@ -171,10 +166,6 @@ class Host:
 
     def _on_it(self, *argv: str) -> None:
         run_command("nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", *argv)
-
-    def default_route(self, interface: str) -> None:
-        """Lead what has no other way through another network card."""
-        self.ip(f"route replace default dev {interface}")
 
     def processes(self) -> list[psutil.Process]:
         """All that runs on it, but for its first process and what the tests hold to it from outside."""

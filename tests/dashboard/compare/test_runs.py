@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from cli.commands import diff as diff_command
 from dashboard.compare.spec_changes import (
     Difference,
-    interpreter_changes,
     interpreter_differences,
     label_of,
-    spec_changes,
+    spec_differences,
 )
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
@@ -42,7 +41,7 @@ def spec(**asked: Any) -> RunSpec:
 
 def rows(old: RunSpec, new: RunSpec) -> dict[str, tuple[str, str]]:
     """Each difference in words, by its label."""
-    return {change.label: in_words(change.old, change.new) for change in spec_changes(old, new)}
+    return {row.label: in_words(*row.values) for row in spec_differences([old, new])}
 
 
 # -- specifications ----------------------------------------------------------------------------
@@ -109,9 +108,9 @@ def test_figures_get_the_digits_it_takes_to_tell_them_apart():
 
 
 def test_other_versions_of_what_trains_are_told_where_both_are_known():
-    (change,) = interpreter_changes(TORCH, TORCH | {"torch": "2.14.0"})
-    assert (change.label, change.old, change.new) == ("torch", "2.13.0", "2.14.0")
-    assert interpreter_changes(TORCH, None) == [] == interpreter_changes(None, TORCH)
+    (row,) = interpreter_differences([TORCH, TORCH | {"torch": "2.14.0"}])
+    assert (row.label, row.values) == ("torch", ("2.13.0", "2.14.0"))
+    assert interpreter_differences([TORCH, None]) == [] == interpreter_differences([None, TORCH])
 
 
 def test_packages_are_compared_where_they_were_recorded() -> None:
@@ -130,9 +129,9 @@ WORDS = st.lists(st.sampled_from(["--a", "--b=1", "-c", "x", "-1", "--", "", "é
 
 @given(WORDS, WORDS)
 def test_there_is_a_row_exactly_where_arguments_differ(old, new):
-    found = spec_changes(spec(args=old), spec(args=new))
+    found = spec_differences([spec(args=old), spec(args=new)])
     assert bool(found) == (old != new)
-    assert all(len(set(in_words(change.old, change.new))) == 2 for change in found)
+    assert all(len(set(in_words(*row.values))) == 2 for row in found)
 
 
 # -- over HTTP ---------------------------------------------------------------------------------
