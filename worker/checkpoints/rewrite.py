@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worker.checkpoints.conversion import CannotConvert, Conversion, conversion_of
+from worker.checkpoints.conversion import conversion_of
+from worker.checkpoints.converted_copy import CannotConvert, Conversion
 
 MEMORY_BYTES = 3 * 1024**3
 """Memory for torch and the names; tensors are mapped from the file, which does not count."""

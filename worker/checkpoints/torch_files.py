@@ -19,7 +19,7 @@ import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from worker.checkpoints import stand_ins
-from worker.checkpoints.conversion import CannotConvert, Conversion
+from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import prefix_in
 from worker.checkpoints.stand_ins import StandIn, StandInType, add_missing, allowed_globals, stand_in_for
 

@@ -18,7 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from worker.checkpoints.conversion import CannotConvert, Conversion, conversion_of
+from worker.checkpoints.conversion import conversion_of
+from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import prefix_of
 
 PREFIX = "module."

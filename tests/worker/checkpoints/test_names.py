@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.checkpoints.conversion import CannotConvert, Conversion, conversion_of
+from worker.checkpoints.conversion import conversion_of
+from worker.checkpoints.converted_copy import CannotConvert, Conversion
 from worker.checkpoints.names import PickleNames, prefix_in, prefix_of
 
 torch = pytest.importorskip("torch")
