@@ -102,8 +102,8 @@ def named(devices: int, kind: str) -> str:
 
 def limit_of(point: MeasuredPoint, base: MeasuredPoint) -> Limit | None:
     """Name what limits a point; None where nothing does or the phases are unknown."""
-    step = limits.mean_step(point.figures, point.devices)
-    base_step = limits.mean_step(base.figures, base.devices)
+    step = limits.mean_step(point.figures, point.devices, point.nodes)
+    base_step = limits.mean_step(base.figures, base.devices, base.nodes)
     if step is None or base_step is None:
         return None
     return limits.limit_alone(step) if point is base else limits.limit(step, base_step)
@@ -202,7 +202,7 @@ def _unsteady(points: Sequence[MeasuredPoint], kind: str) -> list[str]:
 
 def _disturbed(points: Sequence[MeasuredPoint], kind: str) -> list[str]:
     """Name the sizes whose ranks waited for CPUs that something else used."""
-    steps = [(point, limits.mean_step(point.figures, point.devices)) for point in points]
+    steps = [(point, limits.mean_step(point.figures, point.devices, point.nodes)) for point in points]
     names = [
         f"{named(point.devices, kind)} ({step.disturbed_share:.0%} of the step)"
         for point, step in steps

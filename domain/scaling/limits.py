@@ -42,6 +42,8 @@ class Step:
     cpu_percent: float | None
     gpu_percent: float | None
     ranks_per_core: float | None
+    has_network: bool = False
+    """Whether ranks on more than one node talk to each other."""
 
     @property
     def seconds(self) -> float:
@@ -67,7 +69,7 @@ class Limit:
     words: str
 
 
-def mean_step(runs: Sequence[RunFigures], devices: int) -> Step | None:
+def mean_step(runs: Sequence[RunFigures], devices: int, nodes: int) -> Step | None:
     """Return the mean step of a point; None where a run has no phases."""
     if not runs or not all(run.phases for run in runs):
         return None
@@ -79,6 +81,7 @@ def mean_step(runs: Sequence[RunFigures], devices: int) -> Step | None:
         _mean([run.cpu_percent for run in runs]),
         _mean([run.gpu_percent for run in runs]),
         max((run.ranks_per_core for run in runs if run.ranks_per_core is not None), default=None),
+        has_network=nodes > 1,
     )
 
 
@@ -111,11 +114,12 @@ def limit(step: Step, base: Step) -> Limit | None:
 def _shares_cores(step: Step, on_cores: float, waited: float) -> bool:
     """Whether ranks on CPUs take each other's cores: `on_cores` and `waited` are shares of the lost time.
 
-    gloo reduces on the cores, too. Ranks that only waited for a network would leave them idle.
+    gloo copies and reduces on the cores, too. Only ranks that wait for a network leave them idle.
     """
     if step.ranks_per_core is None:
         return False
-    is_full = step.cpu_percent is not None and step.cpu_percent >= BUSY_CPU_PERCENT
+    is_busy = step.cpu_percent is not None and step.cpu_percent >= BUSY_CPU_PERCENT
+    is_full = is_busy or (step.ranks_per_core >= 1 and not step.has_network)
     return step.ranks_per_core > 1 or waited >= 2 * MAIN_SHARE or (is_full and on_cores >= MAIN_SHARE)
 
 

@@ -146,21 +146,29 @@ def test_ranks_on_one_cpu_share_its_cores() -> None:
         ("CPU cores", {"forward_s": 0.08, "cpu_wait_s": 0.05, "ranks_per_core": 1.0}),
         ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.5}),
         ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 95.0}),
-        ("communication", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 60.0}),
+        ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 60.0}),
+        ("communication", {"exposed_comm_s": 0.05, "ranks_per_core": 0.5, "cpu_percent": 60.0}),
         ("compute", {"forward_s": 0.06, "ranks_per_core": 0.5, "cpu_percent": 40.0}),
     ],
 )
 def test_the_limit_is_what_grew_against_the_ideal(cause, more) -> None:
-    base, step = limits.mean_step([figures()], 1), limits.mean_step([figures(samples=64, **more)], 2)
+    base, step = limits.mean_step([figures()], 1, 1), limits.mean_step([figures(samples=64, **more)], 2, 1)
     limit = limits.limit(step, base)
     assert (limit and limit.cause) == cause
 
 
+def test_ranks_that_wait_for_a_network_leave_the_cores_idle() -> None:
+    base = limits.mean_step([figures(ranks_per_core=0.5)], 1, 1)
+    runs = [figures(samples=64, exposed_comm_s=0.05, ranks_per_core=1.0, cpu_percent=60.0)]
+    causes = [limits.limit(limits.mean_step(runs, 2, nodes), base).cause for nodes in (1, 2)]
+    assert causes == ["CPU cores", "communication"]
+
+
 def test_with_half_the_batch_half_the_time_is_ideal() -> None:
-    base = limits.mean_step([figures()], 1)
+    base = limits.mean_step([figures()], 1, 1)
     halved = {name: seconds / 2 for name, seconds in STEP.items()}
-    assert limits.limit(limits.mean_step([figures(samples=32, **halved)], 2), base) is None
-    same = limits.mean_step([figures(samples=32)], 2)
+    assert limits.limit(limits.mean_step([figures(samples=32, **halved)], 2, 1), base) is None
+    same = limits.mean_step([figures(samples=32)], 2, 1)
     assert limits.limit(same, base).cause == "compute"
 
 
