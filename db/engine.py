@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -260,7 +261,7 @@ class Store:
             self._open_sqlite(alone=True)
 
     def _migrate(self, backups: Path | None, *, may_be_new: bool = True) -> None:
-        config, scripts = _migrations()
+        scripts = _scripts()
         with self._readers.connect() as connection:  # a foreign program's lock does not prevent reading
             current = MigrationContext.configure(connection).get_current_revision()
             if current == scripts.get_current_head() and not schema.missing(connection):
@@ -276,15 +277,14 @@ class Store:
             backups.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.backup(backups / f"before-{scripts.get_current_head()}-{int(time.time())}.db")
         with self._write_lock, self._writer.begin() as connection:
-            config.attributes["connection"] = connection
             if self.is_sqlite:
-                self._upgrade(connection, config)
+                self._upgrade(connection)
             else:
-                self._upgrade_postgres(connection, config)
+                self._upgrade_postgres(connection)
 
-    def _upgrade(self, connection: Connection, config: Config) -> None:
+    def _upgrade(self, connection: Connection) -> None:
         """Migrate to the newest schema; add what a store of a version between two releases may lack."""
-        command.upgrade(config, "head")
+        command.upgrade(_config(connection=connection), "head")
         try:
             added = schema.add_missing(connection)
         except schema.CannotAdd as error:
@@ -295,26 +295,32 @@ class Store:
         if added:
             log.warning("the store %s lacked %s: added", self.name, ", ".join(added))
 
-    def _upgrade_postgres(self, connection: Connection, config: Config) -> None:
+    def _upgrade_postgres(self, connection: Connection) -> None:
         """Migrate in one transaction; a second dashboard that starts meanwhile waits for it."""
         try:
             connection.execute(text("set local statement_timeout = 0"))
             connection.execute(text("set local lock_timeout = 0"))
             postgres.lock_for_transaction(connection, "the store")
-            self._upgrade(connection, config)
+            self._upgrade(connection)
         except DBAPIError as error:
             raise StoreUnusable(postgres.in_words(error, self._writer.url)) from None
 
 
 def newest_schema() -> str:
     """The schema revision of this version."""
-    return str(_migrations()[1].get_current_head())
+    return str(_scripts().get_current_head())
 
 
-def _migrations() -> tuple[Config, ScriptDirectory]:
-    config = Config()
+@cache
+def _scripts() -> ScriptDirectory:
+    """The migrations, read and compiled once in a process: that takes longer than all else at opening a store."""
+    return ScriptDirectory.from_config(_config())
+
+
+def _config(**attributes: object) -> Config:
+    config = Config(attributes=attributes)
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    return config, ScriptDirectory.from_config(config)
+    return config
 
 
 def _sqlite_engine(file: Path, patience_s: Callable[[], float], writes: bool, alone: bool) -> Engine:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Column, Connection, Table, inspect, text
+from sqlalchemy import Column, Connection, Index, Table, text
 from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
 from db.models import Base
 
 VALUES = {("attempts", "preflighted_at"): "update attempts set preflighted_at = started_at"}
 """Statements that fill an added column in existing rows."""
+
+COLUMNS = {
+    "sqlite": "select t.name, c.name from sqlite_master t, pragma_table_info(t.name) c where t.type = 'table'",
+    "postgresql": "select table_name, column_name from information_schema.columns "
+    "where table_schema = current_schema()",
+}
+INDEXES = {
+    "sqlite": "select tbl_name, name from sqlite_master where type = 'index'",
+    "postgresql": "select tablename, indexname from pg_indexes where schemaname = current_schema()",
+}
+"""One statement each: SQLAlchemy's inspector takes several for each table, 200 ms of CPU on PostgreSQL."""
+Names = dict[str, set[str]]
 
 
 class CannotAdd(Exception):
@@ -22,55 +33,64 @@ class CannotAdd(Exception):
 
 def missing(connection: Connection) -> list[str]:
     """Names of tables, columns and indexes that the store lacks."""
+    present = _columns(connection)
     return [
-        *(table.name for table in _missing_tables(connection)),
-        *(f"{table.name}.{column.name}" for table, column in _missing_columns(connection)),
-        *_missing_indexes(connection),
+        *(table.name for table in _missing_tables(present)),
+        *(f"{table.name}.{column.name}" for table, column in _missing_columns(present)),
+        *(str(index.name) for index in _missing_indexes(connection)),
     ]
 
 
 def add_missing(connection: Connection) -> list[str]:
     """Add everything that `missing` names, in the caller's transaction; return the names. Raises CannotAdd."""
-    names = missing(connection)
-    tables, columns = list(_missing_tables(connection)), list(_missing_columns(connection))
-    Base.metadata.create_all(connection, tables=tables)
+    names, present = missing(connection), _columns(connection)
+    Base.metadata.create_all(connection, tables=_missing_tables(present))
     operations = Operations(MigrationContext.configure(connection))
-    for table, column in columns:
+    for table, column in _missing_columns(present):
         operations.add_column(table.name, _addable(table, column))
         if (values := VALUES.get((table.name, column.name))) is not None:
             connection.execute(text(values))
-    absent = set(_missing_indexes(connection))
-    for table in Base.metadata.sorted_tables:
-        for index in table.indexes:
-            if index.name in absent:
-                index.create(connection)
+    for index in _missing_indexes(connection):
+        index.create(connection)
     return names
 
 
-def _missing_tables(connection: Connection) -> Iterator[Table]:
-    present = set(inspect(connection).get_table_names())
-    return (table for table in Base.metadata.sorted_tables if table.name not in present)
+def _missing_tables(present: Names) -> list[Table]:
+    return [table for table in Base.metadata.sorted_tables if table.name not in present]
 
 
-def _missing_columns(connection: Connection) -> Iterator[tuple[Table, Column[object]]]:
-    inspector = inspect(connection)
-    present = set(inspector.get_table_names())
-    for table in Base.metadata.sorted_tables:
-        if table.name in present:
-            names = {column["name"] for column in inspector.get_columns(table.name)}
-            yield from ((table, column) for column in table.columns if column.name not in names)
-
-
-def _missing_indexes(connection: Connection) -> list[str]:
-    inspector = inspect(connection)
-    present = set(inspector.get_table_names())
+def _missing_columns(present: Names) -> list[tuple[Table, Column[object]]]:
     return [
-        str(index.name)
+        (table, column)
         for table in Base.metadata.sorted_tables
         if table.name in present
-        for index in table.indexes
-        if index.name not in {existing["name"] for existing in inspector.get_indexes(table.name)}
+        for column in table.columns
+        if column.name not in present[table.name]
     ]
+
+
+def _missing_indexes(connection: Connection) -> list[Index]:
+    """The indexes that tables of the store lack; a missing table brings its own."""
+    tables, present = _columns(connection), _names(connection, INDEXES)
+    return [
+        index
+        for table in Base.metadata.sorted_tables
+        if table.name in tables
+        for index in table.indexes
+        if index.name not in present.get(table.name, ())
+    ]
+
+
+def _columns(connection: Connection) -> Names:
+    return _names(connection, COLUMNS)
+
+
+def _names(connection: Connection, statements: dict[str, str]) -> Names:
+    """Names by table, from a statement whose rows are a table and a name."""
+    found: Names = {}
+    for table, name in connection.execute(text(statements[connection.dialect.name])):
+        found.setdefault(table, set()).add(name)
+    return found
 
 
 def _addable(table: Table, column: Column[object]) -> Column[object]:

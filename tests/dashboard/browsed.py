@@ -18,6 +18,7 @@ from dashboard.clock import LEASE_S, Lease
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from db.models import Node
+from tests.dashboard import components_once  # noqa: F401  it acts when it is imported
 from tests.db.templates import new_data
 from tests.end_to_end.product import wait_for
 

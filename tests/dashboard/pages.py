@@ -17,6 +17,7 @@ from dashboard.clock import Lease
 from dashboard.service import service
 from dashboard.service.service import Service
 from dashboard.settings import Settings
+from tests.dashboard import components_once  # noqa: F401  it acts when it is imported
 from tests.dashboard.seeded_store import Seed
 from tests.db.templates import new_data
 
