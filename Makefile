@@ -31,7 +31,7 @@ check: setup-test  ## format, lint, types, import directions
 
 quick: setup-test  ## the tests of the files changed since the last commit, and of domain/
 	@.venv/bin/ruff check --quiet .
-	@.venv/bin/pytest --numprocesses=2 -q tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
+	@.venv/bin/pytest --numprocesses=2 -q -m "not training" tests/domain $$(.venv/bin/python tests/changed.py) $(PYTEST_OPTIONS)
 
 test: check  ## everything that this machine can test in minutes
 	@.venv/bin/pytest --numprocesses=2 $(PYTEST_OPTIONS)

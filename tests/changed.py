@@ -1,4 +1,4 @@
-"""The tests of what changed since the last commit: those that mirror it, without browsers and long ones.
+"""The tests of what changed since the last commit: those that mirror it, without browsers.
 
 `python tests/changed.py` prints their paths; `make quick` runs them."""
 
@@ -25,7 +25,8 @@ def _tests_of(path: Path, root: Path) -> Iterator[Path]:
     if path.suffix == ".md" or str(path) in DOCUMENTED:
         yield root / "tests" / "test_documents.py"
     if path.parts[0] in PACKAGES:
-        tests = (root / "tests" / path.parent).glob("test_*.py")
+        folder = "recipes" if path.parts[:2] == ("worker", "recipes") else path.parent
+        tests = (root / "tests" / folder).glob("test_*.py")
         yield from (test for test in tests if not test.stem.endswith("_browser"))
 
 

@@ -205,3 +205,4 @@ def test_quick_runs_the_tests_that_mirror_what_changed() -> None:
     )
     assert mirrored(changed) == [*of_metrics, "tests/db/test_store.py", documents]
     assert not [path for path in mirrored(["dashboard/views/runs_page.py"]) if "browser" in path]
+    assert "tests/recipes/test_training.py" in mirrored(["worker/recipes/training.py"])

@@ -15,6 +15,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+pytestmark = pytest.mark.training
 RECIPES = Path(__file__).parents[2] / "worker" / "recipes"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 TORCHRUN += ["--log-dir=torchrun-logs"]  # else a folder stays in the place for temporary files

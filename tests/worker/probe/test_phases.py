@@ -128,6 +128,7 @@ SPENDING = """
     """
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
     script = watched.script(f"compiled = {compiled}\n" + textwrap.dedent(SPENDING))

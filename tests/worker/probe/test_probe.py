@@ -196,6 +196,7 @@ def test_a_loaders_module_keeps_its_own_loader_and_source(watched):
 # -- with torch -------------------------------------------------------------------------------------
 
 
+@pytest.mark.training
 def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     """Two processes of a data loader each, a validation in between, set_epoch forgotten."""
     write(watched.folder / "site", {"sitecustomize.py": "import os; os.environ['CUSTOMISED'] = '1'\n"})
@@ -231,6 +232,7 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     assert watched.found() == ["set_epoch never called"]
 
 
+@pytest.mark.training
 def test_ranks_with_the_same_samples_and_models_that_drift_are_found(watched):
     """Two mistakes at once: shuffle=True after the same seed, and model.module in place of the wrapper."""
     watched.ddp("""
@@ -287,6 +289,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
         process.communicate(timeout=60)
 
 
+@pytest.mark.training
 def test_ranks_of_mp_spawn_are_told_apart(watched):
     script = watched.script(
         TRAINING
@@ -314,6 +317,7 @@ def test_ranks_of_mp_spawn_are_told_apart(watched):
     assert watched.found() == []
 
 
+@pytest.mark.training
 def test_one_process_accumulates_compiles_and_takes_the_signal_for_itself(watched):
     script = watched.script("""
         import signal, torch
@@ -358,6 +362,7 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
     assert find_failure(err).place == ", train.py line 5"
 
 
+@pytest.mark.training
 @pytest.mark.parametrize(
     "recipe",
     [["image_classifier", "--accumulate=2", "--workers=1"], ["language_model", "--max-steps=20"]],

@@ -11,6 +11,7 @@ from tests.worker.probe.loggers import logged, wandb_files
 from tests.worker.probe.watched import TORCHRUN, Watched
 
 pytest.importorskip("wandb")
+pytestmark = pytest.mark.training
 TRAINING = """
 import wandb
 
