@@ -1,0 +1,106 @@
+"""From the kill of a rank to the next step, which follows from the last checkpoint, against torchrun's own restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.figures import Figure, Spread, in_turns, ratios
+from benchmarks.rows.start import BY_HAND, TORCHRUN, started
+from tests.end_to_end.product import Product, wait_for
+
+SCRIPT = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+saved, step = os.environ.get("RANKZERO_RESUME", "saved.pt"), 0
+if os.path.exists(saved):
+    step = torch.load(saved)["step"]
+with open(f"{sys.argv[1]}.{dist.get_rank()}", "a") as steps:
+    while True:
+        model(torch.ones(8, 64)).sum().backward()
+        optimizer.step()
+        step += 1
+        print(time.time(), os.getpid(), step, file=steps, flush=True)
+        if step == 10 and dist.get_rank() == 0:
+            torch.save({"step": step}, "partial")
+            os.replace("partial", "saved.pt")
+        time.sleep(0.05)
+"""
+STEPS = 40
+"""A rank is killed after so many: the checkpoint is stored by then."""
+MOST_S = 3.0
+MOST = 0.5
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """Seconds from the kill to the first step of the new processes."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        root = Path(folder)
+        script = root / "train.py"
+        script.write_text(SCRIPT)
+        product = started(root / "data", running)
+        acts = {
+            "ours": lambda: in_a_run(product, script, root / f"ours{time.monotonic_ns()}"),
+            "torchrun": lambda: by_hand(script, root / f"hand{time.monotonic_ns()}"),
+        }
+        seconds = in_turns(acts, 1 if quick else 5)
+    ours, theirs = seconds["ours"], seconds["torchrun"]
+    what, text = "kill of a rank to the next step", f"{Spread.of(ours)} s"
+    against = "torchrun --max-restarts"
+    yield Figure(what, text, against, f"{Spread.of(theirs)} s", ratios(ours, theirs), MOST, "less")
+    limit = ratios(ours, [MOST_S] * len(ours))
+    yield Figure(what, text, "a limit", f"{MOST_S:g} s", limit, 1, "less")
+
+
+def in_a_run(product: Product, script: Path, steps: Path) -> float:
+    """Launch it with one restart, kill a rank, and stop it once it trains again."""
+    run_id = product.launch(script, gpus_per_node=2, args=[str(steps)], max_restarts=1, stop_grace_s=1)
+
+    def is_stored() -> bool:
+        return any(found["complete"] for found in product.get(f"/api/runs/{run_id}/checkpoints"))
+
+    try:
+        return _seconds_after_kill(steps, is_stored)
+    finally:
+        product.request("POST", f"/api/runs/{run_id}/stop")
+        product.wait_state(run_id)
+
+
+def by_hand(script: Path, steps: Path) -> float:
+    """The same with the restarts of torchrun, as typed by a user."""
+    steps.mkdir()
+    command = [TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1", str(script), str(steps)]
+    # With gloo, ranks that start again cannot meet in the agent's own store.
+    env = os.environ | BY_HAND | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with subprocess.Popen(command, env=env, cwd=steps, stderr=subprocess.DEVNULL) as process:
+        try:
+            return _seconds_after_kill(steps, lambda: True)
+        finally:
+            process.terminate()
+
+
+def _seconds_after_kill(steps: Path, may_kill: Callable[[], bool]) -> float:
+    ranks = [Path(f"{steps}.{rank}") for rank in (0, 1)]
+    wait_for(lambda: all(len(_lines(rank)) >= STEPS for rank in ranks) and may_kill(), "steps")
+    pid = int(_lines(ranks[1])[-1][1])
+    killed_at = time.time()
+    os.kill(pid, signal.SIGKILL)
+    after = wait_for(lambda: [line for line in _lines(ranks[1]) if int(line[1]) != pid], "the next step")
+    assert int(after[0][2]) == 11, f"it did not continue from the checkpoint: {after[0]}"
+    return float(after[0][0]) - killed_at
+
+
+def _lines(path: Path) -> list[list[str]]:
+    """Time, process id and number of each step so far."""
+    text = path.read_text() if path.exists() else ""
+    return [line.split() for line in text.splitlines() if len(line.split()) == 3]
