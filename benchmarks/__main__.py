@@ -1,9 +1,10 @@
 """Measure Rankzero against its peers and the machine's limits, and print one table.
 
-    .venv/bin/python -m benchmarks [NAME …] [--quick] [--list]
+    .venv/bin/python -m benchmarks [NAME …] [--quick] [--list] [--write]
 
 Each measurement runs in a process of its own; its rows are written to benchmarks/results/NAME.json, all of them to
-docs/BENCHMARKS.md. Peers are installed into benchmarks/peers/.venv when a measurement first needs them.
+docs/BENCHMARKS.md, the README's table and two pictures.
+Peers are installed into benchmarks/peers/.venv when a measurement first needs them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import figures
-from benchmarks.table import document, table
+from benchmarks import figures, pages
+from benchmarks.table import table
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks" / "rows").glob("[!_]*.py"))
-
-DOCUMENT = ROOT / "docs" / "BENCHMARKS.md"
 
 
 def main() -> int:
@@ -30,10 +29,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; all without one")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("--write", action="store_true", help="only write pages and pictures from the results")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.list:
         print("\n".join(NAMES))
+        return 0
+    if options.write:
+        pages.write()
         return 0
     if options.only:
         return measure(options.only, options.quick)
@@ -64,7 +67,7 @@ def measure_all(names: list[str], quick: bool) -> int:
             failed.append(name)
     print(table(results(quick) / f"{name}.json" for name in names if name not in failed))
     if not quick:
-        DOCUMENT.write_text(document(sorted(figures.RESULTS.glob("*.json"))))
+        pages.write()
     for name in failed:
         print(f"{name} failed: its output stands above.", file=sys.stderr)
     return int(bool(failed))

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, Spread
+from benchmarks.misses import WHY
 
 INTRODUCTION = """# Benchmarks
 
 `make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
 A ratio of at least something says how many times better we are; one of at most something is ours divided by the
 peer's or the limit. In brackets stand the quartiles of the rounds. The load is the mean of the 15 minutes before:
-on a busy machine read the ratios, not the times. A row that misses its target says so.
+on a busy machine read the ratios, not the times. A row that misses its target says so, and below
+the table stands why, where it is known.
+
+![How far each row is from its target](pictures/benchmark-ratios.svg)
+
+![How costs grow with size](pictures/benchmark-growth.svg)
 """
 HEAD = ("what", "Rankzero", "against", "theirs", "ratio (quartiles)", "to reach", "")
 
@@ -28,6 +34,14 @@ def table(results: Iterable[Path]) -> str:
     return "\n".join([*lines, "", *costs]) if costs else "\n".join(lines)
 
 
+def short(documents: Iterable[dict[str, Any]]) -> str:
+    """A table of some rows, without their spread."""
+    rows = [_cells(dict(document)) for document in documents]
+    lines = ((*cells[:4], cells[4].partition(" ")[0], *cells[5:]) for cells in rows)
+    head = (*HEAD[:4], "ratio", *HEAD[5:])
+    return "\n".join(map(_line, [head, ["---" for _ in head], *lines]))
+
+
 def document(results: Iterable[Path]) -> str:
     """The page of everything that was measured, each measurement with its machine."""
     sections = [INTRODUCTION]
@@ -35,6 +49,8 @@ def document(results: Iterable[Path]) -> str:
         measured = json.loads(path.read_text())
         title = path.stem.replace("_", " ").capitalize()
         sections.append(f"## {title}\n\n{measured['machine']}, load {measured['load']}\n\n{table([path])}\n")
+        if path.stem in WHY and not all(figure["met"] for figure in measured["figures"]):
+            sections.append(f"Missed because {WHY[path.stem]}\n")
     return "\n".join(sections)
 
 

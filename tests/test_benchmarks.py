@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import figures, misses, pages
 from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios, write
 from benchmarks.table import document, table
 
@@ -53,19 +54,42 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
 
 
 def test_measurements_run_in_small() -> None:
-    names = ["command_line", "event_files"]
+    names = ["command_line", "event_files", "ingestion_growth"]
     command = [sys.executable, "-m", "benchmarks", "--quick", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for name in names:
-        figures = json.loads((ROOT / "benchmarks" / "results" / "quick" / f"{name}.json").read_text())[
-            "figures"
-        ]
-        assert figures and all(figure["what"] in done.stdout for figure in figures)
+        measured = json.loads((ROOT / "benchmarks" / "results" / "quick" / f"{name}.json").read_text())
+        rows = measured["figures"] + measured["costs"]
+        assert rows and all(row["what"] in done.stdout for row in rows)
+
+
+def test_the_pages_hold_what_was_measured() -> None:
+    paths = sorted(figures.RESULTS.glob("*.json"))
+    assert (ROOT / "docs" / "BENCHMARKS.md").read_text() == document(paths)
+    readme = (ROOT / "README.md").read_text()
+    assert pages.with_table(readme, paths) == readme, "write it with: python -m benchmarks --write"
+
+
+def test_a_missed_row_says_why_and_a_met_one_does_not(tmp_path: Path) -> None:
+    for median, is_missed in ((1.0, True), (3.0, False)):
+        ratio = Spread(median, median, median)
+        write(tmp_path / "chart.json", [Figure("reading", "9/s", "peer", "3/s", ratio, 2)])
+        assert (misses.WHY["chart"] in document([tmp_path / "chart.json"])) is is_missed
+
+
+def test_of_rows_of_one_name_the_readme_shows_the_one_furthest_behind(tmp_path: Path) -> None:
+    rows = [
+        Figure("reading", "9/s", peer, "3/s", Spread(m, m, m), 2) for peer, m in (("slow", 9), ("fast", 1))
+    ]
+    write(tmp_path / "reading.json", rows)
+    table_of_it = pages.with_table(f"a{pages.BEGIN}old{pages.END}z", [tmp_path / "reading.json"])
+    assert "fast" in table_of_it and "slow" not in table_of_it and "old" not in table_of_it
+    assert table_of_it[0] == "a" and table_of_it[-1] == "z"
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
     command = [sys.executable, "-m", "benchmarks", "draughts"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no measurement is named draughts; there are: chart, command_line" in done.stderr
+    assert "no measurement is named draughts; there are: back_to_training, chart" in done.stderr

@@ -1,30 +1,24 @@
-"""What a large cluster costs the server: placing the queue, and the nodes' signs of life.
+"""What a large cluster costs the server: placing the queue, the nodes' signs of life, and how placing grows.
 
-    .venv/bin/python benchmarks/placement.py --nodes 1000 --runs 200 --passes 40
-
-Three measurements, in processor time of this process, so that a busy machine does not blur them: `place()` alone on
-queues and clusters drawn at random; `place_queue` on the real store with the same; and the `load` reports of all
-nodes at the default interval through the real ASGI app.
+`place()` runs on clusters and queues drawn at random, `place_queue` on the real store with the same, and the `load`
+reports of all nodes at the default interval go through the real ASGI app.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from sqlalchemy import insert
 
+from benchmarks.figures import Cost, Figure, Spread
 from dashboard.app.server import create_app
 from dashboard.service.service import Service
 from dashboard.settings import Settings
@@ -38,31 +32,39 @@ from domain.spec import RunSpec
 
 GPUS = 8
 NOW = 1_000_000.0
+MOST_MS, MOST_SHARE = 100, 0.25
 RACKS = ("a", "b", "c", "d")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--passes", type=int, default=40)
-    parser.add_argument("--reports", type=int, default=3000)
-    options = parser.parse_args()
-    luck = random.Random(7)
-    for name, busy in (("empty cluster", 0.0), ("half full", 0.5), ("nearly full", 0.97)):
-        spent = [pure(luck, options.nodes, options.runs, busy) for _ in range(options.passes)]
-        print(f"place(), {name:<14} {figures(spent)}")
+def measure(quick: bool) -> Iterator[Figure | Cost]:
+    """Processor time of this process, so that a busy machine does not blur it."""
+    nodes, runs, passes, reports = (100, 20, 2, 100) if quick else (1000, 200, 10, 3000)
+    luck, growth = random.Random(7), Cost(f"placing {runs} runs", "nodes")
+    for size in (nodes // 100, nodes // 10, nodes, nodes * 10):
+        growth.seconds[size] = statistics.median(pure(luck, size, runs, 0.97) for _ in range(min(3, passes)))
     with tempfile.TemporaryDirectory() as folder:
         service = Service.open(Settings(data=Path(folder) / "data"))
-        fill(service, luck, options.nodes, options.runs)
-        spent = [timed(partial(place_queue, service.store, NOW + n)) for n in range(options.passes)]
-        print(f"place_queue, nearly full {figures(spent)}")
-        interval_s = service.settings.heartbeat_s
-        report_s = heartbeats(service, options.nodes, options.reports)
-        share = report_s * options.nodes / interval_s
-        print(
-            f"load report {report_s * 1e6:.0f} us; {options.nodes} nodes every {interval_s:g} s: {share:.1%} of a core"
-        )
+        fill(service, luck, nodes, runs)
+        passes_s = [timed(partial(place_queue, service.store, NOW + n)) for n in range(passes)]
+        share = heartbeats(service, nodes, reports) * nodes / service.settings.heartbeat_s
+        service.close()
+    what = f"placing {runs} runs on {nodes:,} nearly full nodes"
+    limit, text = (
+        Spread.of(1000 * each / MOST_MS for each in passes_s),
+        f"{1000 * Spread.of(passes_s).median:.1f} ms",
+    )
+    yield Figure(what, text, "a limit", f"{MOST_MS} ms", limit, 1, "less")
+    what = f"load reports of {nodes:,} nodes"
+    yield Figure(
+        what,
+        f"{share:.1%} of a core",
+        "a limit",
+        f"{MOST_SHARE:.0%}",
+        Spread.of([share / MOST_SHARE]),
+        1,
+        "less",
+    )
+    yield growth
 
 
 def pure(luck: random.Random, nodes: int, runs: int, busy: float) -> float:
@@ -211,13 +213,3 @@ def timed(act: Callable[[], object]) -> float:
     began = time.process_time()
     act()
     return time.process_time() - began
-
-
-def figures(spent: list[float]) -> str:
-    ordered = sorted(spent)
-    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return f"median {statistics.median(spent) * 1e3:.1f} ms, p95 {p95 * 1e3:.1f} ms"
-
-
-if __name__ == "__main__":
-    main()

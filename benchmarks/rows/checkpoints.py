@@ -1,15 +1,11 @@
-"""A large checkpoint on its way up and down: by the directory of files, and by a bucket (moto's server).
+"""A large checkpoint on its way up and down: by the directory of files against `cp`, by a bucket against one request.
 
-    .venv/bin/python benchmarks/object_storage.py --mib 1024
-
-Uploads are made by the worker's own code, downloads without the hash that `rankzero download` computes at the end. The
-memory is the dashboard's own: the most it had during a transfer, and by how much that is more than before. moto keeps
-objects in memory and is slower than a real server: the ratio says what the way costs, not what a bucket does.
+The bucket is moto's server, which keeps objects in memory and is slower than a real one: the ratio says what the way
+costs, not what a bucket does.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import subprocess
@@ -18,15 +14,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
+from typing import Any
 
 import httpx
 import psutil
 from botocore.session import get_session
 
+from benchmarks.figures import Figure, Spread, in_turns, ratios
 from domain.messages import CheckpointOffer, Device, NodeFacts
 from tests.end_to_end.product import free_port, wait_for
 from worker.checkpoints.multipart import BucketUpload, part_digests
@@ -35,29 +31,84 @@ from worker.checkpoints.watching import CheckpointCopy
 from worker.session.client import Client, TaskRef
 
 MIB = 1024 * 1024
+PEERS = {
+    "directory up": "cp", "directory down": "cp", "bucket up": "put_object", "bucket down": "get_object",
+}  # fmt: skip
+LEAST, MOST_GROWTH_MB = 0.7, 30
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--mib", type=int, default=1024)
-    size = parser.parse_args().mib * MIB
-    with tempfile.TemporaryDirectory() as folder, bucket() as environment:
-        where = Path(folder)
-        print(f"{size // MIB} MiB, part by part", flush=True)
-        for number, (name, way) in enumerate(
-            (("directory", "disk"), ("bucket, directly", "direct"), ("bucket, through", "through"))
-        ):
-            env = {} if way == "disk" else environment
-            with Dashboard(where / f"data{number}", env) as dashboard:
-                snapshot = written(where / f"{way}.bin", size)
-                up = dashboard.measured(lambda d=dashboard, s=snapshot, w=way: upload(d, s, w))
-                down = dashboard.measured(lambda d=dashboard: download(d, "server"))
-                print(f"{name:<18} up   {up}\n{'':<18} down {down}", flush=True)
-                if way == "direct":
-                    print(
-                        f"{'':<18} down, redirected {dashboard.measured(lambda d=dashboard: download(d, 'bucket'))}"
-                    )
-                snapshot.path.unlink()
+def measure(quick: bool) -> Iterator[Figure]:
+    """Bytes a second both ways, and by how much the dashboard's memory grew at most."""
+    size, rounds = (16 * MIB, 1) if quick else (512 * MIB, 4)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        environment = running.enter_context(bucket())
+        ways = {}
+        for way, env in {"directory": {}, "bucket": environment}.items():
+            dashboard = running.enter_context(Dashboard(Path(folder) / way, env))
+            ways[way] = Way(dashboard, Path(folder) / f"{way}.bin", size)
+        bare = Bare(environment, Path(folder) / "bare.bin", size)
+        acts = {"cp": bare.copy, "put_object": bare.put, "get_object": bare.get}
+        for way, transfers in ways.items():
+            acts |= {f"{way} up": transfers.up, f"{way} down": transfers.down}
+        rates = in_turns(acts, rounds)
+    for act, peer in PEERS.items():
+        ours, theirs = (f"{Spread.of(rates[name]).median / 1e6:,.0f} MB/s" for name in (act, peer))
+        what = f"checkpoint of {size // MIB} MiB, {act}"
+        yield Figure(what, ours, peer, theirs, ratios(rates[act], rates[peer]), LEAST)
+    for way, transfers in ways.items():
+        growth = Spread.of(grown / MOST_GROWTH_MB for grown in transfers.growths_mb)
+        text = f"{max(transfers.growths_mb):.0f} MB"
+        yield Figure(f"memory of it, {way}", text, "a limit", f"{MOST_GROWTH_MB} MB", growth, 1, "less")
+
+
+class Bare:
+    """The same bytes without us: copied on the disk, and sent to the bucket and back in one request."""
+
+    def __init__(self, environment: dict[str, str], path: Path, size: int) -> None:
+        self._path, self._size = written(path, size).path, size
+        self._bucket = s3_client(environment["AWS_ENDPOINT_URL"])
+
+    def copy(self) -> float:
+        return self._rate(lambda: subprocess.run(["cp", str(self._path), f"{self._path}.copy"], check=True))
+
+    def put(self) -> float:
+        with self._path.open("rb") as file:
+            return self._rate(lambda: self._bucket.put_object(Bucket="checkpoints", Key="bare", Body=file))
+
+    def get(self) -> float:
+        return self._rate(self._read)
+
+    def _read(self) -> None:
+        body = self._bucket.get_object(Bucket="checkpoints", Key="bare")["Body"]
+        assert sum(map(len, body.iter_chunks(MIB))) == self._size
+
+    def _rate(self, act: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        act()
+        return self._size / (time.perf_counter() - began)
+
+
+class Way:
+    """Checkpoints on their way up to one place and down from it, and the memory that the dashboard took for it."""
+
+    def __init__(self, dashboard: Dashboard, path: Path, size: int) -> None:
+        self._dashboard, self._path, self._size = dashboard, path, size
+        self.growths_mb: list[float] = []
+        self.up()
+        self.growths_mb.clear()  # what the first one loads stays
+
+    def up(self) -> float:
+        """Send a checkpoint of other bytes than the last."""
+        snapshot = written(self._path, self._size)
+        return self._rate(lambda: upload(self._dashboard, snapshot))
+
+    def down(self) -> float:
+        return self._rate(lambda: download(self._dashboard))
+
+    def _rate(self, transfer: Callable[[], int]) -> float:
+        rate, grown_mb = self._dashboard.measured(transfer)
+        self.growths_mb.append(grown_mb)
+        return rate
 
 
 class Dashboard:
@@ -102,8 +153,8 @@ class Dashboard:
         self._process.wait(30)
         self._log.close()
 
-    def measured(self, transfer: Callable[[], int]) -> str:
-        """Rate, and the dashboard's memory meanwhile."""
+    def measured(self, transfer: Callable[[], int]) -> tuple[float, float]:
+        """Bytes a second, and by how many MB the dashboard's memory grew meanwhile."""
         process = psutil.Process(self._process.pid)
         before, most, is_over = process.memory_info().rss, 0, threading.Event()
 
@@ -121,10 +172,11 @@ class Dashboard:
             spent = time.perf_counter() - began
             is_over.set()
             watching.join()
-        return f"{size / spent / 1e6:5.0f} MB/s, memory {most / MIB:4.0f} MiB ({(most - before) / MIB:+.0f})"
+        return size / spent, max(0, most - before) / 1e6
 
 
-def upload(dashboard: Dashboard, snapshot: CheckpointCopy, way: str) -> int:
+def upload(dashboard: Dashboard, snapshot: CheckpointCopy) -> int:
+    """By the worker's own code: through the dashboard, or straight to its bucket."""
     offer = CheckpointOffer(
         path="work/large.bin",
         size_bytes=snapshot.size_bytes,
@@ -137,8 +189,7 @@ def upload(dashboard: Dashboard, snapshot: CheckpointCopy, way: str) -> int:
     sums = None
     if place.part_bytes:
         sums = part_digests(snapshot.path, place.part_bytes, snapshot.sha256, lambda: True)
-    if way == "direct":
-        assert place.part_bytes and sums
+    if place.part_bytes and sums:
         BucketUpload(client).send(snapshot, place, place.part_bytes, sums, lambda: True)
     else:
         send_through_server(client, snapshot, place, lambda: True)
@@ -146,9 +197,10 @@ def upload(dashboard: Dashboard, snapshot: CheckpointCopy, way: str) -> int:
     return snapshot.size_bytes
 
 
-def download(dashboard: Dashboard, via: str) -> int:
+def download(dashboard: Dashboard) -> int:
+    """Through the dashboard; without the hash that `rankzero download` computes at the end."""
     url, size = f"/api/checkpoints/{dashboard.checkpoint_id}/file", 0
-    with dashboard.http.stream("GET", url, params={"via": via}, follow_redirects=True) as answer:
+    with dashboard.http.stream("GET", url, params={"via": "server"}, follow_redirects=True) as answer:
         answer.raise_for_status()
         for piece in answer.iter_raw():
             size += len(piece)
@@ -176,15 +228,18 @@ def bucket() -> Iterator[dict[str, str]]:
         try:
             names = {"AWS_ACCESS_KEY_ID": "an-id", "AWS_SECRET_ACCESS_KEY": "a-secret"}
             url = f"http://127.0.0.1:{port}"
-            client = get_session().create_client(
-                "s3", "us-east-1", endpoint_url=url, aws_access_key_id="a", aws_secret_access_key="b"
-            )
             wait_for(lambda: reachable(url), "moto's server")
-            client.create_bucket(Bucket="checkpoints")
+            s3_client(url).create_bucket(Bucket="checkpoints")
             yield names | {"AWS_ENDPOINT_URL": url, "RANKZERO_CHECKPOINTS_URL": "s3://checkpoints/runs"}
         finally:
             server.terminate()
             server.wait(30)
+
+
+def s3_client(url: str) -> Any:
+    return get_session().create_client(
+        "s3", "us-east-1", endpoint_url=url, aws_access_key_id="a", aws_secret_access_key="b"
+    )
 
 
 def reachable(url: str) -> bool:
@@ -192,7 +247,3 @@ def reachable(url: str) -> bool:
         return httpx.get(url).status_code < 500
     except httpx.TransportError:
         return False
-
-
-if __name__ == "__main__":
-    main()
