@@ -12,12 +12,14 @@ from cli.server.options import Data, Json, server_at
 from cli.terminal.errors import CommandFailed
 from cli.terminal.printing import print_json, print_outcome, print_table, say, warn
 from domain.alerts.actions import Act, in_words
+from domain.alerts.targets import BROWSER
 from domain.choices import RUN_ID
 from domain.text import formats
 
 PATH = "/api/alerts"
 POLL_S = 0.5
 TEST_LIMIT_S = 60.0
+UNSEEN = "No open tab of the dashboard may show notifications; it waits for one for a day."
 
 AlertId = Annotated[str, typer.Argument(metavar="ID", help="An alert's id.", show_default=False)]
 alert_app = typer.Typer(no_args_is_help=True)
@@ -41,7 +43,7 @@ def add(
     to: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS", help="https://… for a signed webhook, or an address of Apprise; - reads it.",
+            metavar="ADDRESS", help="https://… for a signed webhook, an address of Apprise, or browser; - reads it.",
             show_default=False,
         ),
     ],
@@ -103,9 +105,8 @@ def test(alert_id: AlertId, data: Data = None, as_json: Json = False) -> None:
     server.post(f"{path}/test")
     after = _settled(server, path, before["last_sent_at"])
     if after["last_sent_at"] == before["last_sent_at"]:
-        raise CommandFailed(
-            f"The message was not sent. {after['problem'] or 'Its target is busy; try again.'}"
-        )
+        why = UNSEEN if after["target"] == BROWSER else "Its target is busy; try again."
+        raise CommandFailed(f"The message was not sent. {after['problem'] or why}")
     print_outcome(after, as_json, f"A test message was sent to {after['target']}.")
 
 

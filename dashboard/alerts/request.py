@@ -15,7 +15,7 @@ from db.alerts.alerts import AlertView
 from domain.alerts.actions import Act, action
 from domain.alerts.message import new_secret
 from domain.alerts.rules import Trigger, parse_rule
-from domain.alerts.targets import check_target, masked_target
+from domain.alerts.targets import BROWSER, check_target, masked_target
 from domain.errors import InvalidRequest
 
 
@@ -29,7 +29,7 @@ class AlertRequest(BaseModel):
 
     The last two take `:SERIES`."""
     target: str
-    """An https address for a signed webhook, or any address of Apprise."""
+    """An https address for a signed webhook, any address of Apprise, or `browser`."""
     project: Annotated[str, Field(max_length=200)] | None = None
     """Only runs of this project."""
     run: str | None = None
@@ -53,8 +53,7 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     Raises InvalidRequest, Rejection, NoSuchRun."""
     rule, target = request.rule.strip(), request.target.strip()
     chosen = action(parse_rule(rule), request.act, request.lr_factor)
-    check_target(target)
-    secret = new_secret() if _kind(service, target) == "webhook" else None
+    secret = check_address(service, target)
     if request.run is not None:
         service.run(request.run)
         spec = actions.spec_of(service.store, request.run)
@@ -65,18 +64,32 @@ def create(service: Service, request: AlertRequest) -> dict[str, Any]:
     return document(alerts.alert(service.store, alert_id)) | {"secret": secret}
 
 
-def tell_of_end(service: Service, run_id: str, like: str) -> None:
-    """Tell the address of the alert `like` when a run fails or finishes. Raises NoSuchAlert, NoSuchRun."""
-    address, now = alerts.alert(service.store, like), service.clock()
-    for rule in (Trigger.FAILED, Trigger.FINISHED):
-        alerts.create(service.store, rule, address.target, address.secret, now, run_id=run_id)
+def check_address(service: Service, target: str) -> str | None:
+    """Check a target; return the secret that a new alert's messages are signed with, None unless it is a webhook.
+
+    Raises InvalidRequest, Rejection."""
+    check_target(target)
+    is_webhook = target != BROWSER and _kind(service, target) == "webhook"
+    return new_secret() if is_webhook else None
+
+
+def tell_of_end(service: Service, run_id: str, target: str, secret: str | None) -> str:
+    """Tell an address, which was checked, when a run fails or finishes; return the id of one alert.
+
+    Raises NoSuchRun."""
+    store, now = service.store, service.clock()
+    alerts.create(store, Trigger.FAILED, target, secret, now, run_id=run_id)
+    return alerts.create(store, Trigger.FINISHED, target, secret, now, run_id=run_id)
 
 
 def addresses(service: Service) -> dict[str, str]:
-    """The addresses of alerts, without their secrets: the first alert's id of each, and what may be shown of it."""
+    """The addresses of alerts, without their secrets: the first alert's id of each, and what may be shown of it.
+
+    The browser is none: it is there without an alert."""
     first: dict[str, str] = {}
     for alert in alerts.alerts(service.store):
-        first.setdefault(alert.target, alert.id)
+        if alert.target != BROWSER:
+            first.setdefault(alert.target, alert.id)
     shown = {alert_id: masked_target(target) for target, alert_id in first.items()}
     several = {text for text in shown.values() if list(shown.values()).count(text) > 1}
     return {key: f"{text} (as alert {key})" if text in several else text for key, text in shown.items()}

@@ -9,7 +9,7 @@ from dashboard.alerts.outbox import Outbox, Sender
 from dashboard.alerts.series_rules import SeriesRules
 from dashboard.cluster.joining import address_for_others, is_loopback
 from dashboard.service.service import Service
-from db.alerts import alerts, events
+from db.alerts import alerts, events, notices
 from db.alerts.alerts import AlertView
 from db.alerts.run_facts import run_facts
 from domain.alerts import judgement
@@ -68,6 +68,7 @@ class AlertWatch:
                     act(self._service, alert, event, now)
             events.record(store, recorded, now)
             events.settle_left_behind(store, now)
+            notices.give_up(store, now)
         self._ended_since = now - OVERLAP_S
 
     def _events(self, alert: AlertView, runs: list[RunFacts], now: float) -> Iterator[RunEvent]:

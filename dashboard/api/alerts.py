@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dashboard.alerts.request import AlertRequest, create, document
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from db.alerts import alerts, events
+from db.alerts import alerts, events, notices
+from domain.alerts.message import plain
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["alerts"])
+
+
+class ShownNotices(BaseModel):
+    """What a tab has shown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ids: Annotated[list[int], Field(max_length=notices.MOST)]
 
 
 @router.get("/alerts")
@@ -45,3 +57,22 @@ def test_alert(service: TheService, alert_id: str) -> Response:
 def remove_alert(service: TheService, alert_id: str) -> Response:
     """Remove an alert; messages that wait are not sent."""
     return answer(document(alerts.remove(service.store, alert_id)))
+
+
+@router.get("/notifications")
+def list_notifications(service: TheService, after: int | None = None) -> Response:
+    """What open tabs of the dashboard are to show: what none has shown yet, and what came after an id."""
+    newest, found = notices.notices(service.store, after)
+    shown = [
+        {"id": notice.id, "alert": notice.alert, "rule": notice.rule, "run": notice.run_id, "at": notice.at,
+         "sentence": plain(notice.sentence)}
+        for notice in found
+    ]  # fmt: skip
+    return answer({"newest": newest, "notifications": shown})
+
+
+@router.post("/notifications/shown", status_code=204)
+def notifications_shown(service: TheService, request: ShownNotices) -> Response:
+    """Note that a tab has shown notifications."""
+    notices.shown(service.store, request.ids, service.clock())
+    return Response(status_code=204)

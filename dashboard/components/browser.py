@@ -37,6 +37,7 @@ _header = browser_component("run_header", "run_header/run_header")
 _finder = browser_component("log_finder", "logs/log_finder")
 _link = browser_component("page_link", "links/page_links")
 _log = browser_component("log_view", "logs/log_view")
+_permission = browser_component("notification_permission", "notifications/permission")
 _phases = browser_component("phases", "phases/phases")
 _preflight = browser_component("preflight", "preflight_matrix/preflight")
 _project = browser_component("project", "project/project")
@@ -141,6 +142,11 @@ def upload_code(name: str, limit_bytes: int, on_uploaded: Callable[[], None], ke
     """Draw the field for a file with code, which is uploaded at once; the result is `uploaded` under `key`."""
     data = {"name": name, "limit_bytes": limit_bytes, "limit": size(limit_bytes)}
     _upload(data=data, key=key, on_uploaded_change=on_uploaded)
+
+
+def notification_permission(key: str) -> None:
+    """Draw whether this browser shows notifications, and the button that asks for it."""
+    _permission(data={}, key=key)
 
 
 def page_link(address: str, key: str, **look: str | None) -> None:

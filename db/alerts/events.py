@@ -14,6 +14,7 @@ from db.models import Alert, AlertEvent
 from domain.alerts.delivery import GATHER_S, DeliveryState, SendOutcome, pause_s, state_after
 from domain.alerts.judgement import RunEvent
 from domain.alerts.message import MessageItem
+from domain.alerts.targets import BROWSER
 
 LEFT_BEHIND_S = 120.0
 """Longer than any attempt to send: whoever claimed it was killed."""
@@ -131,7 +132,9 @@ def _due(session: Session, now: float) -> list[tuple[Alert, AlertEvent]]:
     query = (
         select(Alert, AlertEvent)
         .join(AlertEvent, AlertEvent.alert_id == Alert.id)
-        .where(AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now)
+        .where(
+            AlertEvent.state == DeliveryState.WAITING, AlertEvent.next_try_at <= now, Alert.target != BROWSER
+        )
         .order_by(AlertEvent.next_try_at, AlertEvent.id)
     )
     return [

@@ -49,7 +49,7 @@ def message(
     """Compose one message about events of one rule; `url` is the address of the dashboard, `picture` a PNG."""
     encoded = base64.b64encode(picture).decode() if picture else None
     listed = [
-        {"run": item.run_id, "at": item.at, "sentence": _plain(item.sentence), "url": _link(url, item.run_id)}
+        {"run": item.run_id, "at": item.at, "sentence": plain(item.sentence), "url": _link(url, item.run_id)}
         for item in items[:MOST_LISTED]
     ]
     further = len(items) - len(listed)
@@ -81,7 +81,7 @@ def signed(content: Message, secret: str, now: float) -> tuple[bytes, dict[str, 
     }
 
 
-def _plain(sentence: str) -> str:
+def plain(sentence: str) -> str:
     """One line without secrets and control characters, in which no service sees a mention of everybody."""
     line = " ".join(masked_text(sentence).split())
     line = "".join(c if c.isprintable() else "?" for c in line)[:LONGEST_SENTENCE]

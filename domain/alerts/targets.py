@@ -8,6 +8,8 @@ from domain.errors import InvalidRequest
 from domain.masking import MASK
 
 LONGEST = 2000
+BROWSER = "browser"
+"""The target that is no address: open tabs of the dashboard show its messages."""
 
 
 def check_target(target: str) -> None:
@@ -16,14 +18,16 @@ def check_target(target: str) -> None:
         raise InvalidRequest(
             "target", f"target must be an address without spaces of at most {LONGEST} characters."
         )
-    if "://" not in target:
+    if "://" not in target and target != BROWSER:
         raise InvalidRequest(
-            "target", "target must be an address such as https://…, slack://… or mailto://…."
+            "target", f"target must be an address such as https://…, slack://… or mailto://…, or {BROWSER}."
         )
 
 
 def masked_target(target: str) -> str:
     """The address without anything secret: all but the scheme, and the host of a webhook, is hidden."""
+    if target == BROWSER:
+        return target
     scheme = target.partition("://")[0].lower()
     host = _host(target) if scheme in ("http", "https") else None
     return f"{scheme}://{host}/{MASK}" if host else f"{scheme}://{MASK}"

@@ -1,4 +1,7 @@
-/** Runs before Streamlit: tells it where the server is and our colours, and signs out, here and in other tabs. */
+/**
+ * Runs before Streamlit: tells it where the server is and our colours, begins to show notifications where the person
+ * allowed them, and signs out, here and in other tabs.
+ */
 
 const themes = JSON.parse(document.getElementById('themes').textContent);
 window.__streamlit = {
@@ -24,6 +27,10 @@ function settle() {
   building.disconnect();
   clearTimeout(deadline);
   document.documentElement.toggleAttribute('data-settled', true);
+}
+
+if (globalThis.Notification?.permission === 'granted') {
+  void import('../notifications/notifier.js').then(({ start }) => start());
 }
 
 const tabs = new BroadcastChannel('rankzero sessions');

@@ -7,6 +7,7 @@ from contextlib import suppress
 import streamlit as st
 
 from dashboard.alerts.request import AlertRequest, create
+from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.views.layout import refusals, style
@@ -15,7 +16,7 @@ from db.alerts.alerts import AlertView
 from db.records.exceptions import NoSuchAlert
 from domain.alerts.actions import AFTER_THE_END, HAVE_A_STEP, LR_FACTOR, Act, in_words
 from domain.alerts.rules import LIMITS, ON_SERIES, Trigger
-from domain.alerts.targets import masked_target
+from domain.alerts.targets import BROWSER, masked_target
 from domain.errors import InvalidRequest
 from domain.text.formats import ago, as_text, plural, with_code
 
@@ -23,6 +24,7 @@ REFRESH_S = 3
 REFUSED = "alert_refused"
 SECRET = "alert_secret"
 ACTS = {None: "Only tell", Act.END: "End the run", Act.ROLLBACK: "Go back to the last checkpoint before"}
+TELLS = {False: "an address", True: "the browser"}
 COLUMNS = (3, 4, 4, 1.2, 1.4)
 LABELS = {
     Trigger.FAILED: "A run failed",
@@ -47,7 +49,8 @@ def _form() -> None:
     st.markdown(
         "When a run meets a rule, its name, the sentence of its page, its curve and the link are sent to an address: "
         "a signed webhook at `https://…`, or any service of Apprise, such as `slack://…`, `discord://…`, "
-        "`msteams://…`, `ntfy://…` or `mailtos://…`."
+        "`msteams://…`, `ntfy://…` or `mailtos://…`. Or the browser shows the sentence, while a tab of these pages "
+        "is open."
     )
     with st.container(horizontal=True):
         st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")
@@ -73,13 +76,19 @@ def _form() -> None:
                 st.number_input(
                     "Learning rate ×", 0.001, 1.0, LR_FACTOR, 0.05, key="alert_factor", width=150, format="%g"
                 )
-        st.text_input("Address", key="alert_target", type="password", width=330)
+        to_browser = st.selectbox(
+            "Tell", [False, True], format_func=TELLS.__getitem__, key="alert_to_browser", width=180
+        )
+        if not to_browser:
+            st.text_input("Address", key="alert_target", type="password", width=330)
         st.text_input("Project (optional)", key="alert_project", placeholder="all", max_chars=200, width=180)
         st.button(
             "Set alert", type="primary", icon=":material/notifications:", key="alert_set",
             on_click=refusals.attempt, args=(_create, REFUSED),
         )  # fmt: skip
     refusals.show(REFUSED)
+    if to_browser or any(alert.target == BROWSER for alert in alerts.alerts(service.current().store)):
+        browser.notification_permission(key="alert_permission")
 
 
 def _can(condition: Trigger, act: Act | None) -> bool:
@@ -99,7 +108,11 @@ def _create() -> None:
     act = state.get("alert_act") if _can(condition, state.get("alert_act")) else None
     factor = state["alert_factor"] if act == Act.ROLLBACK else None
     request = AlertRequest(
-        rule=rule, target=state["alert_target"], project=project, act=act, lr_factor=factor
+        rule=rule,
+        target=BROWSER if state["alert_to_browser"] else state["alert_target"],
+        project=project,
+        act=act,
+        lr_factor=factor,
     )
     try:
         added = create(service.current(), request)

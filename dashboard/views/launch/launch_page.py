@@ -248,12 +248,17 @@ def _launch(spec: RunSpec | None) -> None:
     if spec is None:
         return
     try:
+        told = telling.recipient()
+    except InvalidRequest as error:
+        telling.refuse(error)
+        st.rerun()
+    try:
         run = service.current().submit(spec, _like())
     except InvalidRequest as error:
         refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
         st.session_state["launch_refused"] = refusal
         st.rerun()
-    telling.launched(run.id)
+    telling.launched(run.id, told)
     st.session_state.pop("launch_notice", None)
     links.go("run", id=run.id)
 

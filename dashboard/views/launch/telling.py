@@ -1,34 +1,84 @@
-"""The choice of an address that is told when the run of the form fails or finishes."""
+"""The choice of who is told when the run of the form fails or finishes: an address, old or new, or the browser."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import streamlit as st
 
-from dashboard.alerts.request import addresses, tell_of_end
+from dashboard.alerts.request import addresses, check_address, tell_of_end
+from dashboard.components import browser
+from dashboard.errors import Rejection
 from dashboard.service import service
+from dashboard.views.alerts.alerts_page import SECRET
+from db.alerts import alerts
 from db.records.exceptions import NoSuchAlert
+from domain.alerts.targets import BROWSER
+from domain.errors import InvalidRequest
+from domain.text.formats import as_text
 
-TELL = "launch_tell"
+TELL, ADDRESS, REFUSED = "launch_tell", "launch_tell_address", "launch_tell_refused"
+NOBODY, NEW = "", "new"
+WORDS = {NOBODY: "nobody", BROWSER: "the browser", NEW: "a new address…"}
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """Who is told, checked."""
+
+    target: str
+    secret: str | None
+    """What a webhook's messages are signed with."""
 
 
 def field() -> None:
-    """Offer the addresses that alerts have; nothing where there is none."""
+    """Offer the browser, the addresses that alerts have, and a field for a new one."""
     found = addresses(service.current())
-    if st.session_state.get(TELL) not in found:
-        st.session_state[TELL] = ""
-    if found:
-        st.selectbox(
-            "Tell when it fails or finishes", ["", *found], key=TELL, width=420,
-            format_func=lambda alert_id: found[alert_id] if alert_id else "nobody",
-            help="Addresses of the alerts on the Alerts page; two alerts are set for this run.",
+    choices = [NOBODY, BROWSER, *found, NEW]
+    if st.session_state.get(TELL) not in choices:
+        st.session_state[TELL] = NOBODY
+    st.selectbox(
+        "Tell when it fails or finishes", choices, key=TELL, width=420, format_func=(WORDS | found).__getitem__,
+        help="The browser, while a tab of these pages is open, or an address; two alerts are set for this run.",
+    )  # fmt: skip
+    if st.session_state[TELL] == NEW:
+        st.text_input(
+            "Address", key=ADDRESS, type="password", width=420, placeholder="https://…, slack://…, mailtos://…",
+            help="Of a webhook, the secret that signs its messages is on the Alerts page afterwards.",
         )  # fmt: skip
+    if st.session_state[TELL] == BROWSER:
+        browser.notification_permission(key="launch_permission")
+    if refusal := st.session_state.pop(REFUSED, None):
+        st.error(as_text(refusal))
 
 
-def launched(run_id: str) -> None:
-    """Set the alerts of a run that was just launched."""
-    like = st.session_state.get(TELL)
-    if like:
-        with suppress(NoSuchAlert):  # removed meanwhile
-            tell_of_end(service.current(), run_id, like)
+def recipient() -> Recipient | None:
+    """Return who was chosen, None for nobody. Raises InvalidRequest."""
+    chosen, current = st.session_state.get(TELL), service.current()
+    if not chosen:
+        return None
+    if chosen in (BROWSER, NEW):
+        target = BROWSER if chosen == BROWSER else st.session_state[ADDRESS].strip()
+        try:
+            return Recipient(target, check_address(current, target))
+        except Rejection as error:
+            raise InvalidRequest("target", str(error.detail)) from None
+    with suppress(NoSuchAlert):  # removed meanwhile
+        like = alerts.alert(current.store, chosen)
+        return Recipient(like.target, like.secret)
+    return None
+
+
+def refuse(error: InvalidRequest) -> None:
+    """Show at the field, at the next run of the page, why nothing was launched."""
+    st.session_state[REFUSED] = f"Not launched: {error}"
+
+
+def launched(run_id: str, told: Recipient | None) -> None:
+    """Set the alerts of a run that was just launched; the Alerts page shows the secret of a new webhook."""
+    if told is None:
+        return
+    alert_id = tell_of_end(service.current(), run_id, told.target, told.secret)
+    if st.session_state[TELL] == NEW and told.secret:
+        st.session_state[SECRET] = (alert_id, told.secret)

@@ -98,6 +98,28 @@ def test_a_failed_run_is_told_once_to_a_webhook_and_by_mail(
         assert len(post.received) == 1
 
 
+def test_what_the_browser_is_to_show_waits_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "data") as it:
+        rankzero = Commands(it, capsys, monkeypatch)
+        added = rankzero("add", "failed", "--to", "browser")
+        assert (added["target"], added["secret"]) == ("browser", None)
+        run_id = fail_a_run(it, "digits", lambda: None)
+
+        def told() -> list[dict[str, Any]]:
+            return list(it.http.get("/api/notifications").json()["notifications"])
+
+        (notice,) = wait_for(told, "a notification", LIMIT_S)
+        assert (notice["alert"], notice["rule"], notice["run"]) == (added["id"], "failed", run_id)
+        assert notice["sentence"] == "digits failed: rank 0 on n0: ValueError: x"
+        assert rankzero("list")[0]["waiting"] == 1
+        assert it.anonymous().get("/api/notifications").status_code == 401
+        it.http.post("/api/notifications/shown", json={"ids": [notice["id"]]}).raise_for_status()
+        (alert,) = rankzero("list")
+        assert alert["waiting"] == 0 and alert["last_sent_at"] is not None and told() == []
+
+
 def test_a_wrong_request_is_refused_without_its_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

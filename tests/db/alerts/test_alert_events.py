@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from db.alerts import alerts, events
+from db.alerts import alerts, events, notices
 from db.alerts.run_curves import curve
 from db.alerts.run_facts import run_facts
 from db.engine import Store
 from db.records.exceptions import NoSuchAlert, NoSuchRun
 from db.reports.findings import findings_reported
 from db.requests import run_requests
-from domain.alerts.delivery import GATHER_S, SendOutcome
+from domain.alerts.delivery import GATHER_S, GIVE_UP_S, SendOutcome
 from domain.alerts.judgement import RunEvent
 from domain.messages import Finding, State
 from tests.db.cluster import Cluster
@@ -152,3 +152,52 @@ def test_events_of_more_runs_than_one_statement_takes_are_recorded_once(store: S
     assert (events.record(store, many, SOON), events.record(store, many, SOON)) == (len(many), 0)
     (delivery,) = claim(store, SOON)
     assert len(delivery.items) == len(many), "gathered into one message"
+
+
+def of_browser(store: Store) -> str:
+    return alerts.create(store, "failed", "browser", None, 1.0)
+
+
+def test_what_the_browser_shows_waits_for_a_tab_and_is_claimed_by_no_sender(store: Store) -> None:
+    alert_id, other = of_browser(store), alert_of(store)
+    events.record(store, [(alert_id, event("a")), (other, event("b"))], SOON)
+    events.record_test(store, alert_id, SOON)
+    assert [delivery.alert_id for delivery in claim(store, SOON)] == [other]
+    newest, found = notices.notices(store, None)
+    assert (
+        found[0].sentence == "a failed."
+        and [each.rule for each in found] == ["failed", "test"]
+        and newest == found[-1].id
+    )
+    notices.shown(store, [each.id for each in found] + [10**6], 7.0)
+    assert notices.notices(store, None) == (newest, [])
+    view = alerts.alert(store, alert_id)
+    assert (view.waiting, view.last_sent_at, view.problem) == (0, 7.0, None)
+
+
+def test_another_browser_is_shown_what_came_after_what_it_knows(store: Store) -> None:
+    alert_id = of_browser(store)
+    events.record(store, [(alert_id, event("a"))], SOON)
+    newest, (first,) = notices.notices(store, None)
+    events.record(store, [(alert_id, event("b"))], SOON)
+    notices.shown(store, [each.id for each in notices.notices(store, None)[1]], SOON)
+    assert [each.sentence for each in notices.notices(store, newest)[1]] == ["b failed."]
+    assert [each.sentence for each in notices.notices(store, first.id - 1)[1]] == ["a failed.", "b failed."]
+
+
+def test_a_tab_cannot_settle_what_is_sent_to_addresses(store: Store) -> None:
+    events.record(store, [(alert_of(store), event("a"))], SOON)
+    (delivery,) = claim(store, SOON)
+    events.settle(store, delivery, SendOutcome.UNAVAILABLE, None, SOON)
+    notices.shown(store, delivery.event_ids, SOON)
+    assert notices.notices(store, 0) == (0, []) and alerts.alerts(store)[0].waiting == 1
+
+
+def test_what_no_tab_shows_for_a_day_is_given_up(store: Store) -> None:
+    alert_id = of_browser(store)
+    events.record(store, [(alert_id, event("a", at=10.0))], SOON)
+    notices.give_up(store, 10.0 + GIVE_UP_S - 1)
+    assert alerts.alert(store, alert_id).waiting == 1
+    notices.give_up(store, 10.0 + GIVE_UP_S + 1)
+    view = alerts.alert(store, alert_id)
+    assert (view.waiting, view.problem) == (0, notices.UNSEEN) and notices.notices(store, None)[1] == []

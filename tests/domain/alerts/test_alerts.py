@@ -138,6 +138,7 @@ def test_a_webhook_is_signed_as_standard_webhooks_says() -> None:
         ("mailtos://me:pw@example.com", "mailtos://********"),
         ("https://u:p@hooks.example.com/path?key=1", "https://hooks.example.com/********"),
         ("https://[oops", "https://********"),
+        ("browser", "browser"),
     ],
 )
 def test_a_target_shows_nothing_secret(target: str, shown: str) -> None:

@@ -70,3 +70,14 @@ def test_an_alert_that_acts_is_set_where_the_rule_allows_it(pages: Pages) -> Non
     (alert,) = alerts.alerts(pages.service.store)
     assert (alert.rule, alert.act, alert.lr_factor) == ("spike", "rollback", 0.25)
     assert "rolls back with the learning rate × 0.25" in texts(page)
+
+
+def test_the_browser_is_a_target_without_an_address(pages: Pages) -> None:
+    page = pages.open("alerts")
+    page.selectbox(key="alert_to_browser").set_value(True).run()
+    assert "alert_target" not in [field.key for field in page.text_input]
+    button(page, "Set alert").click().run()
+    assert not page.exception and not page.error
+    (alert,) = alerts.alerts(pages.service.store)
+    assert (alert.target, alert.secret) == ("browser", None)
+    assert "browser" in [text.value for text in page.text]

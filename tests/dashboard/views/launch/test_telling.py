@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from streamlit.util import calc_hash
 
 from db.alerts import alerts
 from db.queries import run_queries
 from tests.dashboard.pages import Pages, button, served, texts
 
-TELL = "launch_tell"
+TELL, ADDRESS = "launch_tell", "launch_tell_address"
 
 
 @pytest.fixture
@@ -29,8 +30,10 @@ def test_an_address_of_another_alert_is_told_of_the_run_alone(pages: Pages) -> N
     page = pages.open("launch")
     assert page.selectbox(key=TELL).options == [
         "nobody",
+        "the browser",
         "https://hooks.example.com/********",
         "slack://********",
+        "a new address…",
     ]
     page.selectbox(key=TELL).set_value(hook).run()
     button(page, "Launch").click().run()
@@ -42,12 +45,10 @@ def test_an_address_of_another_alert_is_told_of_the_run_alone(pages: Pages) -> N
     ]
 
 
-def test_nothing_is_offered_without_alerts_and_nobody_is_told_unless_chosen(pages: Pages) -> None:
-    page = pages.open("launch")
-    assert TELL not in [box.key for box in page.selectbox]
+def test_nobody_is_told_unless_chosen(pages: Pages) -> None:
     alerts.create(pages.service.store, "hung", "slack://a/b/c", None, pages.service.clock())
     page = pages.open("launch")
-    assert page.selectbox(key=TELL).value == ""
+    assert page.selectbox(key=TELL).value == "" and ADDRESS not in [field.key for field in page.text_input]
     button(page, "Launch").click().run()
     assert len(run_queries.runs(pages.service.store, pages.service.clock())) == 1
     assert len(alerts.alerts(pages.service.store)) == 1
@@ -60,3 +61,49 @@ def test_an_address_whose_alert_was_removed_is_told_no_more(pages: Pages) -> Non
     alerts.remove(pages.service.store, alert_id)
     button(page, "Launch").click().run()
     assert not page.exception and alerts.alerts(pages.service.store) == []
+
+
+def test_a_new_address_is_told_and_its_secret_is_on_the_alerts_page(pages: Pages) -> None:
+    page = pages.open("launch")
+    page.selectbox(key=TELL).set_value("new").run()
+    page.text_input(key=ADDRESS).set_value("https://8.8.8.8/very-secret").run()
+    button(page, "Launch").click().run()
+    assert not page.exception and "very-secret" not in texts(page)
+    (run,) = run_queries.runs(pages.service.store, pages.service.clock())
+    added = alerts.alerts(pages.service.store)
+    assert sorted((a.rule, a.target, a.run_id) for a in added) == [
+        (rule, "https://8.8.8.8/very-secret", run.id) for rule in ("failed", "finished")
+    ]
+    assert len({a.secret for a in added}) == 1 and str(added[0].secret).startswith("whsec_")
+    page._page_hash = calc_hash("alerts")
+    page.run()
+    assert page.code[0].value == added[0].secret
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("", "target must be an address without spaces"),
+        ("secret", "target must be an address such as"),
+        ("nonsense://secret", "target is not an address that Apprise or a webhook can have"),
+        ("http://127.0.0.1/secret", "own network"),
+    ],
+)
+def test_nothing_is_launched_with_an_address_that_is_refused(
+    pages: Pages, address: str, sentence: str
+) -> None:
+    page = pages.open("launch")
+    page.selectbox(key=TELL).set_value("new").run()
+    page.text_input(key=ADDRESS).set_value(address).run()
+    button(page, "Launch").click().run()
+    assert not page.exception and sentence in page.error[0].value and "secret" not in page.error[0].value
+    store = pages.service.store
+    assert run_queries.runs(store, pages.service.clock()) == [] and alerts.alerts(store) == []
+
+
+def test_the_browser_is_told(pages: Pages) -> None:
+    page = pages.open("launch")
+    page.selectbox(key=TELL).set_value("browser").run()
+    button(page, "Launch").click().run()
+    assert not page.exception
+    assert [alert.target for alert in alerts.alerts(pages.service.store)] == ["browser", "browser"]

@@ -1,0 +1,76 @@
+/**
+ * Shows what alerts tell the browser as its own notifications. One of the open tabs does, whichever is first; when it is
+ * closed, another one goes on. Nothing comes while no tab is open: there is no push service.
+ */
+
+import { apiUrl } from '../live/live_connection.js';
+import { pageUrl } from '../links/following.js';
+import { plural } from '../elements/numbers.js';
+
+const ASKED_EVERY_MS = 5000;
+/** Events of one alert within that time are one notification. */
+const GATHERED_MS = 60_000;
+const MOST_SENTENCES = 3;
+const NEWEST = 'rankzero newest notification';
+const LOCK = 'rankzero notifications';
+
+/**
+ * @typedef {{id: number, alert: string, rule: string, run: string|null, sentence: string}} Notice
+ */
+
+/** @type {Map<string, {at: number, notices: Notice[]}>} what was shown last, by alert */
+const gathered = new Map();
+/** @type {Set<number>} so that nothing is shown twice where the server did not hear of it */
+const shown = new Set();
+let isStarted = false;
+
+/** Whether this browser shows notifications at all on this page. */
+export function isAllowed() {
+  return isSecureContext && 'Notification' in window && Notification.permission === 'granted';
+}
+
+/** Begin to ask, unless another tab does, or the browser shows nothing. */
+export function start() {
+  if (isStarted || !isAllowed()) return;
+  isStarted = true;
+  void navigator.locks.request(LOCK, async () => {
+    while (isAllowed()) {
+      await ask().catch(() => null); // the server is away: the next answer has it all
+      await new Promise((later) => setTimeout(later, ASKED_EVERY_MS));
+    }
+    isStarted = false;
+  });
+}
+
+async function ask() {
+  const newest = localStorage.getItem(NEWEST);
+  const answer = await fetch(apiUrl(`api/notifications${newest === null ? '' : `?after=${newest}`}`));
+  if (!answer.ok) return;
+  const told = await answer.json();
+  const fresh = told.notifications.filter(({ id }) => !shown.has(id));
+  for (const alert of new Set(fresh.map((notice) => notice.alert))) {
+    show(alert, fresh.filter((notice) => notice.alert === alert));
+  }
+  for (const { id } of fresh) shown.add(id);
+  localStorage.setItem(NEWEST, String(told.newest));
+  const ids = told.notifications.map(({ id }) => id);
+  const headers = { 'Content-Type': 'application/json' };
+  if (ids.length) await fetch(apiUrl('api/notifications/shown'), { method: 'POST', headers, body: JSON.stringify({ ids }) });
+}
+
+/** @param {string} alert @param {Notice[]} notices */
+function show(alert, notices) {
+  const before = gathered.get(alert);
+  const goesOn = before && Date.now() - before.at < GATHERED_MS;
+  const all = goesOn ? [...before.notices, ...notices] : notices;
+  const last = all[all.length - 1];
+  const further = all.length > 1 ? ` (${plural(all.length, 'event')})` : '';
+  const body = all.slice(-MOST_SENTENCES).map(({ sentence }) => sentence).join('\n');
+  // With the tag of the one before it takes its place.
+  const notification = new Notification(`Rankzero: ${last.rule}${further}`, { body, tag: `${alert}/${all[0].id}` });
+  notification.onclick = () => {
+    open(pageUrl(last.run ? `run?id=${last.run}` : 'alerts'), '_blank');
+    notification.close();
+  };
+  gathered.set(alert, { at: goesOn ? before.at : Date.now(), notices: all });
+}
