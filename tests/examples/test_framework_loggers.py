@@ -48,6 +48,19 @@ def test_every_point_of_hf_trainer_is_in_its_own_state(examples: Examples, tmp_p
     assert logged["config"]["max_steps"] == 60 and logged["config"]["n_layer"] == 2
 
 
+def test_without_a_logger_the_trainers_state_is_read(examples: Examples, tmp_path: Path):
+    pytest.importorskip("transformers")
+    text = (EXAMPLES / "hf_trainer.py").read_text()
+    script = tmp_path / "hf_trainer.py"
+    script.write_text(text.replace('"tensorboard"', '"none"'))
+    assert script.read_text() != text
+    trained = examples.run(str(script), "--max-steps", "60")
+    state = json.loads((trained.work / "output/checkpoint-60/trainer_state.json").read_text())
+    curves = {name: [(step, value) for step, value, _ in points] for name, points in trained.curves().items()}
+    assert curves == curves_of(state["log_history"]) and len(curves["train/loss"]) == 12
+    assert trained.product.get(f"/api/runs/{trained.id}/loggers")["trainer"]["config"]["max_steps"] == 60
+
+
 def curves_of(rows: list[dict[str, Any]]) -> dict[str, Curve]:
     """The history of `trainer_state.json`, named as the Trainer names it for its loggers."""
     from transformers.integrations.integration_utils import rewrite_logs

@@ -25,6 +25,12 @@ class ObservedRuns:
             self._answers[key] = key in self._noted
         return self._answers[key]
 
+    def any(self) -> bool:
+        """Whether the probe has seen any logger."""
+        if not self._noted:
+            self._read()
+        return bool(self._noted)
+
     def _read(self) -> None:
         for path in sorted(self._folder.glob("runs-*.jsonl")):
             for _, record in self._files.setdefault(path.name, JsonLines(path)).read():

@@ -72,6 +72,11 @@ class SharedNames:
         if is_new:
             self._save()
 
+    def has_others(self, logger: str) -> bool:
+        """Whether a name belongs to event files, the probe or another logger than this one."""
+        own = {run for run, label in self._labels.items() if label.partition(" ")[0] == logger}
+        return bool(set(self._owners.values()) - own)
+
     def name_of(self, logger: str, run: str, point: FoundPoint, *, final: bool) -> str | None:
         """The name to store a point under, "" if another file has it; None if that cannot be said yet."""
         own, may_wait = self._own_name(logger, run, point.name), self._may_wait(point, final)

@@ -18,6 +18,8 @@ from worker.loggers.wandb_run import FoundPoint
 
 MAX_RECORDS = 4096
 """Of one batch."""
+SECOND_HAND = frozenset({"trainer"})
+"""What a framework keeps of the values that it passes on to loggers: read only where there is no logger."""
 MAX_NAME = 500
 """Characters; a series with a longer name is left out, as by the probe."""
 
@@ -70,6 +72,8 @@ class Judge:
     def counts(self, logger: str, record: Logged) -> bool:
         """Whether the record is of this attempt, and of a run that the probe does not see."""
         is_own = any(point.wall >= self.began_at for point in record.points)
+        if logger in SECOND_HAND and (self.observed.any() or self.names.has_others(logger)):
+            return False
         return is_own and not self.observed.has(logger, record.run)
 
     def named(self, logger: str, record: Logged, final: bool) -> list[tuple[str, FoundPoint]] | None:

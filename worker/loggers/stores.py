@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from worker.loggers import databases, mlflow_files, mlflow_rows
+from worker.loggers import databases, mlflow_files, mlflow_rows, trainer_state
 from worker.loggers.mlflow_sources import Database, MetricFile
 from worker.loggers.observed import ObservedRuns
 from worker.loggers.shared_names import SharedNames
 from worker.loggers.store_source import Judge, LoggerStore, StoreSource
+from worker.loggers.trainer_state import TrainerStates
 from worker.loggers.wandb_source import WandbFile
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import LOGGERS, data_directory, name_on_server, walk_files
@@ -59,23 +60,27 @@ class LoggerStores:
 
     def _scan(self) -> None:
         began_at = _time_of(self._attempt / EXISTING_FILE)
-        for store in islice(self._stores(), MAX_STORES):
+        for store in islice(self._stores(began_at), MAX_STORES):
             if store.path not in self._sources:
                 judge = Judge(self._names, self._observed, began_at)
                 self._sources[store.path] = StoreSource(store, self._offset_of(store.path, 0), judge)
 
-    def _stores(self) -> Iterator[LoggerStore]:
+    def _stores(self, began_at: float) -> Iterator[LoggerStore]:
         for root in self._roots:
             for entry in walk_files(root, _is_of_a_store, data_directory(self._attempt)):
-                yield from self._stores_at(Path(entry.path), root)
+                yield from self._stores_at(Path(entry.path), root, began_at)
 
-    def _stores_at(self, file: Path, root: Path) -> Iterator[LoggerStore]:
+    def _stores_at(self, file: Path, root: Path, began_at: float) -> Iterator[LoggerStore]:
         path = name_on_server(file, self._attempt, root)
         if file.name == mlflow_files.META:
             for metric in mlflow_files.files(file.parent / mlflow_files.METRICS):
                 yield MetricFile(name_on_server(metric, self._attempt, root), file.parent, metric)
         elif file.name.endswith(".wandb"):
             yield WandbFile(path, file)
+        elif file.name == trainer_state.FILE:
+            folder = trainer_state.folder_of(file)
+            path = name_on_server(folder / trainer_state.FILE, self._attempt, root)
+            yield TrainerStates(path, folder, began_at)
         elif path in self._sources or databases.tables_of(file) >= mlflow_rows.TABLES:
             yield Database(path, file)
 
@@ -93,7 +98,8 @@ class LoggerStores:
 
 
 def _is_of_a_store(name: str) -> bool:
-    return name.endswith(".wandb") or name == mlflow_files.META or databases.is_database(name)
+    is_named = name in (mlflow_files.META, trainer_state.FILE) or name.endswith(".wandb")
+    return is_named or databases.is_database(name)
 
 
 def _time_of(file: Path) -> float:
