@@ -77,7 +77,7 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 def test_every_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *extras["postgres"], *extras["s3"]]
+    texts = [*project["dependencies"], *extras["postgres"], *extras["s3"], *extras["wandb"]]
     declared = {canonicalize_name(Requirement(text).name) for text in texts}
     providers = metadata.packages_distributions()
     undeclared = {}

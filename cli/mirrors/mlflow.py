@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from cli.mirrors.copying import ReceiverAway
 from cli.terminal.errors import CommandFailed
 
 CONNECT_S, ANSWER_S = 10.0, 60.0
@@ -18,10 +19,6 @@ MISSING = "RESOURCE_DOES_NOT_EXIST"
 
 Metric = Mapping[str, Any]
 """`key`, `value`, `timestamp` in ms, `step`."""
-
-
-class MlflowAway(CommandFailed):
-    """The server does not answer as it should now; another try may help."""
 
 
 class Mlflow:
@@ -87,23 +84,25 @@ class Mlflow:
         self._ask("POST", "runs/update", json=end)
 
     def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        """Return the answer's document. Raises _Missing, MlflowAway, CommandFailed."""
+        """Return the answer's document. Raises _Missing, ReceiverAway, CommandFailed."""
         try:
             answer = self._http.request(method, f"{self.url}/api/2.0/mlflow/{path}", **request)
         except httpx.HTTPError as error:
-            raise MlflowAway(f"{self.url} did not answer ({type(error).__name__}).") from None
+            raise ReceiverAway(f"{self.url} did not answer ({type(error).__name__}).") from None
         try:
             document = answer.json() if answer.content else {}
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise MlflowAway(f"{self.url} is not MLflow: its answer {answer.status_code} is no JSON object.")
+            raise ReceiverAway(
+                f"{self.url} is not MLflow: its answer {answer.status_code} is no JSON object."
+            )
         if answer.status_code == 200:
             return document
         if document.get("error_code") == MISSING:
             raise _Missing(path)
         message = f"{self.url} answered {answer.status_code} to {path}: {str(document.get('message'))[:300]}"
-        raise (MlflowAway if answer.status_code >= 500 or answer.status_code == 429 else CommandFailed)(
+        raise (ReceiverAway if answer.status_code >= 500 or answer.status_code == 429 else CommandFailed)(
             message
         )
 

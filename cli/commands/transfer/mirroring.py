@@ -1,18 +1,20 @@
-"""`rankzero mirror`: copy what runs logged into a team's MLflow."""
+"""`rankzero mirror`: copy what runs logged into a team's MLflow or W&B."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from cli.mirrors.mirror import Mirrored
-from cli.mirrors.mirror import mirror as copy
-from cli.mirrors.mlflow import Mlflow, MlflowAway
+from cli.mirrors.copying import Mirrored, ReceiverAway
+from cli.mirrors.mlflow import Mlflow
+from cli.mirrors.to_mlflow import mirror as to_mlflow
+from cli.mirrors.to_wandb import SCHEME, Wandb
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import Data, Json, complete_run, run_path, server_at
 from cli.terminal.errors import CommandFailed
@@ -33,47 +35,64 @@ def mirror(
         ),
     ],
     to: Annotated[
-        str, typer.Option(metavar="URL", help="Address of an MLflow tracking server.", show_default=False)
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Address of an MLflow tracking server, or wandb://ENTITY/PROJECT.",
+            show_default=False,
+        ),
     ],
     experiment: Annotated[
-        str | None, typer.Option(help="MLflow's experiment.", show_default="the run's project")
+        str | None,
+        typer.Option(help="MLflow's experiment, or W&B's project.", show_default="the run's project"),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the runs have ended.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copy what runs logged into MLflow; called again, it goes on where it stopped.
+    """Copy what runs logged into MLflow or, once they have ended, W&B; called again, it goes on where it stopped.
 
-    Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
+    Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; those of wandb."""
     for run_id in runs:
         run_path(run_id)  # an odd id is refused here as well
-    copied, points = _copy_all(server_at(data), Mlflow(to), runs, experiment, follow)
+    copied, points = _copy_all(partial(_copy_to(to), server_at(data)), runs, experiment, follow)
     if as_json:
         print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])
     else:
         for run_id in runs:
-            say(f"{run_id}: {plural(points[run_id], 'point')} copied to {copied[run_id].url}")
+            say(f"{run_id}: {_outcome(copied[run_id], points[run_id])}")
+
+
+def _copy_to(url: str) -> Callable[[ServerClient, str, str | None], Mirrored]:
+    """Return what copies a run to an address. Raises CommandFailed."""
+    return Wandb(url).mirror if url.startswith(f"{SCHEME}:") else partial(to_mlflow, Mlflow(url))
+
+
+def _outcome(copied: Mirrored, points: int) -> str:
+    if not copied.url:
+        return "it is copied when it has ended; --follow waits for that"
+    return f"{plural(points, 'point')} copied to {copied.url}"
 
 
 def _copy_all(
-    server: ServerClient, target: Mlflow, runs: Sequence[str], experiment: str | None, follow: bool
+    copy: Callable[[str, str | None], Mirrored], runs: Sequence[str], experiment: str | None, follow: bool
 ) -> tuple[dict[str, Mirrored], Counter[str]]:
     """Copy runs until each has ended, or once; return each run's state there and the number of points copied.
 
-    Raises CommandFailed where MLflow or the dashboard is away and nothing is followed."""
+    Raises CommandFailed where the receiver or the dashboard is away and nothing is followed."""
     copied, points = dict[str, Mirrored](), Counter[str]()
     waiting, wait_s = list(runs), 1.0
     while waiting:
         began = time.monotonic()
         try:
             for run_id in tuple(waiting):
-                copied[run_id] = copy(server, target, run_id, experiment)
+                copied[run_id] = copy(run_id, experiment)
                 points[run_id] += copied[run_id].points
                 if copied[run_id].is_ended or not follow:
                     waiting.remove(run_id)
             wait_s = 1.0
             time.sleep(max(EVERY_S, REST * (time.monotonic() - began)) if waiting else 0)
-        except (MlflowAway, ServerUnreachable) as error:
+        except (ReceiverAway, ServerUnreachable) as error:
             if not follow:
                 raise CommandFailed(f"{error} The same command goes on where this one stopped.") from None
             warn(f"{error} Trying again in {wait_s:.0f} s.")

@@ -6,10 +6,10 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from cli.mirrors.mlflow import Metric, Mlflow, MlflowAway
+from cli.mirrors.copying import Curves, Mirrored, ReceiverAway, curves, hyperparameters
+from cli.mirrors.mlflow import Metric, Mlflow
 from cli.server.client import ServerClient
 from cli.server.options import run_path
 from domain.messages import TERMINAL_STATES
@@ -22,22 +22,8 @@ MAX_VALUE = 500
 """Characters of a parameter, as older servers of MLflow limit them."""
 STATUS = {"succeeded": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
-Curves = Mapping[str, Sequence[Sequence[Any]]]
-"""Series -> [[step, value, wall time in seconds]]; NaN and the infinities are texts."""
 
-
-@dataclass
-class Mirrored:
-    """A run and its copy."""
-
-    id: str
-    url: str
-    points: int
-    """Copied now."""
-    is_ended: bool
-
-
-def mirror(server: ServerClient, target: Mlflow, run_id: str, experiment: str | None) -> Mirrored:
+def mirror(target: Mlflow, server: ServerClient, run_id: str, experiment: str | None) -> Mirrored:
     """Copy the points that the copy lacks; the end too, once the run has one. Raises CommandFailed."""
     run = server.get(run_path(run_id))
     experiment_id = target.experiment(experiment or run["project"])
@@ -55,34 +41,30 @@ def _create(server: ServerClient, target: Mlflow, run: Mapping[str, Any], experi
     """Create the copy, with the hyperparameters that the script told its loggers and those of the launch."""
     began_at = run["started_at"] or run["created_at"]
     copy = target.create_run(experiment, run["name"], began_at, {RUN_TAG: run["id"]})
-    params = {
-        name: run[name] for name in ("lr", "global_batch_size", "world_size") if run.get(name) is not None
-    }
-    for logger in server.get(run_path(run["id"], "loggers")).values():
-        params |= dict(_flat(logger.get("config", {})))
+    params = hyperparameters(server, run)
     target.log(copy, params={_name(key)[:250]: str(value)[:MAX_VALUE] for key, value in params.items()})
     return copy
 
 
 def _send_attempt(server: ServerClient, target: Mlflow, run_id: str, attempt: int, copy: str) -> int:
     """Send what the copy lacks of one attempt; return the number of points."""
-    curves: Curves = server.get(run_path(run_id, "metrics"), source="events", attempt=attempt)
+    logged = curves(server, run_id, attempt)
     tags, sent = target.tags(copy), 0
-    have = {name: _count(tags.get(_tag(attempt, name))) for name in curves}
-    for batch in _batches(curves, have):
+    have = {name: _count(tags.get(_tag(attempt, name))) for name in logged}
+    for batch in _batches(logged, have):
         metrics = [metric for name, points in batch.items() for metric in _metrics(name, points)]
         have |= {name: have[name] + len(points) for name, points in batch.items()}
         target.log(copy, metrics, {_tag(attempt, name): str(have[name]) for name in batch})
         sent += len(metrics)
-    if sent and any(_count(target.tags(copy).get(_tag(attempt, name))) < have[name] for name in curves):
-        raise MlflowAway(f"{target.url} accepted points of run {run_id} and does not have them.")
+    if sent and any(_count(target.tags(copy).get(_tag(attempt, name))) < have[name] for name in logged):
+        raise ReceiverAway(f"{target.url} accepted points of run {run_id} and does not have them.")
     return sent
 
 
-def _batches(curves: Curves, have: Mapping[str, int]) -> Iterator[dict[str, Sequence[Sequence[Any]]]]:
+def _batches(logged: Curves, have: Mapping[str, int]) -> Iterator[dict[str, Sequence[Sequence[Any]]]]:
     """Yield the points behind those that the copy has, so many at a time as one request takes."""
     batch: dict[str, Sequence[Sequence[Any]]] = {}
-    for name, points in curves.items():
+    for name, points in logged.items():
         start = have[name]
         while start < len(points):
             free = MAX_METRICS - sum(map(len, batch.values()))
@@ -111,11 +93,3 @@ def _tag(attempt: int, name: str) -> str:
 
 def _count(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
