@@ -70,10 +70,16 @@ class _Training(NamedTuple):
     ended_at: float
 
 
+def exists(store: Store, name: str) -> bool:
+    """Whether a run was ever in the project."""
+    with store.read() as session:
+        return _has_run(session, name)
+
+
 def project(store: Store, name: str, now: float) -> ProjectView:
     """Return a project. Raises NoSuchProject where no run was ever in it."""
     with store.read() as session:
-        if session.scalar(select(Run.id).where(Run.project == name).limit(1)) is None:
+        if not _has_run(session, name):
             raise NoSuchProject(f"There is no project {name!r}: no run is in it.")
         runs, marked = RunList(session, RunSelection(project=name), now), baseline_of(session, name)
         metric = _metric(session, name, marked)
@@ -90,6 +96,10 @@ def project(store: Store, name: str, now: float) -> ProjectView:
             better_percent=better_percent(metric, *values) if metric else None,
             weeks=_weeks(session, name, now),
         )
+
+
+def _has_run(session: Session, name: str) -> bool:
+    return session.scalar(select(Run.id).where(Run.project == name).limit(1)) is not None
 
 
 def _metric(session: Session, name: str, baseline: Run | None) -> str | None:

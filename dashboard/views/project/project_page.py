@@ -26,9 +26,7 @@ NO_BASELINE = "none: Edit on a run sets it"
 def page() -> None:
     """Show the project in the address."""
     name = st.query_params.get("name", "")
-    try:
-        projects.project(service.current().store, name, service.current().clock())
-    except NoSuchProject:
+    if not projects.exists(service.current().store, name):
         _say_unknown(name)
         return
     st.set_page_config(page_title=f"{name} · Rankzero")
