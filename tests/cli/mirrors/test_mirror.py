@@ -140,9 +140,17 @@ def test_mlflow_itself_has_every_point(run_id: str, tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         server = psutil.Popen(argv, cwd=tmp_path, stdout=log, stderr=log)
     try:
-        wait_for(lambda: main.run(["mirror", run_id, "--to", url]) == 0, "MLflow to take the run", 180)
+        wait_for(
+            lambda: main.run(["mirror", run_id, "--to", url]) == 0 or server.poll() is not None,
+            "MLflow to take the run",
+            180,
+            (tmp_path / "log").read_text,
+        )
+        assert server.poll() is None, (tmp_path / "log").read_text()
         reading = [sys.executable, "-c", READER, url]
-        theirs = json.loads(subprocess.run(reading, env=os.environ, check=True, capture_output=True).stdout)
+        env = os.environ | {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+        read = subprocess.run(reading, env=env, check=True, capture_output=True, timeout=300)
+        theirs = json.loads(read.stdout)
     finally:
         processes = [server, *server.children(recursive=True)]
         for process in processes:
