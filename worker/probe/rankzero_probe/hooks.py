@@ -13,6 +13,7 @@ from . import (
     buffered,
     collectives,
     device_memory,
+    group_end,
     is_rank_by_environment,
     loggers,
     model_size,
@@ -83,6 +84,7 @@ def hook_into_process_groups(module: Any) -> None:
     if is_rank_by_environment():
         collectives.serve()
     _hook_in_part("phases", phases.hook_into_collectives, module)
+    _hook_in_part("group end", group_end.hook_into_process_groups, module)
 
 
 def hook_into_writers(module: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import named_as_probe, process_state
+from . import group_end, named_as_probe, process_state
 from .phase_clock import BACKWARD, CALLED, CHECKPOINT, COMM, COPY, FORWARD, NOT_BEGUN, PhaseClock
 
 COLLECTIVES = (
@@ -122,6 +122,7 @@ def _call_after_compute(tensors: Any) -> Any:
 
 def _queue_end_of_compute(gradients: Any) -> None:
     try:
+        group_end.note_backward()
         engine = sys.modules["torch"].autograd.Variable._execution_engine
         engine.queue_callback(process_state.current.clock.end_compute)
     except Exception as error:

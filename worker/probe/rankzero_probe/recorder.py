@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from . import activity, collectives, phase_totals, process_state, profiling, samples
+from . import activity, collectives, group_end, phase_totals, process_state, profiling, samples
 
 EVERY_S = 1.0
 LATER_EVERY_S = 5.0
@@ -76,6 +76,8 @@ class Recorder:
             collectives.end()
             process_state.current.note("exit")
             self._write(is_last=True)
+            if process_state.is_in_process_group():
+                group_end.wait_for_threads()
 
     def _run(self) -> None:
         while True:
