@@ -48,7 +48,7 @@ WarmStart = Annotated[
     bool,
     typer.Option(
         "--warm-start/--no-warm-start",
-        help="Import torch ahead of the next launch, which then starts in a second or two (experimental).",
+        help="Import torch ahead of the next launch, which then starts in a second or two.",
         envvar="RANKZERO_WARM_START",
     ),
 ]

@@ -49,7 +49,7 @@ def worker(
         bool,
         typer.Option("--stop-runs", help="On SIGTERM end the runs instead of leaving them running."),
     ] = False,
-    warm_start: WarmStart = False,
+    warm_start: WarmStart = True,
     print_unit: Annotated[
         bool,
         typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
@@ -136,7 +136,7 @@ def _command(options: WorkerOptions) -> list[str]:
     }
     command += [part for flag, value in values.items() if value is not None for part in (flag, str(value))]
     command += [part for key, value in options.labels.items() for part in ("--label", f"{key}={value}")]
-    command += ["--warm-start"] * options.warm_start
+    command += ["--no-warm-start"] * (not options.warm_start)
     return command + ["--stop-runs"] * options.stop_runs
 
 

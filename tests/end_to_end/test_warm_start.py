@@ -13,8 +13,8 @@ from worker.launch.warm.supervisors import IS_WARM
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    running = Product(tmp_path_factory.mktemp("warm") / "data", env={"RANKZERO_WARM_START": "1"})
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    running = Product(tmp_path_factory.mktemp("cold") / "data", env={"RANKZERO_WARM_START": "0"})
     try:
         running.start()
         yield running
@@ -33,39 +33,39 @@ def warm_start(product: Product) -> str:
     return str(product.get("/api/nodes")[0]["load"]["warm_start"])
 
 
-def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(warm: Product, tmp_path: Path):
+def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(product: Product, tmp_path: Path):
     (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(1))\n")
-    assert warm_start(warm).startswith("torch is imported ahead (")
-    usual = warm.launch(tmp_path / "train.py", gpus_per_node=2)
-    assert warm.wait_state(usual)["state"] == "succeeded"
-    assert how_it_started(warm, usual) == IS_WARM
-    unusual = warm.launch(tmp_path / "train.py", gpus_per_node=2, env={"OMP_NUM_THREADS": "3"})
-    assert warm.wait_state(unusual)["state"] == "succeeded"
+    assert warm_start(product).startswith("torch is imported ahead (")
+    usual = product.launch(tmp_path / "train.py", gpus_per_node=2)
+    assert product.wait_state(usual)["state"] == "succeeded"
+    assert how_it_started(product, usual) == IS_WARM
+    unusual = product.launch(tmp_path / "train.py", gpus_per_node=2, env={"OMP_NUM_THREADS": "3"})
+    assert product.wait_state(unusual)["state"] == "succeeded"
     reason = "OMP_NUM_THREADS is not as it was when torch was imported"
-    assert how_it_started(warm, unusual) == f"started plainly, because {reason}"
+    assert how_it_started(product, unusual) == f"started plainly, because {reason}"
 
 
-def test_a_process_that_was_killed_is_prepared_again(warm: Product):
-    wait_for(lambda: any(map(is_ready_to_start, warm.get("/api/nodes"))), "torch")
-    (before,) = (p for p in warm.processes() if any("worker/warm/start.py" in w for w in p.cmdline()))
+def test_a_process_that_was_killed_is_prepared_again(product: Product):
+    wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
+    (before,) = (p for p in product.processes() if any("worker/warm/start.py" in w for w in p.cmdline()))
     before.kill()
     wait_for(
         lambda: [
             p
-            for p in warm.processes()
+            for p in product.processes()
             if p.pid != before.pid and any("worker/warm/start.py" in word for word in p.cmdline())
         ],
         "another process",
     )
-    wait_for(lambda: any(map(is_ready_to_start, warm.get("/api/nodes"))), "torch")
+    wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
 
 
-def test_kills_and_failures_end_as_without_it(warm: Product, tmp_path: Path):
-    test_failures.test_it_says_why_and_what_to_try(warm, "peer --rank=-1")
-    test_failures.test_it_says_why_and_what_to_try(warm, "exit")
-    test_kills.test_kill_9_of_worker_and_server_leaves_the_training_alone(warm, 1, tmp_path)
+def test_switched_off_nothing_is_imported_ahead_and_the_end_is_explained_as_well(cold: Product):
+    assert warm_start(cold) == "off"
+    assert "imported ahead" not in (cold.data / "worker.log").read_text()
+    test_failures.test_it_says_why_and_what_to_try(cold, "peer --rank=-1")
+    test_failures.test_it_says_why_and_what_to_try(cold, "exit")
 
 
-def test_by_default_nothing_is_imported_ahead(product: Product):
-    assert warm_start(product) == "off"
-    assert "imported ahead" not in (product.data / "worker.log").read_text()
+def test_switched_off_kills_leave_the_training_alone(cold: Product, tmp_path: Path):
+    test_kills.test_kill_9_of_worker_and_server_leaves_the_training_alone(cold, 1, tmp_path)

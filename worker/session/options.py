@@ -42,7 +42,7 @@ class WorkerOptions(NodeOptions):
     """The address for other nodes; None for the one at which the server sees this node."""
     stop_runs: bool = False
     """End this node's runs on SIGTERM."""
-    warm_start: bool = False
+    warm_start: bool = True
     """Import torch ahead of the next launch."""
     only_attempt: int | None = None
     """In a Slurm job: the fencing token of the only attempt to serve."""

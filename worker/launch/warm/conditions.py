@@ -66,6 +66,8 @@ def command_obstacle(launch: Mapping[str, Any]) -> str:
         return f"{argv[0]} is not the torchrun script of an interpreter"
     if "PYTHON_EXEC" in launch["env"]:
         return "PYTHON_EXEC names another interpreter for the ranks"
+    if "RANKZERO_PROBE_DIR" not in launch["env"]:
+        return "without the probe a forked rank may never end"
     program = program_of(argv)
     if not program or (program[0].startswith("-") and program[0] != "-m"):
         return f"torchrun's option {program[0] if program else ''} is not known here"

@@ -15,7 +15,8 @@ OPTIONS = ("--standalone", "--nproc-per-node=2", "--log-dir=/x/logs", "--redirec
 
 
 def launch(*argv: str, cwd: str = "/", **fields: Any) -> dict[str, Any]:
-    return {"argv": [*argv], "env": {}, "cwd": cwd, "launcher": "torchrun"} | fields
+    probe = {"RANKZERO_PROBE_DIR": "/x/probe"}
+    return {"argv": [*argv], "env": probe, "cwd": cwd, "launcher": "torchrun"} | fields
 
 
 def test_the_command_of_a_plan_is_no_obstacle():
@@ -30,6 +31,7 @@ def test_the_command_of_a_plan_is_no_obstacle():
         (launch(sys.executable, "-m", "torch.distributed.run", "train.py"), "is not the torchrun script"),
         (launch(TORCHRUN, *OPTIONS, "--numa-binding=node", "train.py"), "option --numa-binding=node"),
         (launch(TORCHRUN, "train.py", env={"PYTHON_EXEC": "/bin/python"}), "PYTHON_EXEC"),
+        (launch(TORCHRUN, *OPTIONS, "train.py", env={}), "without the probe"),
     ],
 )
 def test_an_unusual_command_is_named(fields: dict[str, Any], part: str):
