@@ -31,8 +31,9 @@ QUIET_S = 15.0
 """After a start, the time in which nothing is prepared: the cores are the run's."""
 FREE_BYTES = 2 << 30
 """It is prepared only while so much memory is free, and ended when less than half of it is."""
-READY, PREPARING = "torch is imported ahead", "torch is not imported ahead yet"
-NO_MEMORY = f"torch is not imported ahead: that needs {size(FREE_BYTES)} of free memory"
+READY, NOT_READY = "torch is imported ahead", "torch is not imported ahead"
+PREPARING, NO_MEMORY = f"{NOT_READY} yet", f"{NOT_READY}: that needs {size(FREE_BYTES)} of free memory"
+NO_TORCHRUN = f"{NOT_READY}: the node's default Python has no torchrun beside it"
 IS_WARM = "torchrun and its ranks were forked from a process that had torch imported"
 
 
@@ -45,6 +46,8 @@ class Supervisors:
         self._process: WarmProcess | None = None
         self._wanted: tuple[str, dict[str, str]] | None = None
         """The interpreter and environment of the last launch."""
+        self._problem = ""
+        """Why nothing can be prepared for it; a part of a sentence."""
         self._quiet_until = 0.0
         self._is_closed = False
 
@@ -76,12 +79,15 @@ class Supervisors:
         if process is not None:
             is_ready = process.is_ready
             return f"{READY} ({size(process.memory_bytes())})" if is_ready else process.problem or PREPARING
-        return PREPARING if _free_memory_bytes() >= FREE_BYTES else NO_MEMORY
+        return self._problem or (PREPARING if _free_memory_bytes() >= FREE_BYTES else NO_MEMORY)
 
     def want(self, launch: Mapping[str, Any]) -> None:
         """Prepare for launches like this one."""
         python = conditions.torchrun_python(launch["argv"])
+        if python is None and self._wanted is None:
+            self._problem = NO_TORCHRUN
         if python is not None:
+            self._problem = ""
             env = processes.merged_environment(training_environment(os.environ), launch["env"])
             self._wanted = python, conditions.import_environment(env)
 
@@ -98,8 +104,8 @@ class Supervisors:
             try:
                 process = WarmProcess(*wanted, self._data)
             except (OSError, Unusable) as error:
-                log.warning("torch is not imported ahead: %s", error)
-                self._wanted = None
+                self._problem, self._wanted = f"{NOT_READY}: {error}", None
+                log.warning("%s", self._problem)
                 return
             self._replace(process)
             process.wait_until_ready()

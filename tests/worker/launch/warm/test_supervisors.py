@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from worker.launch.warm import supervisors
-from worker.launch.warm.supervisors import NO_MEMORY, PREPARING, Supervisors, default_launch
+from worker.launch.warm.supervisors import (
+    NO_MEMORY,
+    NO_TORCHRUN,
+    NOT_READY,
+    PREPARING,
+    Supervisors,
+    default_launch,
+)
 
 
 def test_switched_off_it_prepares_nothing_and_says_so(tmp_path: Path):
@@ -43,3 +50,24 @@ def test_a_torch_that_cannot_be_imported_is_said_and_not_tried_again(tmp_path: P
         assert "libcudart.so.12 is missing" in (tmp_path / "node" / "warm.log").read_text()
     finally:
         warm.close()
+
+
+def test_a_default_python_that_cannot_train_is_said_until_a_run_brings_another(tmp_path: Path):
+    warm = Supervisors(tmp_path, is_warm=True)
+    warm.want(default_launch(str(tmp_path / "no-python"), 1))
+    warm.prepare()
+    assert warm.status == NO_TORCHRUN
+    warm.want(default_launch(sys.executable, 1))
+    assert warm.status == PREPARING
+
+
+def test_an_interpreter_that_cannot_be_started_is_said(tmp_path: Path):
+    python, torchrun = tmp_path / "python", tmp_path / "torchrun"
+    torchrun.write_text(f"#!{python}\n")
+    for program in (python, torchrun):
+        program.touch()
+        program.chmod(0o755)
+    warm = Supervisors(tmp_path, is_warm=True)
+    warm.want({"argv": [str(torchrun)], "env": {}})
+    warm.prepare()
+    assert warm.status.startswith(f"{NOT_READY}: ") and warm.status not in (PREPARING, NO_MEMORY)
