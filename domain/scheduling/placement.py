@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from domain.scheduling.forecast import Forecast, Start
 from domain.scheduling.free_devices import FreeDevices
@@ -38,13 +37,10 @@ def place(queue: Iterable[ResourceRequest], nodes: Iterable[NodeState], now: flo
     contexts = {pool: _context(pool, pools.nodes, free) for pool in {pool for _, pool in waiting}}
     for request, pool in waiting:
         start = forecast.earliest(request, pool)
-        context = replace(
-            contexts[pool],
-            reserved_for=_reserved_for(request, pool, free, queued),
-            blocker=_blocker(start, pools.nodes, queued) if start else None,
-        )
+        holder = _reserved_for(request, pool, free, queued)
+        blocker = _blocker(start, pools.nodes, queued) if start else None
         at = start.at if start is not None and start.at < math.inf else None
-        decision.waiting[request.fence] = Waits(reason(request, context, now), at)
+        decision.waiting[request.fence] = Waits(reason(request, contexts[pool], now, holder, blocker), at)
         if start is not None:
             forecast.occupy(request, start.nodes, start.at)
     return decision

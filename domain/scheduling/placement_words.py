@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from domain.protocol import is_older, is_spoken
 from domain.scheduling.models import Kind, NodeState, ResourceRequest
@@ -25,31 +26,51 @@ class Blocker:
 
 @dataclass(frozen=True)
 class PlacementContext:
-    """The nodes and devices a waiting run might get."""
+    """The nodes and devices that waiting runs with the same nodes to choose from might get."""
 
     kind: Kind
     nodes: Sequence[NodeState]
     """All registered nodes that match its request."""
     free: Sequence[int]
     """Free devices on each of those that can be given work."""
-    reserved_for: ResourceRequest | None = None
-    """The run with a reservation on the free devices, where these would suffice."""
-    blocker: Blocker | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a device is called."""
+        return "GPU" if self.kind == "cuda" else "slot"
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The number of all devices of each node, the largest first."""
+        return sorted((node.size for node in self.nodes), reverse=True)
+
+    @cached_property
+    def out_of_reach(self) -> str:
+        """Which nodes cannot be given work, and why."""
+        return ", ".join(_out_of_reach(self.nodes, self.unit))
 
 
-def reason(request: ResourceRequest, context: PlacementContext, now: float) -> str:
-    """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min"""
-    unit = "GPU" if context.kind == "cuda" else "slot"
+def reason(
+    request: ResourceRequest,
+    context: PlacementContext,
+    now: float,
+    holder: ResourceRequest | None,
+    blocker: Blocker | None,
+) -> str:
+    """needs 16 GPUs on 2 nodes, 8 are free; 7f3k on gpu-2 ends in about 25 min
+
+    `holder` has a reservation on the free devices, where these would suffice."""
+    unit = context.unit
     need, total = _need(request, unit), sum(context.free)
     free = "none is free" if total == 0 else f"{total} {agree(total, 'is', 'are')} free"
-    if (holder := context.reserved_for) is not None:
+    if holder is not None:
         return f"{need}; {free}, but reserved for {holder.run_id}, which {_comes_first(holder, request)}"
     if not context.free:
-        return f"{need}; {_missing(request, context.nodes, unit)}"
+        return f"{need}; {_missing(request, context)}"
     shortage = f"{need}, {free}{_but(request, context.free)}"
-    if context.blocker is None:
-        return f"{shortage}; {_missing(request, context.nodes, unit)}"
-    return f"{shortage}; {_until(context.blocker, request, now)}"
+    if blocker is None:
+        return f"{shortage}; {_missing(request, context)}"
+    return f"{shortage}; {_until(blocker, request, now)}"
 
 
 def about(seconds: float) -> str:
@@ -112,17 +133,16 @@ def _until(blocker: Blocker, request: ResourceRequest, now: float) -> str:
     return f"{blocker.run_id} on {blocker.node} ends {about(blocker.ends_at - now)}"
 
 
-def _missing(request: ResourceRequest, nodes: Sequence[NodeState], unit: str) -> str:
+def _missing(request: ResourceRequest, context: PlacementContext) -> str:
     """Why the request could not start even if all runs ended."""
-    large = [node for node in nodes if node.size >= request.devices_per_node]
-    if not nodes:
+    if not context.nodes:
         return "no such node has joined" if request.on_nodes or request.labels else "no node has joined"
-    if len(large) < request.fewest:
-        largest = max(node.size for node in nodes)
-        if largest < request.devices_per_node:
-            return f"the largest registered node has {plural(largest, unit)}"
-        return f"only {plural(len(large), 'node')} of that size {agree(len(large), 'is', 'are')} known"
-    return ", ".join(_out_of_reach(nodes, unit))
+    large, largest = sum(size >= request.devices_per_node for size in context.sizes), context.sizes[0]
+    if not large:
+        return f"the largest registered node has {plural(largest, context.unit)}"
+    if large < request.fewest:
+        return f"only {plural(large, 'node')} of that size {agree(large, 'is', 'are')} known"
+    return context.out_of_reach
 
 
 def _out_of_reach(nodes: Sequence[NodeState], unit: str) -> list[str]:
