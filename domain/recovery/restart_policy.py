@@ -10,16 +10,10 @@ from domain.spec import RunSpec
 
 HANGS_IN_A_ROW = 3
 """A run that hangs this often in a row is not resumed again."""
-
-
 WOULD_REPEAT = frozenset({Reason.SCRIPT_MISSING, Reason.LAUNCH_FAILED, Reason.RESUME_FAILED})
 """Reasons for which another attempt would certainly fail again."""
-
-
-FIRST_PAUSE_S = 5.0
-
-
-LONGEST_PAUSE_S = 300.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
+"""Between attempts that make no progress; doubled each time."""
 
 
 @dataclass(frozen=True)
