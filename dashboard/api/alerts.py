@@ -61,7 +61,7 @@ def remove_alert(service: TheService, alert_id: str) -> Response:
 
 @router.get("/notifications")
 def list_notifications(service: TheService, after: int | None = None) -> Response:
-    """What open tabs of the dashboard are to show: what none has shown yet, and what came after an id."""
+    """Notifications for open tabs of the dashboard: those that none has shown yet, and those after an id."""
     newest, found = notices.notices(service.store, after)
     shown = [
         {"id": notice.id, "alert": notice.alert, "rule": notice.rule, "run": notice.run_id, "at": notice.at,

@@ -36,7 +36,7 @@ class PlacementContext:
 
     @property
     def unit(self) -> str:
-        """What a device is called."""
+        """The word for a device."""
         return "GPU" if self.kind == "cuda" else "slot"
 
     @cached_property

@@ -38,7 +38,9 @@ def _header_bytes(head: bytes) -> int:
 
 
 def with_shorter_header(source: Path, header: dict[str, Any]) -> Conversion | None:
-    """A copy with a new header alone: the tensors' bytes stay, whatever library knows their types."""
+    """A copy with a new header alone: the tensors' bytes stay, whatever library knows their types.
+
+    Raises CannotConvert."""
     prefix = prefix_in(name for name in header if name != "__metadata__")
     if not prefix:
         return None

@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 """What the Trainer logged at once: values by their names, and `step`."""
 
 
-class State(NamedTuple):
+class WrittenState(NamedTuple):
     """One file as it was read."""
 
     written_at: float
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
     @property
     def history(self) -> list[Entry]:
-        """What was logged until then, oldest first."""
+        """The entries logged until then, oldest first."""
         return list(self.document["log_history"])
 
 
@@ -43,7 +43,7 @@ class TrainerStates:
     def __init__(self, path: str, folder: Path, began_at: float) -> None:
         """`path` is its name on the server; `began_at` is when the attempt began, in seconds since the epoch."""
         self.path, self._folder, self._began_at, self._position = path, folder, began_at, 0
-        self._read: dict[Path, tuple[tuple[int, int], State | None]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], WrittenState | None]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +72,7 @@ class TrainerStates:
                            for names in (SETTINGS, BESTS))  # fmt: skip
         return {name: values for name, values in (("config", config), ("summary", summary)) if values}
 
-    def _own(self) -> list[State]:
+    def _own(self) -> list[WrittenState]:
         """The files that this attempt wrote."""
         return [state for state in self._states() if state.written_at >= self._began_at]
 
@@ -82,14 +82,14 @@ class TrainerStates:
         older = [state.history for state in self._states() if state.written_at < self._began_at]
         return max((len(history) for history in older if own[: len(history)] == history), default=0)
 
-    def _states(self) -> Sequence[State]:
+    def _states(self) -> Sequence[WrittenState]:
         """All files as they are now; one that is being written is left out."""
         files = [self._folder / FILE, *self._folder.glob(f"{CHECKPOINTS}/{FILE}")]
         found = {file: self._state(file) for file in files}
         self._read = {file: kept for file, kept in self._read.items() if file in found}
         return [state for state in found.values() if state is not None]
 
-    def _state(self, file: Path) -> State | None:
+    def _state(self, file: Path) -> WrittenState | None:
         try:
             status = file.stat()
             version = (status.st_mtime_ns, status.st_size)
@@ -117,7 +117,7 @@ def points(entry: Entry, wall: float) -> Iterator[FoundPoint]:
             yield FoundPoint(name, step, float(value), wall)
 
 
-def _parsed(file: Path, written_at: float, size: int) -> State | None:
+def _parsed(file: Path, written_at: float, size: int) -> WrittenState | None:
     """Read a file; None if it is no state, or not whole."""
     if size > MOST_BYTES:
         return None
@@ -127,4 +127,4 @@ def _parsed(file: Path, written_at: float, size: int) -> State | None:
         return None
     history = document.get("log_history") if isinstance(document, dict) else None
     is_state = isinstance(history, list) and all(isinstance(entry, dict) for entry in history)
-    return State(written_at, document) if is_state else None
+    return WrittenState(written_at, document) if is_state else None
