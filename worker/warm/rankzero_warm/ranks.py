@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HANDLERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.handlers"
 """The module from which torchrun takes `SubprocessHandler`, which starts a rank and watches it."""
+HANDLED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+"""By torchrun, unless its variable names others."""
 READY = b"."
 PAUSE_S = 0.01
 
@@ -131,6 +133,7 @@ def _wait_as_spare(connection: socket.socket) -> Program:
         os.dup2(descriptor, number)
         os.close(descriptor)
     identity.take(args, env)
+    _reset_signals(env)
     connection.sendall(READY)
     connection.close()
     program = _program(args)
@@ -151,6 +154,14 @@ def _program(args: Sequence[str]) -> Program | None:
         return program
     except (OSError, ValueError):
         return None
+
+
+def _reset_signals(env: Mapping[str, str]) -> None:
+    """Undo that this worker ignores some, as under nohup: torchrun handles them, and exec resets what is handled."""
+    for name in env.get("TORCHELASTIC_SIGNALS_TO_HANDLE", HANDLED_SIGNALS).split(","):
+        number = getattr(signal, name.strip(), None)
+        if isinstance(number, signal.Signals):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _renew() -> None:

@@ -115,8 +115,17 @@ class Attempt:
         ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ignored_signals():
+    """As in a worker that was started with `nohup … &`; ranks ignore none of them."""
+    handlers = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory):
+def warm(ignored_signals, tmp_path_factory):
     supervisors = Supervisors(tmp_path_factory.mktemp("warm"), is_warm=True)
     yield supervisors
     supervisors.close()
