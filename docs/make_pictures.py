@@ -33,9 +33,15 @@ DRAWN = {
     "run": ".card canvas",
     "ranks": ".phases canvas, canvas",
     "scaling": "svg",
+    "compare": ".card canvas",
 }
 """The part of each page that is drawn last."""
 LIMIT_MS = 120_000
+HIDE_CHECKOUT = """([checkout, shown]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(checkout, shown);
+}"""
+"""Where this checkout lies is nobody's business."""
 BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 
 
@@ -57,6 +63,7 @@ def main() -> None:
                 hung = a_hung_run(product)
                 take(browser, product, {"hang": f"/run?id={hung}"})
                 product.request("POST", f"/api/runs/{hung}/stop")
+                take(browser, product, {"compare": f"/compare?runs={','.join(runs_to_compare(product))}"})
                 take(browser, product, {"scaling": f"/scaling?id={a_scaling_study(product)}"})
                 run_id = some_runs(product, options.steps)
                 run_pages = {"launch": f"/launch?from={run_id}", "run": f"/run?id={run_id}"}
@@ -100,6 +107,17 @@ def some_runs(product: Product, steps: int) -> str:
     return run_id
 
 
+def runs_to_compare(product: Product) -> list[str]:
+    """The same classifier with three learning rates, the first of which is the project's baseline."""
+    ids = []
+    for lr in (0.001, 0.003, 0.01):
+        name = f"digits lr={lr:g}"
+        ids.append(product.launch("image_classifier", name=name, project="digits", lr=lr, epochs=6))
+        product.wait_state(ids[-1])
+    product.request("PATCH", f"/api/runs/{ids[0]}", json={"baseline": True})
+    return ids
+
+
 def a_scaling_study(product: Product) -> str:
     """The image classifier on one and two processes of this machine."""
     request = {"spec": {"target": "image_classifier", "name": "digits"}, "gpus": [1, 2], "steps": 300}
@@ -136,6 +154,7 @@ def take(browser: Browser, product: Product, addresses: dict[str, str]) -> None:
             expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=LIMIT_MS)
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(5000)  # fonts, and points that come meanwhile
+            page.evaluate(HIDE_CHECKOUT, [str(ROOT), "~/rankzero"])
             page.screenshot(path=PICTURES / f"{name}-{scheme}.png")
         context.close()
 
