@@ -13,7 +13,7 @@ HANGS_IN_A_ROW = 3
 WOULD_REPEAT = frozenset({Reason.SCRIPT_MISSING, Reason.LAUNCH_FAILED, Reason.RESUME_FAILED})
 """Reasons for which another attempt would certainly fail again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
-"""Between attempts that make no progress; doubled each time."""
+"""The pauses between attempts that make no progress: each is twice the one before."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class PlacementContext:
 
     kind: Kind
     nodes: Sequence[NodeState]
-    """All registered nodes that match its request."""
+    """All registered nodes that match their requests."""
     free: Sequence[int]
     """Free devices on each of those that can be given work."""
 

@@ -25,7 +25,7 @@ class ObservedRuns:
             self._answers[key] = key in self._noted
         return self._answers[key]
 
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the probe has seen any logger."""
         if not self._noted:
             self._read()

@@ -72,7 +72,7 @@ class Judge:
     def counts(self, logger: str, record: Logged) -> bool:
         """Whether the record is of this attempt, and of a run that the probe does not see."""
         is_own = any(point.wall >= self.began_at for point in record.points)
-        if logger in SECOND_HAND and (self.observed.any() or self.names.has_others(logger)):
+        if logger in SECOND_HAND and (self.observed.has_any() or self.names.has_others(logger)):
             return False
         return is_own and not self.observed.has(logger, record.run)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HANDLERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.handlers"
 """The module from which torchrun takes `SubprocessHandler`, which starts a rank and watches it."""
 HANDLED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-"""By torchrun, unless its variable names others."""
+"""The signals that torchrun handles, unless its variable names others."""
 READY = b"."
 PAUSE_S = 0.01
 
