@@ -90,6 +90,12 @@ def in_turns(acts: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, 
     return measured
 
 
+def milliseconds(seconds: float) -> str:
+    """With three digits: 83.2 ms, 5,372 ms."""
+    value = 1000 * seconds
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
+
+
 def ratios(ours: list[float], theirs: list[float]) -> Spread:
     """Divide round by round."""
     return Spread.of(mine / other for mine, other in zip(ours, theirs, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Spread
+from benchmarks.figures import Figure, Spread, milliseconds
 from benchmarks.misses import WHY
 
 INTRODUCTION = """# Benchmarks
@@ -30,8 +30,8 @@ def table(results: Iterable[Path]) -> str:
     documents = [json.loads(path.read_text()) for path in results]
     rows = [_cells(figure) for document in documents for figure in document["figures"]]
     costs = [_growth(cost) for document in documents for cost in document["costs"]]
-    lines = [_line(HEAD), _line("---" for _ in HEAD), *map(_line, rows)]
-    return "\n".join([*lines, "", *costs]) if costs else "\n".join(lines)
+    lines = [_line(HEAD), _line("---" for _ in HEAD), *map(_line, rows)] if rows else []
+    return "\n".join([*lines, *([""] if lines and costs else []), *costs])
 
 
 def short(documents: Iterable[dict[str, Any]]) -> str:
@@ -63,7 +63,7 @@ def _cells(document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _growth(cost: dict[str, Any]) -> str:
-    seconds = ", ".join(f"{int(size):,}: {1000 * s:.3g} ms" for size, s in cost["seconds"].items())
+    seconds = ", ".join(f"{int(size):,}: {milliseconds(s)}" for size, s in cost["seconds"].items())
     return f"{cost['what']} by {cost['size_name']}: {seconds}; exponent {cost['exponent']:.2f}"
 
 

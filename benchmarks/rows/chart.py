@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios
+from benchmarks.figures import Cost, Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.peers.environment import peer
 from benchmarks.rows.ingestion import Ours
 from benchmarks.served import Served, served
@@ -98,4 +98,4 @@ def zoomed(site: Served, points: int) -> float:
 
 
 def ms(seconds: list[float]) -> str:
-    return f"{1000 * sorted(seconds)[len(seconds) // 2]:.3g} ms"
+    return milliseconds(sorted(seconds)[len(seconds) // 2])
