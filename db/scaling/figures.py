@@ -19,6 +19,7 @@ from db.records.lookups import attempt_spec, latest_attempt
 from db.scaling.studies import RunOfStudy
 from domain.messages import Point, State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
+from domain.performance.slow_ranks import slow_ranks
 from domain.scaling import measurement
 from domain.scaling.measurement import WARMUP_STEPS, RunFigures, is_measured
 
@@ -48,7 +49,8 @@ class Figures:
 
 def run_figures(store: Store, run_id: str, steps: int) -> RunFigures | None:
     """The figures of an ended run of a study over `steps` steps; None where it made too few. Raises NoSuchRun."""
-    totals, _ = phase_totals(store, run_id, since_step=0)
+    totals, world_size = phase_totals(store, run_id, since_step=0)
+    steps_of_ranks = _mean_steps(totals)
     with store.read() as session:
         attempt = latest_attempt(session, run_id)
         rates = _probed(session, attempt.fence, "steps_per_s")
@@ -64,10 +66,12 @@ def run_figures(store: Store, run_id: str, steps: int) -> RunFigures | None:
         return RunFigures(
             windows,
             _samples_per_step(session, attempt, rates),
-            _phases(totals),
+            _mean_of(steps_of_ranks),
             _mean(session, attempt.fence, "cpu_percent", since),
             _mean(session, attempt.fence, "gpu%/utilisation_percent", since),
             _ranks_per_core(session, attempt),
+            measurement.uneven_s(steps_of_ranks),
+            next(iter(slow_ranks(totals, world_size)), None),
         )
 
 
@@ -89,14 +93,18 @@ def _probed(session: Session, fence: int, tag: str) -> list[Point]:
     return [] if series is None else points.read(session, series)
 
 
-def _phases(ranks: Sequence[PhaseTotals]) -> dict[str, float]:
-    """Mean seconds of a step in each phase after the warm-up, over all ranks."""
+def _mean_steps(ranks: Sequence[PhaseTotals]) -> list[dict[str, float]]:
+    """Mean seconds of a step in each phase after the warm-up, by rank."""
     means = []
     for totals in ranks:
         first = next((step for step in totals.steps if step >= WARMUP_STEPS), totals.steps[-1])
         if first < totals.steps[-1]:
             means.append(totals.mean(first, totals.steps[-1]))
-    return {name: fmean(mean[name] for mean in means) for name in (*PHASES, *BESIDES)} if means else {}
+    return means
+
+
+def _mean_of(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: fmean(step[name] for step in steps) for name in (*PHASES, *BESIDES)} if steps else {}
 
 
 def _mean(session: Session, fence: int, tag: str, since: float) -> float | None:

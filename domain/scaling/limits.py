@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from domain.performance.phases import BESIDES, PHASES
+from domain.performance.slow_ranks import SlowRank
+from domain.performance.words import sentence
 from domain.scaling.measurement import RunFigures
 
-DATA, COMMUNICATION, COMPUTE, GAPS, CORES, OTHER = (
+DATA, COMMUNICATION, COMPUTE, GAPS, CORES, SLOW, OTHER = (
     "data",
     "communication",
     "compute",
     "launch gaps",
     "CPU cores",
+    "slow rank",
     "other",
 )
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -28,6 +31,8 @@ LOST_SHARE = 0.1
 """Share of a step that must be lost against the ideal before anything limits it."""
 MAIN_SHARE = 0.25
 BUSY_CPU_PERCENT = 85.0
+IDLE_CPU_PERCENT = 50.0
+"""Below it, ranks that wait do not wait for a core."""
 IDLE_GPU_PERCENT = 60.0
 DISTURBED_SHARE = 0.2
 """Share of a step without a CPU from which figures say little about the script."""
@@ -44,6 +49,10 @@ class Step:
     ranks_per_core: float | None
     has_network: bool = False
     """Whether ranks on more than one node talk to each other."""
+    uneven_s: float = 0.0
+    """For how long a rank waits, in the mean, because another one has more work than it."""
+    slow: SlowRank | None = None
+    """The rank that the others wait for in most of the runs."""
 
     @property
     def seconds(self) -> float:
@@ -55,6 +64,17 @@ class Step:
         """Share of the step without a CPU, although there are as many cores as ranks: others use them."""
         has_cores = self.ranks_per_core is not None and self.ranks_per_core <= 1
         return self.phases["cpu_wait_s"] / self.seconds if has_cores else 0.0
+
+    @property
+    def slow_s(self) -> float:
+        """Seconds that all ranks lose by the slow one."""
+        return self.slow.lost_share * self.seconds if self.slow else 0.0
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether the slow rank is slow for want of a CPU, on a node that has a rank for each core."""
+        is_full = self.ranks_per_core is not None and self.ranks_per_core >= 1
+        return is_full and self.slow is not None and self.slow.cause == "cpu"
 
     def group(self, name: str) -> float:
         """Return the seconds of a group of phases."""
@@ -75,6 +95,7 @@ def mean_step(runs: Sequence[RunFigures], devices: int, nodes: int) -> Step | No
         return None
     phases = {name: fmean(run.phases[name] for run in runs) for name in (*PHASES, *BESIDES)}
     samples = fmean(run.samples_per_step or devices for run in runs) / devices
+    slow = [run.slow for run in runs if run.slow]
     return Step(
         phases,
         samples,
@@ -82,11 +103,15 @@ def mean_step(runs: Sequence[RunFigures], devices: int, nodes: int) -> Step | No
         _mean([run.gpu_percent for run in runs]),
         max((run.ranks_per_core for run in runs if run.ranks_per_core is not None), default=None),
         has_network=nodes > 1,
+        uneven_s=fmean(run.uneven_s for run in runs),
+        slow=slow[-1] if 2 * len(slow) > len(runs) else None,
     )
 
 
 def limit_alone(step: Step) -> Limit:
     """Name what the step of the smallest size is mostly spent on."""
+    if step.slow_s >= MAIN_SHARE * step.seconds:
+        return Limit(SLOW, _words(SLOW, step, step.slow_s))
     for cause in (DATA, COMMUNICATION):
         if step.group(cause) >= MAIN_SHARE * step.seconds:
             return Limit(cause, _words(cause, step, step.group(cause)))
@@ -95,7 +120,7 @@ def limit_alone(step: Step) -> Limit:
 
 
 def limit(step: Step, base: Step) -> Limit | None:
-    """Name the group of phases that grew most against the ideal; None where hardly anything is lost."""
+    """Name the slow rank, else the phases that grew most against the ideal; None where hardly anything is lost."""
     ideal = step.samples_per_device / base.samples_per_device
     lost_s = step.seconds - ideal * base.seconds
     if lost_s < LOST_SHARE * step.seconds:
@@ -103,8 +128,10 @@ def limit(step: Step, base: Step) -> Limit | None:
     excess = {name: step.group(name) - ideal * base.group(name) for name in GROUPS}
     cause = max(excess, key=lambda name: excess[name])
     waited_s = step.phases["cpu_wait_s"] - ideal * base.phases["cpu_wait_s"]
-    on_cores_s = excess[COMPUTE] + excess[COMMUNICATION]
-    if _shares_cores(step, on_cores_s / lost_s, waited_s / lost_s):
+    on_cores_s = excess[COMPUTE] + excess[COMMUNICATION] - step.uneven_s
+    if step.slow_s - ideal * base.slow_s >= 2 * MAIN_SHARE * lost_s and not step.is_starved:
+        cause = SLOW
+    elif _shares_cores(step, on_cores_s / lost_s, waited_s / lost_s):
         cause = CORES
     elif cause in (COMPUTE, OTHER) and _has_gaps(step):
         cause = GAPS
@@ -114,12 +141,14 @@ def limit(step: Step, base: Step) -> Limit | None:
 def _shares_cores(step: Step, on_cores: float, waited: float) -> bool:
     """Whether ranks on CPUs take each other's cores: `on_cores` and `waited` are shares of the lost time.
 
-    gloo copies and reduces on the cores, too. Only ranks that wait for a network leave them idle.
+    gloo copies and reduces on the cores, too. Ranks that wait for a network, or for a rank with more work, leave them
+    idle.
     """
     if step.ranks_per_core is None:
         return False
     is_busy = step.cpu_percent is not None and step.cpu_percent >= BUSY_CPU_PERCENT
-    is_full = is_busy or (step.ranks_per_core >= 1 and not step.has_network)
+    is_idle = step.cpu_percent is not None and step.cpu_percent < IDLE_CPU_PERCENT
+    is_full = is_busy or (step.ranks_per_core >= 1 and not step.has_network and not is_idle)
     return step.ranks_per_core > 1 or waited >= 2 * MAIN_SHARE or (is_full and on_cores >= MAIN_SHARE)
 
 
@@ -132,14 +161,22 @@ def _words(cause: str, step: Step, seconds: float) -> str:
     share, exposed = (
         f"{part / step.seconds:.0%} of the step" for part in (seconds, step.group(COMMUNICATION))
     )
+    uneven = step.uneven_s >= step.group(COMMUNICATION) / 2
     return {
         DATA: f"data: waiting for it takes {step.group(DATA) / step.seconds:.0%} of the step",
-        COMMUNICATION: f"communication: {exposed} that no computation hides",
+        COMMUNICATION: f"communication: {exposed} that no computation hides"
+        + (", most of it waiting for the rank with the most work" if uneven else ""),
         COMPUTE: f"compute: {share}",
         GAPS: f"gaps between launches: the GPUs are busy for {step.gpu_percent or 0:.0f} % of the time",
         CORES: "the ranks share the cores",
+        SLOW: _slow_words(step.slow),
         OTHER: f"the script's own code between the passes: {share}",
     }[cause]
+
+
+def _slow_words(slow: SlowRank | None) -> str:
+    words = sentence(slow).removesuffix(".") if slow else SLOW
+    return words[0].lower() + words[1:]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

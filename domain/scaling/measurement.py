@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 
 from domain.performance.phases import PHASES, PhaseTotals
+from domain.performance.slow_ranks import SlowRank
 
 WARMUP_STEPS = 20
 """Steps that are left out: caches fill, DDP builds its buckets anew, cuDNN and the compiler choose."""
@@ -48,6 +49,10 @@ class RunFigures:
     gpu_percent: float | None = None
     ranks_per_core: float | None = None
     """On the node with the most ranks per core; None where ranks compute on GPUs."""
+    uneven_s: float = 0.0
+    """Seconds of a step that a rank waits, in the mean, for the one with the most work of its own."""
+    slow: SlowRank | None = None
+    """The rank that the others waited for."""
 
     @property
     def steps_per_s(self) -> float:
@@ -81,6 +86,16 @@ def windows(progress: Progress, steps: int) -> list[Window]:
             complete.append(Window(step - begin[0][0], seconds - begin[0][1]))
             begin = [(step, seconds)]
     return complete
+
+
+def uneven_s(ranks: Collection[Mapping[str, float]]) -> float:
+    """Return for how long ranks wait for the one with the most work, from the mean step of each.
+
+    Work is all but communication; being ready without a CPU is no work."""
+    work = [
+        sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks
+    ]
+    return max(work) - fmean(work) if work else 0.0
 
 
 def is_measured(run_windows: Sequence[Window], steps: int) -> bool:

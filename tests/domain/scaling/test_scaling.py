@@ -6,6 +6,7 @@ import pytest
 
 from domain.messages import State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
+from domain.performance.slow_ranks import SlowRank
 from domain.scaling import limits, measurement
 from domain.scaling.conduct import Action, StudyRun, next_action
 from domain.scaling.judgement import MeasuredPoint, judge
@@ -149,12 +150,66 @@ def test_ranks_on_one_cpu_share_its_cores() -> None:
         ("CPU cores", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 60.0}),
         ("communication", {"exposed_comm_s": 0.05, "ranks_per_core": 0.5, "cpu_percent": 60.0}),
         ("compute", {"forward_s": 0.06, "ranks_per_core": 0.5, "cpu_percent": 40.0}),
+        ("communication", {"exposed_comm_s": 0.05, "ranks_per_core": 1.0, "cpu_percent": 30.0}),
+        ("communication", {"exposed_comm_s": 0.05, "uneven_s": 0.045, "ranks_per_core": 1.0}),
+        ("communication", {"exposed_comm_s": 0.05, "uneven_s": 0.045, "ranks_per_core": 0.5}),
     ],
 )
 def test_the_limit_is_what_grew_against_the_ideal(cause, more) -> None:
     base, step = limits.mean_step([figures()], 1, 1), limits.mean_step([figures(samples=64, **more)], 2, 1)
     limit = limits.limit(step, base)
     assert (limit and limit.cause) == cause
+
+
+def slow(cause: str, lost_share: float) -> SlowRank:
+    return SlowRank(1, "gpu-2", cause, lost_share, step_s=0.15, own_s=0.06, others_s=0.002, ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "verdict", "more"),
+    [
+        ("slow rank", slow("data", 0.3), {"ranks_per_core": 1.0, "cpu_percent": 60.0}),
+        ("slow rank", slow("data", 0.3), {"ranks_per_core": 1.0, "cpu_percent": 99.0}),
+        ("slow rank", slow("forward", 0.3), {}),
+        ("CPU cores", slow("cpu", 0.3), {"ranks_per_core": 1.0, "cpu_percent": 60.0}),
+        ("slow rank", slow("cpu", 0.3), {"ranks_per_core": 0.5, "cpu_percent": 60.0}),
+        ("CPU cores", slow("data", 0.1), {"ranks_per_core": 1.0, "cpu_percent": 60.0}),
+    ],
+)
+def test_a_rank_that_the_others_wait_for_is_the_limit(cause, verdict, more) -> None:
+    base = limits.mean_step([figures(ranks_per_core=0.5)], 1, 1)
+    run = figures(samples=64, exposed_comm_s=0.05, slow=verdict, **more)
+    limit = limits.limit(limits.mean_step([run, run], 2, 1), base)
+    assert limit.cause == cause
+    assert (cause == "slow rank") == limit.words.startswith("rank 1 on gpu-2 ")
+
+
+def test_a_slow_rank_counts_only_in_most_runs_and_beyond_that_of_the_base_line() -> None:
+    base = limits.mean_step([figures()], 1, 1)
+    runs = [figures(samples=64, exposed_comm_s=0.05, slow=one) for one in (slow("data", 0.3), None)]
+    assert limits.limit(limits.mean_step(runs, 2, 1), base).cause == "communication"
+    both = limits.mean_step([figures(slow=slow("data", 0.3))], 1, 1)
+    assert limits.limit_alone(both).cause == "slow rank"
+    assert limits.limit(limits.mean_step(runs[:1], 2, 1), both).cause == "communication"
+
+
+def test_ranks_are_uneven_by_their_own_work_not_by_waiting_for_a_cpu() -> None:
+    def step(**phases: float) -> dict[str, float]:
+        return dict.fromkeys((*PHASES, *BESIDES), 0.0) | STEP | phases
+
+    waits = step(exposed_comm_s=0.06)
+    assert measurement.uneven_s([waits, step(data_s=0.07)]) == pytest.approx(0.03)
+    assert measurement.uneven_s([waits, step(forward_s=0.09, cpu_wait_s=0.06)]) == pytest.approx(0)
+    assert measurement.uneven_s([]) == 0
+
+
+def test_the_verdict_says_whom_the_ranks_wait_for() -> None:
+    named = figures(6.6, 64, exposed_comm_s=0.05, slow=slow("data", 0.3), ranks_per_core=1.0)
+    judged = judge([point(1, figures(10.0)), point(2, named)], "cpu", is_ended=True)
+    assert "Limit on 2 processes: rank 1 on gpu-2 waits 60 ms of 150 ms for data" in judged.verdict
+    uneven = figures(6.6, 64, exposed_comm_s=0.05, uneven_s=0.045, ranks_per_core=1.0)
+    judged = judge([point(1, figures(10.0)), point(2, uneven)], "cpu", is_ended=True)
+    assert "hides, most of it waiting for the rank with the most work." in judged.verdict
 
 
 def test_ranks_that_wait_for_a_network_leave_the_cores_idle() -> None:

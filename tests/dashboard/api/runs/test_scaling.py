@@ -38,14 +38,20 @@ def next_run(node: FakeNode) -> tuple[Assignment, TaskRef]:
 
 
 def train(
-    node: FakeNode, part: TaskRef, step_s: float, records: int = 13, size: int = 10, **phases: float
+    node: FakeNode,
+    part: TaskRef,
+    step_s: float,
+    records: int = 13,
+    size: int = 10,
+    rank: int = 0,
+    **phases: float,
 ) -> None:
     """Send the records of a rank whose steps take so long."""
     steps = [1 + size * number for number in range(records)]
     series = {"steps_per_s": [1 / step_s] * records, "samples_per_s": [64 / step_s] * records}
     shares = {"forward_s": step_s - sum(phases.values()), **phases}
     for name, seconds in shares.items():
-        series[TAG.format(rank=0, name=name)] = [seconds * step for step in steps]
+        series[TAG.format(rank=rank, name=name)] = [seconds * step for step in steps]
     named = {
         name: [
             (step, value, 1000.0 + 5 * number)
@@ -54,7 +60,8 @@ def train(
         for name, values in series.items()
     }
     node.client.points(
-        part, PointBatch(path="probe/7.jsonl", generation=0, start=0, end=10, source="probe", series=named)
+        part,
+        PointBatch(path=f"probe/{rank}.jsonl", generation=0, start=0, end=10, source="probe", series=named),
     )
 
 
@@ -94,6 +101,20 @@ def test_a_study_runs_one_size_after_another_and_says_what_more_devices_bring(
     assert main.run(["scale", "image_classifier", "--gpus", "1,4"]) == 2
     assert "4 devices must lie on one node" in capfd.readouterr().err
     assert main.run(["scale", "stop", "nothing"]) == 1
+
+
+def test_a_slow_rank_is_the_limit_of_a_study(dashboard: Running, node: FakeNode) -> None:
+    study_id = start(dashboard)
+    _, alone = next_run(node)
+    train(node, alone, 0.1)
+    node.report(alone, "succeeded")
+    _, part = next_run(node)
+    train(node, part, 0.4, exposed_comm_s=0.3)
+    train(node, part, 0.4, rank=1, data_s=0.3, exposed_comm_s=0.001)
+    node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert study["points"][1]["limit"] == "slow rank"
+    assert "Limit on 2 processes: rank 1 on " in study["verdict"] and "for data" in study["verdict"]
 
 
 def test_an_unchanged_script_is_stopped_when_it_has_made_its_steps(
