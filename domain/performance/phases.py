@@ -7,18 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-PHASES = (
-    "data_s",
-    "copy_s",
-    "forward_s",
-    "backward_s",
-    "exposed_comm_s",
-    "optimizer_s",
-    "checkpoint_s",
-    "other_s",
-)
-"""Waiting for data, copies to the device, forward, backward, communication that no computation hides, optimizer,
-writing checkpoints, everything else. Together they are the step."""
+TITLES = {
+    "data_s": "Waiting for data",
+    "copy_s": "Copies to the device",
+    "forward_s": "Forward",
+    "backward_s": "Backward",
+    "exposed_comm_s": "Communication not hidden",
+    "optimizer_s": "Optimizer",
+    "checkpoint_s": "Checkpoints",
+    "other_s": "Other",
+}
+"""Phase -> its title, in the order in which they are shown; communication that no computation hides is "not hidden"."""
+PHASES = tuple(TITLES)
+"""Together they are the step."""
 BESIDES = ("called_comm_s", "cpu_wait_s")
 """Parts of the phases: collectives that the script itself calls (of `exposed_comm_s`); ready, but without a CPU."""
 TAG = "rank{rank}/phases/{name}"

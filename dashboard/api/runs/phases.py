@@ -14,7 +14,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from db.metrics.phases import phase_totals
-from domain.performance.phases import PHASES, PhaseTotals, breakdown
+from domain.performance.phases import PHASES, TITLES, PhaseTotals, breakdown
 from domain.performance.slow_ranks import slow_ranks
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])
@@ -44,7 +44,7 @@ def phases(
 def phases_over_time(service: TheService, run_id: str) -> Response:
     """The phases of each rank in the recent minutes, as means over spans of steps that all ranks share.
 
-    {"phases": names, "steps": edges of the spans, "walls": times of the edges,
+    {"phases": names, "titles": {name: title}, "steps": edges of the spans, "walls": times of the edges,
     "ranks": [{"rank", "node", "seconds": {phase: [mean or null, …]}}]}"""
     totals, _ = phase_totals(service.store, run_id)
     edges = _edges(totals)
@@ -52,6 +52,7 @@ def phases_over_time(service: TheService, run_id: str) -> Response:
     return answer(
         {
             "phases": PHASES,
+            "titles": TITLES,
             "steps": edges,
             "walls": [longest.wall(step) for step in edges] if longest else [],
             "ranks": [_over_time(one, edges) for one in totals],

@@ -1,7 +1,7 @@
 /** What the ranks of a run spend their steps on: a stacked strip over time, and a heat map of ranks x time. */
 
 import { columnAt, drawHeat, drawStrip, rowHeight } from './phases_canvas.js';
-import { COLOURS, meanOf, ORDER, spansOf, TITLES } from './phases_model.js';
+import { COLOURS, meanOf, spansOf } from './phases_model.js';
 import { el, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { count, timeSpan } from '../elements/numbers.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -107,19 +107,19 @@ class Phases {
     const spans = this._spans;
     if (!spans) return;
     const means = meanOf(spans, rank, this._column);
-    const step = ORDER.reduce((sum, name) => sum + means.typical[name], 0);
-    const whose = rank === null ? (spans.ranks.length > 1 ? 'mean of all ranks' : 'rank 0') : `rank ${rank} on ${spans.ranks.find((one) => one.rank === rank)?.node}`;
+    const step = spans.phases.reduce((sum, name) => sum + means.typical[name], 0);
+    const whose = rank === null ? (spans.ranks.length > 1 ? 'mean of all ranks' : `rank ${spans.ranks[0].rank}`) : `rank ${rank} on ${spans.ranks.find((one) => one.rank === rank)?.node}`;
     const steps = this._column === null ? `steps ${count(spans.steps[0])} to ${count(spans.steps[spans.length])}` : `steps ${count(spans.steps[this._column])} to ${count(spans.steps[this._column + 1])}`;
     setText(this._title, `Where a step goes: ${timeSpan(step)}, ${whose}, ${steps}`);
-    keepChildren(this._legend, ORDER.map((name, at) => this._entry(name, at, means.typical[name], step)));
-    const words = ORDER.map((name) => `${TITLES[name]} ${timeSpan(means.typical[name])}`).join(', ');
+    keepChildren(this._legend, spans.phases.map((name, at) => this._entry(spans.titles[name], at, means.typical[name], step)));
+    const words = spans.phases.map((name) => `${spans.titles[name]} ${timeSpan(means.typical[name])}`).join(', ');
     setAttribute(this._strip, 'aria-label', `Phases of a step over time: ${words}`);
     setAttribute(this._heat, 'aria-label', `Time outside of communication of ${spans.ranks.length} ranks over time`);
     setText(this._about, spans.ranks.length < 2 ? '' : 'The stronger the colour, the longer a rank works outside of communication: the others wait for the strongest. Click a rank for its strip.');
   }
 
-  _entry(name, at, seconds, step) {
-    const item = this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: TITLES[name] }), el('b'), el('em'));
+  _entry(title, at, seconds, step) {
+    const item = this._legend.children[at] ?? el('li', {}, el('i'), el('span', { text: title }), el('b'), el('em'));
     item.children[0].style.background = this._theme.palette[COLOURS[at]];
     setText(item.children[2], timeSpan(seconds));
     setText(item.children[3], step ? `${Math.round((100 * seconds) / step)} %` : '');

@@ -1,6 +1,6 @@
 /** The strip and the heat map on their canvases. */
 
-import { COLOURS, ORDER, ownWork } from './phases_model.js';
+import { COLOURS, ownWork } from './phases_model.js';
 import { timeSpan } from '../elements/numbers.js';
 import { faded } from '../elements/theme.js';
 
@@ -20,12 +20,12 @@ export function columnAt(x, width, spans) {
 
 export function drawStrip(canvas, theme, spans, { over }) {
   const { context, width } = prepare(canvas, theme, STRIP_PX + AXIS_PX);
-  const steps = Array.from({ length: spans.length }, (_, at) => ORDER.reduce((sum, name) => sum + (over[name][at] ?? 0), 0));
+  const steps = Array.from({ length: spans.length }, (_, at) => spans.phases.reduce((sum, name) => sum + (over[name][at] ?? 0), 0));
   const top = Math.max(...steps) || 1;
   const edge = edges(width, spans);
   steps.forEach((_, at) => {
     let y = STRIP_PX;
-    ORDER.forEach((name, place) => {
+    spans.phases.forEach((name, place) => {
       const height = ((over[name][at] ?? 0) / top) * (STRIP_PX - 6);
       context.fillStyle = theme.palette[COLOURS[place]];
       context.fillRect(edge(at), y - height, edge(at + 1) - edge(at), height);
@@ -42,7 +42,7 @@ export function drawStrip(canvas, theme, spans, { over }) {
 export function drawHeat(canvas, theme, spans, chosen) {
   const height = rowHeight(spans.ranks.length);
   const { context, width } = prepare(canvas, theme, height * spans.ranks.length + AXIS_PX);
-  const own = spans.ranks.map((one) => Array.from({ length: spans.length }, (_, at) => ownWork(one, at)));
+  const own = spans.ranks.map((one) => Array.from({ length: spans.length }, (_, at) => ownWork(spans, one, at)));
   const most = Math.max(...own.flat().map((seconds) => seconds ?? 0)) || 1;
   const edge = edges(width, spans);
   const gap = height > 8 ? 1 : 0;

@@ -2,17 +2,11 @@
  * Spans of steps with the mean seconds of each phase, by rank.
  *
  * @typedef {{rank: number, node: string, seconds: Record<string, (number|null)[]>}} RankSpans
- * @typedef {{phases: string[], steps: number[], walls: number[], ranks: RankSpans[], length: number}} Spans
+ * @typedef {{phases: string[], titles: Record<string, string>, steps: number[], walls: number[], ranks: RankSpans[], length: number}} Spans
  */
 
-/** From the bottom of the strip to its top. */
-export const ORDER = ['data_s', 'copy_s', 'forward_s', 'backward_s', 'exposed_comm_s', 'optimizer_s', 'checkpoint_s', 'other_s'];
-/** Places in the palette, in the same order. */
+/** Places in the palette, in the order of the phases from the bottom of the strip to its top. */
 export const COLOURS = [1, 5, 0, 7, 3, 2, 4, 6];
-export const TITLES = {
-  forward_s: 'Forward', backward_s: 'Backward', data_s: 'Waiting for data', copy_s: 'Copies to the device', optimizer_s: 'Optimizer',
-  exposed_comm_s: 'Communication not hidden', checkpoint_s: 'Checkpoints', other_s: 'Other',
-};
 
 /** @returns {Spans|null} null where nothing can be drawn yet */
 export function spansOf(picture) {
@@ -27,15 +21,15 @@ export function spansOf(picture) {
  */
 export function meanOf(spans, rank, column = null) {
   const ranks = rank === null ? spans.ranks : spans.ranks.filter((one) => one.rank === rank);
-  const over = Object.fromEntries(ORDER.map((name) => [name, columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at])))]));
-  const typical = Object.fromEntries(ORDER.map((name) => [name, (column === null ? mean(over[name]) : over[name][column]) ?? 0]));
+  const over = Object.fromEntries(spans.phases.map((name) => [name, columns(spans, (at) => mean(ranks.map((one) => one.seconds[name][at])))]));
+  const typical = Object.fromEntries(spans.phases.map((name) => [name, (column === null ? mean(over[name]) : over[name][column]) ?? 0]));
   return { typical, over };
 }
 
-/** Seconds outside of communication of a rank in a span; null where it is not known. @param {RankSpans} one */
-export function ownWork(one, column) {
+/** Seconds outside of communication of a rank in a span; null where it is not known. @param {Spans} spans @param {RankSpans} one */
+export function ownWork(spans, one, column) {
   if (one.seconds.other_s[column] === null) return null;
-  return ORDER.reduce((sum, name) => (name === 'exposed_comm_s' ? sum : sum + (one.seconds[name][column] ?? 0)), 0);
+  return spans.phases.reduce((sum, name) => (name === 'exposed_comm_s' ? sum : sum + (one.seconds[name][column] ?? 0)), 0);
 }
 
 const columns = (spans, value) => Array.from({ length: spans.length }, (_, at) => value(at));

@@ -7,21 +7,11 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout.tables import table
 from db.metrics.phases import phase_totals
-from domain.performance.phases import PHASES, mean_of_ranks
+from domain.performance.phases import TITLES, mean_of_ranks
 from domain.text.formats import UNKNOWN, milliseconds
 from domain.views import RunView
 
-NAMES = {
-    "step_s": "Step",
-    "data_s": "Waiting for data",
-    "copy_s": "Copies to the device",
-    "forward_s": "Forward",
-    "backward_s": "Backward",
-    "exposed_comm_s": "Communication not hidden",
-    "optimizer_s": "Optimizer",
-    "checkpoint_s": "Checkpoints",
-    "other_s": "Other",
-}
+NAMES = {"step_s": "Step", **TITLES}
 LEAST_S = 1e-5
 """A shorter phase does not matter in a step."""
 
@@ -33,7 +23,7 @@ def compare_phases(other: RunView, run: RunView) -> None:
     if old and new:
         rows = [
             (NAMES[name], _time(old[name]), _time(new[name]), _change(old[name], new[name]))
-            for name in ("step_s", *PHASES)
+            for name in NAMES
             if max(old[name], new[name]) >= LEAST_S
         ]
         st.markdown("**Where a step goes**, the mean of all ranks and steps")

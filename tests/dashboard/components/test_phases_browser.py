@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, expect
 
-from domain.performance.phases import PHASES
+from domain.performance.phases import PHASES, TITLES
 from tests.dashboard.components.test_components_browser import Show, server, show
 from tests.dashboard.live_server import FakeServer
 
@@ -36,6 +36,7 @@ def spans(ranks: int, slow: int | None) -> dict[str, Any]:
 
     return {
         "phases": PHASES,
+        "titles": TITLES,
         "steps": [10 * at for at in range(SPANS + 1)],
         "walls": [WALL + at for at in range(SPANS + 1)],
         "ranks": [
