@@ -24,8 +24,16 @@ _IMPORT_TIME = re.compile(
     rb"""|NPY_\w+|CUDA_(?!VISIBLE_DEVICES|LAUNCH_BLOCKING)\w+)["']"""
 )
 """A variable, named in a script, that has to be set before torch is imported."""
+_NATIVE = re.compile(
+    r"(LD|LC|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|VECLIB|NUMEXPR|NPY|DNNL|ONEDNN|MALLOC|GLIBC|PYTHON|TORCH|PYTORCH|CUDA"
+    r"|CUDNN|CUBLAS|NVIDIA|NV|NCCL|UCX|UCC|HIP|HSA|ROCM|ROCR|MIOPEN|TRITON|XLA|RANKZERO)\w*"
+)
+"""Variables of libraries that may put such names together from parts."""
+_PLAIN = re.compile(r"[A-Z][A-Z0-9_]+")
 MOST_FILES = 500
 MOST_BYTES = 1_000_000
+PIECE_BYTES = 1 << 20
+MOST_SEARCHED_BYTES = 8 << 30
 
 
 def torchrun_python(argv: Sequence[str]) -> str | None:
@@ -74,11 +82,23 @@ def command_obstacle(launch: Mapping[str, Any]) -> str:
     return ""
 
 
-def environment_obstacle(prepared: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """The first variable that differs from what torch was imported with, as a sentence; else nothing."""
+def differing(prepared: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """The variables that differ from what torch was imported with."""
     wanted = import_environment(env)
-    differing = sorted(name for name in {*prepared, *wanted} if prepared.get(name) != wanted.get(name))
-    return f"{differing[0]} is not as it was when torch was imported" if differing else ""
+    return sorted(name for name in {*prepared, *wanted} if prepared.get(name) != wanted.get(name))
+
+
+def is_unread(name: str, files: Sequence[str]) -> bool:
+    """Whether nothing in these files can have read this variable, which none of them names; reads all of them.
+
+    `files`: all whose code has run; without any it is not known."""
+    if not files or _NATIVE.fullmatch(name) or not _PLAIN.fullmatch(name):
+        return False
+    try:
+        size = sum(Path(path).stat().st_size for path in files)
+        return size <= MOST_SEARCHED_BYTES and not any(_contains(path, name.encode()) for path in files)
+    except OSError:
+        return False
 
 
 def code_obstacle(launch: Mapping[str, Any], modules: Iterable[str]) -> str:
@@ -106,6 +126,17 @@ def program_of(argv: Sequence[str]) -> Sequence[str]:
     while options < len(argv) and _OPTION.fullmatch(argv[options]):
         options += 1
     return argv[options:]
+
+
+def _contains(path: str, text: bytes) -> bool:
+    """Whether the file has these bytes. Raises OSError."""
+    end = b""
+    with Path(path).open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            if text in end + piece:
+                return True
+            end = piece[-len(text) :]
+    return False
 
 
 def _entries(folder: Path) -> list[Path]:

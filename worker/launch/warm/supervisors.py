@@ -158,7 +158,10 @@ def default_launch(python: str, cpu_threads: int) -> dict[str, Any]:
 
 
 def _is_outdated(process: WarmProcess, wanted: tuple[str, dict[str, str]] | None) -> bool:
-    return wanted is not None and (not process.is_current or wanted != (process.python, process.env))
+    if wanted is None:
+        return False
+    python, env = wanted
+    return not process.is_current or python != process.python or not process.may_differ(env)
 
 
 def _free_memory_bytes() -> int:

@@ -47,7 +47,9 @@ def different(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, Any]
 class Attempt:
     """One attempt of the observing script, with its supervisor started in one of the two ways."""
 
-    def __init__(self, folder: Path, supervisors: Supervisors, script: Path, args: list[str]) -> None:
+    def __init__(
+        self, folder: Path, supervisors: Supervisors, script: Path, args: list[str], **env: str
+    ) -> None:
         self.dir, self.run_id = folder / "node0", uuid.uuid4().hex[:10]
         (self.dir / "work").mkdir(parents=True)
         options = [
@@ -57,7 +59,7 @@ class Attempt:
             "--redirects=3",
         ]
         self.launch = {
-            "argv": [TORCHRUN, *options, str(script), *args], "env": self.environment(),
+            "argv": [TORCHRUN, *options, str(script), *args], "env": self.environment() | env,
             "cwd": str(self.dir / "work"), "grace_s": 60.0, "launcher": "torchrun", "first_rank": 0, "processes": 2,
         }  # fmt: skip
         (self.dir / "launch.json").write_text(json.dumps(self.launch))
@@ -136,14 +138,14 @@ def both(tmp_path, warm):
     """Starts the script both ways; returns the attempts, the plain one first."""
     attempts: list[Attempt] = []
 
-    def start(*args: str, script: Path = OBSERVE) -> list[Attempt]:
-        plain = Attempt(tmp_path / "plain", Supervisors(tmp_path, is_warm=False), script, list(args))
+    def start(*args: str, script: Path = OBSERVE, **env: str) -> list[Attempt]:
+        plain = Attempt(tmp_path / "plain", Supervisors(tmp_path, is_warm=False), script, list(args), **env)
         attempts.append(plain)
         warm.want(plain.launch)
         warm._quiet_until = 0.0
         warm.prepare()
         assert warm.status.startswith(f"{READY} (")
-        attempts.append(Attempt(tmp_path / "warm", warm, script, list(args)))
+        attempts.append(Attempt(tmp_path / "warm", warm, script, list(args), **env))
         assert attempts[1].note == IS_WARM
         return attempts
 
@@ -168,6 +170,26 @@ def test_a_script_sees_and_computes_the_same(both):
     assert all(len(set(values)) == 4 for values in zip(*drawn, strict=True))
     assert warm.probe_kinds() == plain.probe_kinds()
     assert (warm.dir / "logs/rank0.err").exists()
+
+
+def test_a_variable_that_nothing_has_read_needs_no_other_process(both, warm, tmp_path):
+    before = Attempt(tmp_path / "before", Supervisors(tmp_path, is_warm=False), OBSERVE, [])
+    warm.want(before.launch)
+    warm._quiet_until = 0.0
+    warm.prepare()
+    process = warm._process
+    plain, forked = both(CORPUS_FOLDER="/data/a b=c")
+    assert warm._process is process
+    assert {attempt.ended()["exit_code"] for attempt in (before, plain, forked)} == {0}
+    for rank in (0, 1):
+        expected, result = plain.result(rank), forked.result(rank)
+        assert expected["seen"]["environ"]["CORPUS_FOLDER"] == "/data/a b=c"
+        assert different(expected["seen"], result["seen"]) == {}
+        assert result["losses"] == expected["losses"]
+    warm.want(before.launch | {"env": before.launch["env"] | {"OMP_NUM_THREADS": "2"}})
+    warm._quiet_until = 0.0
+    warm.prepare()
+    assert warm._process is not process
 
 
 @pytest.mark.long
