@@ -118,7 +118,8 @@ def _lines(comparison: dict[str, Any], ids: list[str], table: TableFormat) -> li
         return _group_lines(comparison, exact=table == TableFormat.CSV)
     results = [row for series in comparison["series"] for row in _results(series, ids)]
     titles = ["", *(f"{comparison['names'][run_id]} ({run_id})" for run_id in ids)]
-    return [titles, *(_difference(row, ids) for row in comparison["differences"]), *results]
+    phases = [_phase(row, ids) for row in comparison["phases"]]
+    return [titles, *(_difference(row, ids) for row in comparison["differences"]), *results, *phases]
 
 
 def _print_tables(comparison: dict[str, Any], ids: list[str]) -> None:
@@ -129,6 +130,19 @@ def _print_tables(comparison: dict[str, Any], ids: list[str]) -> None:
         say("The settings, the environment and the nodes are the same.")
     if comparison["series"]:
         print_table(("", *titles), [row for series in comparison["series"] for row in _results(series, ids)])
+    if comparison["phases"]:
+        print_table(("where a step goes", *titles), [_phase(row, ids) for row in comparison["phases"]])
+
+
+def _phase(row: dict[str, Any], ids: list[str]) -> list[str]:
+    """The mean seconds of a phase in each run."""
+    figures = [row["runs"].get(run_id) for run_id in ids]
+    return [row["title"], *(_seconds(figure) if figure else formats.UNKNOWN for figure in figures)]
+
+
+def _seconds(figure: dict[str, float]) -> str:
+    shown, change = formats.milliseconds(figure["seconds"]), figure.get("change_percent")
+    return shown if change is None else f"{shown} ({change:+.3g} %)"
 
 
 def _difference(row: dict[str, Any], ids: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from dashboard.compare.groups import group_results, groups
 from dashboard.compare.hyperparameters import hyperparameter_differences
 from dashboard.compare.runs import setting_differences
 from dashboard.compare.spec_changes import Difference
+from dashboard.compare.step_phases import step_phases
 from dashboard.storage.files import Files
 from db.engine import Store
 from db.metrics.run_results import SeriesResult, results
@@ -24,7 +25,7 @@ def comparison(
     baseline: ComparedRun | None = None,
     group: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return `differences` and `series` of the runs; with a baseline, changes to it in per cent.
+    """Return `differences`, `series` and `phases` of the runs; with a baseline, changes to it in per cent.
 
     With fields to group by, also the `groups` of runs that have the same values of them, and each group's results."""
     ids = [run.id for run in runs]
@@ -42,6 +43,7 @@ def comparison(
         "baseline_name": baseline.name if baseline else None,
         "differences": [_document(difference, ids) for difference in differing],
         "series": [_series(name, by_run, base.get(name), grouped) for name in names],
+        "phases": step_phases(store, ids, baseline.id if baseline else None),
     }
     return document | ({"groups": grouped} if grouped is not None else {})
 

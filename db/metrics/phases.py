@@ -14,7 +14,7 @@ from db.metrics.points import CHUNK_POINTS, unpack
 from db.models import Chunk, Node, Series, Task
 from db.records.lookups import attempt_spec, latest_attempt
 from domain.messages import Point
-from domain.performance.phases import BESIDES, PHASES, PhaseTotals
+from domain.performance.phases import BESIDES, PHASES, PhaseTotals, mean_of_ranks
 from domain.scheduling import resizing
 
 RECENT_CHUNKS = 2
@@ -38,6 +38,11 @@ def phase_totals(store: Store, run_id: str, since_step: int | None = None) -> tu
                 nodes[int(match[1])] = node
         world_size = resizing.effective(attempt_spec(session, attempt), attempt.changes).world_size
     return [_totals(rank, nodes[rank], ranks[rank]) for rank in sorted(ranks)], world_size
+
+
+def mean_step(store: Store, run_id: str) -> dict[str, float]:
+    """Return the mean seconds of a step and of its phases over all ranks; empty without a step. Raises NoSuchRun."""
+    return mean_of_ranks(phase_totals(store, run_id)[0])
 
 
 def phase_counts(store: Store, fences: Iterable[int]) -> dict[int, int]:

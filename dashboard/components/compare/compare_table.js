@@ -2,7 +2,7 @@
 
 import { el } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/following.js';
-import { count, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { count, exact, fromJson, number, timeSpan, UNKNOWN } from '../elements/numbers.js';
 import { Polling } from '../elements/polling.js';
 import { runColour } from '../elements/theme.js';
 import { choose, chosen } from '../elements/address.js';
@@ -108,11 +108,12 @@ export class CompareTable {
     const settings = document.differences.map((row) => ({ title: row.label, cells: present.map(({ id }) => settingCell(row.values[id])) }));
     const results = groups ? groupRows(document, groups) : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
     this._columns = groups ?? present.map((run) => ({ label: run.name || run.id }));
-    this._shown = groups ? results : [...settings, ...results];
+    const phases = groups ? [] : document.phases.map((row) => this._phaseRow(row));
+    this._shown = groups ? results : [...settings, ...results, ...phases];
     const parts = [
       missing.length ? el('p', { class: 'same', role: 'status', text: `Deleted: ${missing.map((run) => run.name || run.id).join(', ')}` }) : null,
       settings.length || present.length < 2 ? null : el('p', { class: 'same', text: 'The settings, the environment and the nodes are the same.' }),
-      this._shown.length ? this._drawn(groups ? [['Results', results]] : [['Differences', settings], ['Results', results]], groups) : null,
+      this._shown.length ? this._drawn(groups ? [['Results', results]] : [['Differences', settings], ['Results', results], ['Where a step goes', phases]], groups) : null,
     ];
     this._bar.hidden = this._shown.length === 0;
     this._tables.replaceChildren(...parts.filter((part) => part !== null));
@@ -133,6 +134,11 @@ export class CompareTable {
       cells: this._present.map(({ id }) => figureCell(runs[id], figure)),
     });
     return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
+  }
+
+  _phaseRow({ title, runs }) {
+    const cell = (figure) => (figure ? { text: timeSpan(figure.seconds), title: `${exact(figure.seconds)} s, the mean of all ranks and steps`, percent: percentOf(figure.change_percent), raw: figure.seconds } : { text: UNKNOWN });
+    return { title, cells: this._present.map(({ id }) => cell(runs[id])) };
   }
 
   /** Runs are columns, or rows where there are many; groups are rows. @param {[string, any[]][]} parts @param {import('./grouping.js').Group[]|null} groups */
@@ -179,9 +185,12 @@ function line(head, cells) {
 function figureCell(result, figure) {
   const value = fromJson(result?.[figure]);
   if (value === null || value === undefined) return { text: UNKNOWN };
-  const change = fromJson(result[`${figure}_change_percent`]);
-  const percent = change === null || change === undefined ? '' : `${change > 0 ? '+' : change < 0 ? '−' : '±'}${number(Math.abs(change))} %`;
+  const percent = percentOf(fromJson(result[`${figure}_change_percent`]));
   return { text: number(value, 4), title: `${exact(value)}, last step ${count(result.steps)}`, percent, raw: value };
+}
+
+function percentOf(change) {
+  return change === null || change === undefined ? '' : `${change > 0 ? '+' : change < 0 ? '−' : '±'}${number(Math.abs(change))} %`;
 }
 
 function drawnCell({ text, title, percent, raw }) {

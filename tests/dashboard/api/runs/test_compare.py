@@ -27,6 +27,8 @@ def made(shared: Running) -> dict[str, str]:
         seed.start(name, 890)
         seed.train(name, 50 + number, 800)
         seed.report(name, "succeeded", 100, exit_code=0)
+    seed.spend("a", 11, data_s=0.01, forward_s=0.03)
+    seed.spend("b", 21, data_s=0.03, forward_s=0.03, copy_s=1e-6)
     for name, lr in (("a", "0.1"), ("b", "0.2")):
         config = {"optim": {"lr": lr, "api_key": f"secret-{name}"}, "layers": 4}
         line = json.dumps({"logger": "wandb", "settings": {"config": config}}).encode()
@@ -85,6 +87,19 @@ def test_a_baseline_gives_changes_in_per_cent(shared, made):
     change = 100 * (loss["runs"][b]["last"] / loss["runs"][a]["last"] - 1)
     assert loss["runs"][b]["last_change_percent"] == pytest.approx(change)
     assert loss["runs"][a]["best_change_percent"] == 0
+
+
+def test_what_a_step_is_spent_on_stands_side_by_side(shared, made):
+    a, b, c = made["a"], made["b"], made["c"]
+    phases = compared(shared, a, b, c, baseline=a)["phases"]
+    assert [row["title"] for row in phases] == ["Step", "Waiting for data", "Forward"]
+    step, data, _ = (row["runs"] for row in phases)
+    assert set(step) == {a, b}
+    assert step[a] == {"seconds": pytest.approx(0.04), "change_percent": pytest.approx(0)}
+    assert data[b] == {"seconds": pytest.approx(0.03), "change_percent": pytest.approx(200)}
+    (step, *_) = compared(shared, b, a, baseline="none")["phases"]
+    assert step["runs"][b] == {"seconds": pytest.approx(0.06, rel=1e-3)}
+    assert compared(shared, c)["phases"] == []
 
 
 def test_curves_are_columns_that_hold_what_was_logged(shared, made):
@@ -180,6 +195,7 @@ def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):
     code, out, err = rankzero("compare", b, a, "--baseline", b)
     assert (code, err) == (0, "")
     assert "Learning rate" in out and "train/loss (lowest)" in out and "(+0 %)" in out
+    assert "where a step goes" in out and "10 ms (-66.7 %)" in out
     assert rankzero("compare", a, "zzzzzzzzzz") == (1, "", "There is no run 'zzzzzzzzzz'.\n")
 
 
@@ -201,6 +217,7 @@ def test_the_command_groups_runs_and_writes_tables_for_other_programs(rankzero, 
     assert "must be a series" in rankzero(*crossed[:-2], "odd")[2]
     code, out, err = rankzero("compare", *ids, "--format", "markdown")
     assert out.splitlines()[0].startswith("|  | a (") and "| Learning rate | 0.1 | 0.2 | 0.2 |" in out
+    assert "| Waiting for data | 10 ms | 30 ms | – |" in out
     code, out, err = rankzero("compare", *ids, "--group", "lr", "--format", "latex")
     assert out.startswith("\\begin{tabular}{lr") and " $\\pm$ " in out and r"train/samples\_per\_s" in out
     code, out, err = rankzero("compare", *ids, "--group", "nope")

@@ -42,6 +42,8 @@ def made(dashboard: Browsed) -> Seed:
         seed.launch(name, 900, gpus_per_node=1, lr=lr, seed=number, batch_size=batch)
         seed.start(name, 890)
         seed.train(name, 120, 800)
+    for name, data_s in (("first", 0.01), ("second", 0.03), ("training", 0.0)):
+        seed.spend(name, 101, data_s=data_s, forward_s=0.03)
     for name in ("first", "second", "twin a", "twin b"):
         seed.report(name, "succeeded", 100, exit_code=0)
     return seed
@@ -118,6 +120,7 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     table = page.get_by_role("table", name="What differs")
     expect(table.get_by_role("row", name="Learning rate")).to_contain_text("0.2")
     expect(table.get_by_role("row", name="train/loss (lowest)")).to_contain_text("%")
+    expect(table.get_by_role("row", name="Waiting for data")).to_contain_text("30 ms+200 %")
     address = chosen(page)
     assert address["hide"] == ids[0] and address["baseline"] == ids[2] and address["log"] == "1"
     start, end = map(float, address["zoom"].split(","))
