@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dashboard.service.service import Service
 from db.reports import profiles
-from domain.profiles.views import ProfileView
+from domain.profiles.views import ProfileView, cost_sentence, latest_cost
 
 
 def request_profile(service: Service, run_id: str, steps: int, ranks: Sequence[int]) -> ProfileView:
@@ -14,3 +14,9 @@ def request_profile(service: Service, run_id: str, steps: int, ranks: Sequence[i
     profile_id = profiles.request(service.store, run_id, steps, ranks, service.clock())
     service.hub.desired_state_of_runs_changed([run_id])
     return profiles.profile(service.store, run_id, profile_id, service.clock())
+
+
+def cost(service: Service, run_id: str, recorded: Sequence[ProfileView], ranks: int) -> str:
+    """Say what a profile of so many ranks costs, by the run's latest one, else by the latest of another run."""
+    known = latest_cost(recorded) or profiles.cost_elsewhere(service.store, run_id)
+    return cost_sentence(known, ranks)

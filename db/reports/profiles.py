@@ -17,6 +17,7 @@ from domain.messages import LIVE_STATES, State
 from domain.profile_records import MAX_RANKS, MAX_STEPS, Overview, ProfileRequest, RankProfile
 from domain.profiles.views import (
     ANSWER_S,
+    ProfileCost,
     ProfileFile,
     ProfileState,
     ProfileView,
@@ -115,6 +116,27 @@ def profile(store: Store, run_id: str, profile_id: str, now: float) -> ProfileVi
         if view.id == profile_id:
             return view
     raise NoSuchProfile(f"Run {run_id} has no profile {profile_id!r}.")
+
+
+def cost_elsewhere(store: Store, run_id: str) -> ProfileCost | None:
+    """What the latest profile of any other run cost; None where none was recorded."""
+    query = (
+        select(ProfiledRank, Attempt.run_id)
+        .join(Attempt, Attempt.fence == ProfiledRank.fence)
+        .where(
+            Attempt.run_id != run_id,
+            ProfiledRank.state == ProfileState.RECORDED,
+            ProfiledRank.step_s_before > 0,
+        )
+        .order_by(ProfiledRank.requested_at.desc())
+        .limit(10)
+    )
+    with store.read() as session:
+        for row, other in session.execute(query):
+            if row.overview and row.step_s_before:
+                step_s = row.overview["seconds"] / row.overview["steps"]
+                return ProfileCost(step_s / row.step_s_before - 1, (row.size_bytes or 0) / row.steps, other)
+    return None
 
 
 def flame(store: Store, run_id: str, profile_id: str, rank: int) -> list[list[object]]:

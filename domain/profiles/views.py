@@ -91,23 +91,40 @@ def first_step_to_record(positions: Sequence[tuple[int, float, float]], in_s: fl
     )
 
 
-def cost_sentence(profiles: Sequence[ProfileView], ranks: int) -> str:
-    """Say what a profile costs: by this run's latest one, else by what was measured on another."""
+@dataclass(frozen=True)
+class ProfileCost:
+    """What a profile cost in one rank."""
+
+    slower_by: float
+    """How much longer a step took while it was recorded, as a share of one before."""
+    step_bytes: float
+    """Bytes of the trace for each step."""
+    run: str = ""
+    """The run that was profiled; empty for the one that is asked about."""
+
+
+def latest_cost(profiles: Sequence[ProfileView]) -> ProfileCost | None:
+    """Return what the latest of a run's profiles cost; None where none was recorded."""
     costs = [
-        (outcome.slower_by, outcome.size_bytes / profile.steps)
+        ProfileCost(outcome.slower_by, outcome.size_bytes / profile.steps)
         for profile in profiles
         for outcome in profile.outcomes
         if outcome.slower_by is not None
     ]
-    if not costs:
+    return costs[-1] if costs else None
+
+
+def cost_sentence(cost: ProfileCost | None, ranks: int) -> str:
+    """Say what a profile of so many ranks costs, by what another one did."""
+    if cost is None:
         return (
-            "Steps are slower while it records, and each rank sends its trace. This run has not been profiled yet, so "
+            "Steps are slower while it records, and each rank sends its trace. No run has been profiled here yet, so "
             "how much is not known; nothing is left afterwards."
         )
-    slower, step_bytes = costs[-1]
+    whose = f"the last profile here, of run {cost.run}" if cost.run else "this run's last profile"
     return (
-        f"By this run's last profile: about {max(0.0, slower or 0.0):.0%} slower while it records, "
-        f"{size(step_bytes)} a step in each of {plural(ranks, 'rank')}; nothing is left afterwards."
+        f"By {whose}: about {max(0.0, cost.slower_by):.0%} slower while it records, "
+        f"{size(cost.step_bytes)} a step in each of {plural(ranks, 'rank')}; nothing is left afterwards."
     )
 
 

@@ -38,6 +38,7 @@ def profile(
     requested = server.post(run_path(run, "profiles"), {"steps": steps, "ranks": _numbers(ranks)})
     if not as_json:
         say(f"Recording steps {requested['first_step']} to {requested['first_step'] + steps - 1} …")
+        say(printable(requested["cost"]))
     document = _wait(server, run, requested["id"])
     view = TypeAdapter(ProfileView).validate_python(document)
     if as_json:

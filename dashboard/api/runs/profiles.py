@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Body
@@ -11,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
-from dashboard.service.profiles import request_profile
+from dashboard.service.profiles import cost, request_profile
 from dashboard.service.service import Service
 from db.reports import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS
@@ -27,8 +28,13 @@ def ask_profile(
     steps: Annotated[int, Body(embed=True, ge=1, le=MAX_STEPS)] = 10,
     ranks: Annotated[list[int], Body(embed=True, max_length=MAX_RANKS)] = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """Ask ranks of a live run, by default the first ones, to record the same steps; traces arrive within seconds."""
-    return answer(request_profile(service, run_id, steps, ranks), 202)
+    """Ask ranks of a live run, by default the first ones, to record the same steps; traces arrive within seconds.
+
+    `cost` says what that costs, by an earlier profile."""
+    earlier = db_profiles.profiles(service.store, run_id, service.clock())
+    requested = request_profile(service, run_id, steps, ranks)
+    said = cost(service, run_id, earlier, len(requested.ranks))
+    return answer(asdict(requested) | {"cost": said}, 202)
 
 
 @router.get("/runs/{run_id}/profiles")

@@ -8,13 +8,13 @@ import streamlit as st
 
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
-from dashboard.service.profiles import request_profile
+from dashboard.service.profiles import cost, request_profile
 from dashboard.views.layout.tables import table
 from db.records.exceptions import WrongState
 from db.reports import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS, Operator, Overview
 from domain.profiles.overview_table import OPERATOR_TITLES, difference, operator_rows, table_of
-from domain.profiles.views import ProfileFile, ProfileState, ProfileView, RankOutcome, cost_sentence, troubles
+from domain.profiles.views import ProfileFile, ProfileState, ProfileView, RankOutcome, troubles
 from domain.text.formats import as_text, size
 from domain.views import RankView
 
@@ -47,7 +47,7 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
         on_click=_request, args=(run_id,),
         help="Runs torch's profiler in the chosen ranks over the same steps; the script needs no change.",
     )  # fmt: skip
-    st.caption(as_text(cost_sentence(recorded, len(chosen))))
+    st.caption(as_text(cost(service.current(), run_id, recorded, len(chosen))))
 
 
 def _request(run_id: str) -> None:

@@ -78,12 +78,34 @@ def test_the_command_line_waits_for_the_ranks_and_prints_the_overview(
     assert (document["state"], document["ranks"], document["steps"]) == ("recorded", [1], 10)
     assert run(["profile", run_id, "--ranks", "1"]) == 0
     shown = capsys.readouterr().out
-    for part_of_it in ("no device was recorded", "aten::mm", "100 ms", "80 ms", "15 ms (15%)", "Wait less."):
+    for part_of_it in (
+        "By this run's last profile",
+        "no device was recorded",
+        "aten::mm",
+        "100 ms",
+        "80 ms",
+        "15 ms (15%)",
+        "Wait less.",
+    ):
         assert part_of_it in shown
     assert run(["profile", run_id, "--ranks", "x"]) == 2
     node.report(part, "succeeded")
     assert run(["profile", run_id]) == 1
     assert "only ranks that train can be profiled" in capsys.readouterr().err
+
+
+def test_what_a_profile_costs_is_said_beforehand_by_one_of_another_run(dashboard, node) -> None:
+    first, part = training(dashboard, node)
+    answer = dashboard.http.post(f"/api/runs/{first}/profiles", json={"ranks": [0]}).json()
+    assert "No run has been profiled here yet" in answer["cost"]
+    record(node, part, answer["id"], 0)
+    again = dashboard.http.post(f"/api/runs/{first}/profiles", json={"ranks": [0]}).json()
+    assert again["cost"].startswith("By this run's last profile: about 25% slower")
+    node.report(part, "succeeded")
+    second, _ = training(dashboard, node)
+    answer = dashboard.http.post(f"/api/runs/{second}/profiles").json()
+    assert answer["cost"].startswith(f"By the last profile here, of run {first}: about 25% slower")
+    assert "in each of 2 ranks" in answer["cost"]
 
 
 def test_perfetto_is_confined_and_needs_the_login(dashboard, node) -> None:
