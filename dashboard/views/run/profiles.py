@@ -72,6 +72,9 @@ def _chosen(run_id: str, recorded: Sequence[ProfileView]) -> None:
     for sentence in troubles(profile):
         st.warning(as_text(sentence))
     shown = [outcome for outcome in profile.outcomes if outcome.overview]
+    for file in profile.files:
+        if file.rank not in {outcome.rank for outcome in shown}:
+            st.markdown(f"Rank {file.rank}: {_links(run_id, profile.id, file)}")
     if shown:
         _overview(run_id, profile, shown)
         _comparison(profile, [other for other in newest_first if other.id != profile.id])

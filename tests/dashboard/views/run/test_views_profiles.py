@@ -28,6 +28,25 @@ def recorded(pages, fence: int, profile_id: str, seconds: float) -> None:
         session.add_all([row, failed, File(fence=fence, node_rank=0, path=name, generation=0, size_bytes=5)])
 
 
+def test_a_trace_without_an_overview_can_be_opened_and_downloaded(tmp_path: Path) -> None:
+    with served(tmp_path) as pages:
+        pages.seed.node("gpu-1", 2)
+        run_id = pages.seed.launch("trained", 100, gpus_per_node=2)
+        pages.seed.start("trained", 90)
+        with pages.service.store.write() as session:
+            fence = session.query(Attempt.fence).scalar()
+        recorded(pages, fence, "a" * 10, 1.0)
+        why = "its trace could not be summarised (exit code 1); open it in Perfetto"
+        with pages.service.store.write() as session:
+            row = session.get_one(ProfiledRank, ("a" * 10, 0))
+            row.overview, row.why = None, why
+        page = pages.open("run", id=run_id, tab="ranks")
+        shown = texts(page).replace("\\", "")
+        assert not page.exception and f"Rank 0: {why}." in shown
+        assert f"Rank 0: [Open in Perfetto](/perfetto/{run_id}/?profile={'a' * 10}&rank=0)" in shown
+        assert f"/api/runs/{run_id}/profiles/{'a' * 10}/ranks/0/trace" in shown
+
+
 def test_profiles_are_shown_beside_each_other(tmp_path: Path) -> None:
     with served(tmp_path) as pages:
         pages.seed.node("gpu-1", 2)
