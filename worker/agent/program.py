@@ -17,6 +17,7 @@ from typing import Any
 from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
 from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
+from worker.agent.pace import Pace
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
@@ -36,9 +37,6 @@ from worker.session.options import CannotRun, WorkerOptions
 from worker.session.server_session import ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
-WATCHED_PAUSE_S = 0.02
-PAUSE_S = 0.2
-CHECKPOINT_PAUSE_S = 0.2
 PREPARE_PAUSE_S = 1.0
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to acknowledge their ends."""
@@ -74,7 +72,7 @@ class Worker(SessionOwner):
         self._checks = Checks(node, self._client, self._in_background, gpus)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
-        self._wake, self._signalled = threading.Event(), threading.Event()
+        self._wake, self._signalled, self._pace = threading.Event(), threading.Event(), Pace()
         self._is_warned = self._may_leave = False
         self._signals = 0
         self._removed_since: float | None = None
@@ -170,8 +168,10 @@ class Worker(SessionOwner):
             if more:
                 time.sleep(took_s)
                 continue
-            is_watched = self._daemon.watched and self._daemon.attempts
-            self._wake.wait(max(WATCHED_PAUSE_S if is_watched else PAUSE_S, 2 * took_s))
+            attempts = self._daemon.attempts
+            ended = [attempt.key for attempt in attempts if attempt.is_over]
+            is_watched = self._daemon.watched and bool(attempts)
+            self._wake.wait(max(self._pace.pause_s(began, ended, is_watched=is_watched), 2 * took_s))
             self._wake.clear()
 
     # -- the session with the server -----------------------------------------------------------
@@ -248,7 +248,7 @@ class Worker(SessionOwner):
     def _take_checkpoints(self) -> None:
         while not self._session.is_closed:
             self._daemon.take_checkpoints(time.monotonic())
-            time.sleep(CHECKPOINT_PAUSE_S)
+            self._pace.wait_to_copy()
 
     def _prepare_starts(self) -> None:
         self._session.registered.wait()
@@ -274,7 +274,7 @@ class Worker(SessionOwner):
             try:
                 self._daemon.send_checkpoints(self._adoption, lambda: not self._session.is_closed)
                 backoff.worked()
-                time.sleep(CHECKPOINT_PAUSE_S)
+                self._pace.wait_to_send()
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))

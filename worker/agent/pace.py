@@ -1,0 +1,42 @@
+"""How soon the worker's loops look again: soon while somebody watches, and for a moment after an attempt has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import TypeAlias
+
+HURRIED_PAUSE_S = 0.02
+PAUSE_S = 0.2
+HURRY_S = 5.0
+"""Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
+
+Key: TypeAlias = tuple[int, int]
+
+
+class Pace:
+    """The pauses of the loops, which run in a thread each."""
+
+    def __init__(self) -> None:
+        self._ended: frozenset[Key] = frozenset()
+        self._hurried_until = float("-inf")
+        self._may_copy, self._may_send = threading.Event(), threading.Event()
+
+    def pause_s(self, now: float, ended: Collection[Key], *, is_watched: bool) -> float:
+        """Seconds until the next step; `ended`: the attempts without a process whose end is not settled."""
+        if not self._ended.issuperset(ended):
+            self._hurried_until = now + HURRY_S
+            self._may_copy.set()
+        self._ended = frozenset(ended)
+        return HURRIED_PAUSE_S if is_watched or now < self._hurried_until else PAUSE_S
+
+    def wait_to_copy(self) -> None:
+        """Wait until checkpoints are looked for again; at once when an attempt has ended."""
+        if self._may_copy.wait(PAUSE_S):
+            self._may_copy.clear()
+            self._may_send.set()
+
+    def wait_to_send(self) -> None:
+        """Wait until copies are sent again."""
+        self._may_send.wait(PAUSE_S)
+        self._may_send.clear()
