@@ -129,7 +129,7 @@ def cost_elsewhere(store: Store, run_id: str) -> ProfileCost | None:
             ProfiledRank.step_s_before > 0,
         )
         .order_by(ProfiledRank.requested_at.desc())
-        .limit(10)
+        .limit(3)
     )
     with store.read() as session:
         for row, other in session.execute(query):
