@@ -26,9 +26,9 @@ _IMPORT_TIME = re.compile(
 """A variable, named in a script, that has to be set before torch is imported."""
 _NATIVE = re.compile(
     r"(LD|LC|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|VECLIB|NUMEXPR|NPY|DNNL|ONEDNN|MALLOC|GLIBC|PYTHON|TORCH|PYTORCH|CUDA"
-    r"|CUDNN|CUBLAS|NVIDIA|NV|NCCL|UCX|UCC|HIP|HSA|ROCM|ROCR|MIOPEN|TRITON|XLA|RANKZERO)\w*"
+    r"|CUDNN|CUBLAS|NVIDIA|NV|NCCL|UCX|UCC|HIP|HSA|ROCM|ROCR|MIOPEN|TRITON|XLA|TQDM|RANKZERO)\w*"
 )
-"""Variables of libraries that may put such names together from parts."""
+"""Variables of libraries that may put such names together from parts, or read all with their prefix."""
 _PLAIN = re.compile(r"[A-Z][A-Z0-9_]+")
 MOST_FILES = 500
 MOST_BYTES = 1_000_000

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
+
+OF_ONE_PREFIX = os.path.join("tqdm", "utils.py")  # noqa: PTH118
+"""Goes through all variables for those that begin with TQDM_, which always need a process of their own."""
 
 
 @contextmanager
@@ -19,7 +23,9 @@ def noticing_copies() -> Iterator[list[str]]:
     original = kind.__iter__
 
     def iterate(self: os._Environ[str]) -> Iterator[str]:
-        noticed.append(sys._getframe(1).f_code.co_filename)
+        reader = _reader(sys._getframe(1))
+        if not reader.endswith(OF_ONE_PREFIX):
+            noticed.append(reader)
         return original(self)
 
     kind.__iter__ = iterate  # type: ignore[method-assign]
@@ -27,6 +33,13 @@ def noticing_copies() -> Iterator[list[str]]:
         yield noticed
     finally:
         kind.__iter__ = original  # type: ignore[method-assign]
+
+
+def _reader(frame: FrameType | None) -> str:
+    """The file in which the variables are gone through, beyond the class that does it."""
+    while frame is not None and "_collections_abc" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame is not None else ""
 
 
 def files() -> list[str]:

@@ -60,6 +60,7 @@ def test_variables_of_a_single_run_do_not_differ():
         ("PYTHONHASHSEED", False),
         ("TORCH_LOGS", False),
         ("NCCL_DEBUG", False),
+        ("TQDM_DISABLE", False),
         ("http_proxy", False),
     ],
 )
