@@ -64,7 +64,7 @@ def _import_run(
     _keep_code(service, archive, document)
     content = _RunBytes(service, archive, run_id)
     try:
-        restore(service.store, document, content, origin, service.clock())
+        restore(service.store, document, content, origin, service.clock)
     except BaseException:
         content.remove_moved()
         raise

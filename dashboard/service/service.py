@@ -31,6 +31,7 @@ from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
 from dashboard.snapshots.bringing import PackedCode
 from dashboard.snapshots.keeping import Snapshots
+from dashboard.storage.abandoned_imports import AbandonedImports
 from dashboard.storage.checkpoint_storages import CheckpointStorages
 from dashboard.storage.conversion import Rewrites
 from dashboard.storage.files import Files
@@ -71,6 +72,7 @@ class Service(Membership):
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
         self.rewrites = Rewrites(self.files, self.storages)
+        self._abandoned_imports = AbandonedImports(store, self.clock)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
@@ -318,6 +320,7 @@ class Service(Membership):
         self.rewrites.sweep()
         if self.peers is None or self.peers.leads:
             self.storages.sweep()
+            self._abandoned_imports.sweep()
         self.registry.write_down()
         self.schedule_in_turn()
         now = self.now_for_contact()

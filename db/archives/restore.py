@@ -1,18 +1,20 @@
-"""Write a run that was archived elsewhere into this store: all of it, or nothing."""
+"""Write a run that was archived elsewhere into this store: all of it, or nothing.
+
+Its points come first, in small transactions and unseen; one more transaction stores the run and gives them to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from db.archives.documents import AttemptDocument, RunDocument
 from db.archives.rows import checked, row_of
+from db.archives.staging import StagedSeries, Staging
 from db.engine import Store
-from db.metrics import points
 from db.models import (
     Attempt,
     Checkpoint,
@@ -67,37 +69,64 @@ def is_imported(store: Store, digest: str) -> bool:
 
 
 def restore(
-    store: Store, document: RunDocument, content: ArchivedBytes, origin: ArchiveSource, now: float
+    store: Store,
+    document: RunDocument,
+    content: ArchivedBytes,
+    origin: ArchiveSource,
+    clock: Callable[[], float],
 ) -> None:
-    """Store a run with its points, and move its files, in one transaction.
+    """Store a run with its points, and move its files; nobody sees anything of it before it is whole.
 
     Raises WrongState where a run of its id is here, InvalidRequest, ValidationError."""
+    with store.read() as session:
+        _require_new(session, document.run["id"])
     try:
-        with store.write() as session:
-            _Restoration(session, content, now).run(document, origin)
+        with Staging(store, clock) as staging:
+            staged = _stage(staging, document, content)
+            with store.write() as session:
+                _Restoration(session, content, staged, clock()).run(document, origin)
     except IntegrityError:
         raise InvalidRequest(
             "archive", "The archive was not imported: its rows contradict each other."
         ) from None
 
 
+def _stage(staging: Staging, document: RunDocument, content: ArchivedBytes) -> dict[int, StagedSeries]:
+    """Store the points of all series; return them by the series' ids in the archive. Raises InvalidRequest."""
+    staged = {}
+    for series in (series for attempt in document.attempts for series in attempt.series):
+        values, archived_id = checked(Series, series), _id(series)
+        staged[archived_id] = staging.add(content.chunks(archived_id))
+        if (stored := staged[archived_id].points) != values["count"]:
+            raise InvalidRequest(
+                "archive",
+                f"The archive has {stored} points of {values['tag'][:80]!r} and says {values['count']}: it is damaged.",
+            )
+    return staged
+
+
+def _require_new(session: Session, run_id: str) -> None:
+    if session.get(Run, run_id) is not None:
+        raise WrongState(
+            f"Run {run_id} is here already. A run is imported where it is not: delete this one first."
+        )
+
+
 class _Restoration:
     """One run on its way into the store, and the ids that its rows have here."""
 
-    def __init__(self, session: Session, content: ArchivedBytes, now: float) -> None:
-        self._session, self._content, self._now = session, content, now
+    def __init__(
+        self, session: Session, content: ArchivedBytes, staged: Mapping[int, StagedSeries], now: float
+    ) -> None:
+        self._session, self._content, self._staged, self._now = session, content, staged, now
         self._profiles: dict[str, str] = {}
         self._checkpoints: dict[int, int] = {}
-        self._points = 0
 
     def run(self, document: RunDocument, origin: ArchiveSource) -> None:
         """Add the run with everything of it. Raises WrongState where a run of its id is here."""
         spec = RunSpec.model_validate(document.run.get("spec")).model_dump(mode="json")
         run = row_of(Run, document.run, spec=spec)
-        if self._session.get(Run, run.id) is not None:
-            raise WrongState(
-                f"Run {run.id} is here already. A run is imported where it is not: delete this one first."
-            )
+        _require_new(self._session, run.id)
         self._session.add(run)
         self._session.flush()
         self._session.add_all(RunTag(run_id=run.id, tag=tag) for tag in dict.fromkeys(document.tags))
@@ -111,7 +140,7 @@ class _Restoration:
     def _mark(self, run_id: str, importer: str, origin: ArchiveSource) -> ImportedRun:
         last = latest_attempt(self._session, run_id)
         mark = ImportedRun(run_id=run_id, format=importer, **origin._asdict())
-        mark.state, mark.message, mark.points = last.state, last.message, self._points
+        mark.state, mark.message, mark.points = last.state, last.message, self._points()
         mark.ended_at, mark.completed_at = last.ended_at, self._now
         return mark
 
@@ -144,7 +173,7 @@ class _Restoration:
 
     def _add_content(self, fence: int, document: AttemptDocument) -> None:
         for series in document.series:
-            self._add_points(row_of(Series, series, fence=fence, id=None), _id(series))
+            self._take_over(fence, series)
         for values in document.files:
             file = row_of(File, values, fence=fence, id=None)
             self._session.add(file)
@@ -158,20 +187,16 @@ class _Restoration:
             proof = checkpoint.sha256, checkpoint.size_bytes
             self._content.move_checkpoint(_id(values), checkpoint.id, *proof)
 
-    def _add_points(self, series: Series, archived_id: int) -> None:
-        self._session.add(series)
-        self._session.flush()
-        stored = 0
-        for chunk in self._content.chunks(archived_id):
-            new_points = points.unpack(chunk)
-            points.append(self._session, {series.id: (stored, new_points)})
-            stored += len(new_points)
-        self._points += stored
-        if stored != series.count:
-            raise InvalidRequest(
-                "archive",
-                f"The archive has {stored} points of {series.tag[:80]!r} and says {series.count}: it is damaged.",
-            )
+    def _take_over(self, fence: int, document: Mapping[str, Any]) -> None:
+        """Give a series whose points are here its attempt and its own values."""
+        staged_id = self._staged[_id(document)].id
+        values = checked(Series, document) | {"id": staged_id, "fence": fence}
+        take = update(Series).where(Series.id == staged_id, Series.fence.is_(None)).values(**values)
+        if self._session.scalar(take.returning(Series.id)) is None:
+            raise InvalidRequest("archive", "The archive was not imported: a series is in it twice.")
+
+    def _points(self) -> int:
+        return sum(series.points for series in self._staged.values())
 
     def _profile(self, rank: Mapping[str, Any]) -> str:
         """Return the id that a profile gets here."""
