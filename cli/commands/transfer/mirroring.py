@@ -50,12 +50,12 @@ def mirror(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copy what runs logged into MLflow or, once they have ended, W&B; called again, it goes on where it stopped.
+    """Copy what runs logged into MLflow or W&B; called again, it goes on where it stopped.
 
     Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; those of wandb."""
     for run_id in runs:
         run_path(run_id)  # an odd id is refused here as well
-    copied, points = _copy_all(partial(_copy_to(to), server_at(data)), runs, experiment, follow)
+    copied, points = _copy_all(partial(_copy_to(to, follow), server_at(data)), runs, experiment, follow)
     if as_json:
         print_json([asdict(copied[run_id]) | {"points": points[run_id]} for run_id in runs])
     else:
@@ -63,14 +63,14 @@ def mirror(
             say(f"{run_id}: {_outcome(copied[run_id], points[run_id])}")
 
 
-def _copy_to(url: str) -> Callable[[ServerClient, str, str | None], Mirrored]:
+def _copy_to(url: str, follow: bool) -> Callable[[ServerClient, str, str | None], Mirrored]:
     """Return what copies a run to an address. Raises CommandFailed."""
-    return Wandb(url).mirror if url.startswith(f"{SCHEME}:") else partial(to_mlflow, Mlflow(url))
+    return Wandb(url, follow).mirror if url.startswith(f"{SCHEME}:") else partial(to_mlflow, Mlflow(url))
 
 
 def _outcome(copied: Mirrored, points: int) -> str:
     if not copied.url:
-        return "it is copied when it has ended; --follow waits for that"
+        return "W&B gets it when it has ended, or while it trains with --follow"
     return f"{plural(points, 'point')} copied to {copied.url}"
 
 

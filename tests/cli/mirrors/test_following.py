@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,63 +10,16 @@ import pytest
 from cli import main
 from cli.mirrors import mlflow
 from tests.cli.mirrors.receiver import Receiver, receiving
-from tests.dashboard.running import FakeNode, Running
+from tests.cli.mirrors.training import LIMIT_S, STEPS, Training, following, points, training
 from tests.end_to_end.product import wait_for
 
-STEPS = 1000
-"""Of each part of the training; more than one request takes."""
-LIMIT_S = 120.0
-Mirror = Callable[[], "subprocess.Popen[bytes]"]
+__all__ = ["training"]
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with receiving() as running:
         yield running
-
-
-class Training:
-    """A run that trains in parts."""
-
-    def __init__(self, dashboard: Running, node: FakeNode) -> None:
-        self.run_id = dashboard.launch()
-        self._node, self.part, self.parts = node, node.part(), 0
-        node.report(self.part, "running")
-
-    def train(self) -> None:
-        """Log the next points."""
-        at = self.parts
-        self._node.log_points(self.part, at * 10, train__loss=points(at), val__loss=points(at))
-        self.parts += 1
-
-    def end(self) -> None:
-        """End as succeeded."""
-        self._node.report(self.part, "succeeded", exit_code=0)
-
-
-def points(part: int) -> list[tuple[int, float, float]]:
-    steps = range(part * STEPS, (part + 1) * STEPS)
-    return [(step, 1 / (step + 1), 1_700_000_000.0 + step) for step in steps]
-
-
-@pytest.fixture
-def training(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> Training:
-    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
-    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
-    return Training(dashboard, node)
-
-
-@contextmanager
-def following(training: Training, receiver: Receiver, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command as a process of its own."""
-    argv = [sys.executable, "-m", "cli.main", "mirror", training.run_id, "--to", receiver.url, "--follow"]
-    with log.open("wb") as written:
-        command = subprocess.Popen(argv, stdout=written, stderr=written, env=os.environ)
-    try:
-        yield command
-    finally:
-        command.kill()
-        command.wait()
 
 
 def wait_for_parts(receiver: Receiver, count: int, log: Path) -> None:
@@ -92,7 +41,7 @@ def assert_is_whole(receiver: Receiver, parts: int, status: str | None) -> None:
 
 def test_a_run_is_followed_until_it_ends(training: Training, receiver: Receiver, tmp_path: Path) -> None:
     training.train()
-    with following(training, receiver, log := tmp_path / "log") as command:
+    with following(training, receiver.url, log := tmp_path / "log") as command:
         wait_for_parts(receiver, 1, log)
         assert command.poll() is None, log.read_text()
         training.train()
@@ -109,7 +58,7 @@ def test_what_is_logged_while_the_receiver_is_gone_arrives_once(
     training: Training, receiver: Receiver, tmp_path: Path
 ) -> None:
     training.train()
-    with following(training, receiver, log := tmp_path / "log") as command:
+    with following(training, receiver.url, log := tmp_path / "log") as command:
         wait_for_parts(receiver, 1, log)
         receiver.leave()
         training.train()
@@ -129,14 +78,14 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
 ) -> None:
     training.train()
     receiver.answers_after_s = 0.3
-    with following(training, receiver, log := tmp_path / "log") as command:
+    with following(training, receiver.url, log := tmp_path / "log") as command:
         wait_for(lambda: copied(receiver, "train/loss"), "the first points", LIMIT_S, log.read_text)
         command.kill()
         command.wait()
     receiver.answers_after_s = 0.0
     training.train()
     training.end()
-    with following(training, receiver, log) as command:
+    with following(training, receiver.url, log) as command:
         assert command.wait(LIMIT_S) == 0, log.read_text()
     assert_is_whole(receiver, 2, "FINISHED")
 
@@ -145,7 +94,7 @@ def test_a_refusal_ends_it_with_a_sentence_and_nothing_is_lost(
     training: Training, receiver: Receiver, tmp_path: Path
 ) -> None:
     training.train()
-    with following(training, receiver, log := tmp_path / "log") as command:
+    with following(training, receiver.url, log := tmp_path / "log") as command:
         wait_for_parts(receiver, 1, log)
         receiver.mode = "refuses"
         training.train()
