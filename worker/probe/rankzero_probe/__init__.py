@@ -29,6 +29,8 @@ WATCHED_MODULES = frozenset(
         "safetensors.torch",
         "tensorboard.summary.writer.event_file_writer",
         "tensorboardX.event_file_writer",
+        "aim.sdk.run",
+        "aim.sdk.tracker",
         "clearml.logger",
         "clearml.task",
         "comet_ml.experiment",

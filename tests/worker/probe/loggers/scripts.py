@@ -131,7 +131,42 @@ for data in reader:
         curves.setdefault(record.scalar.key, []).append([record.scalar.step, record.scalar.value.number])
 print(json.dumps({"curves": curves, "config": {"lr": "0.05", "width": "4"}}))
 """
-LIGHTNING = """
+AIM = """
+import aim
+if IS_FIRST:
+    run = aim.Run(system_tracking_interval=1)
+    run["hparams"] = {"lr": 0.05, "model": {"width": 4}}
+    run.add_tag("short")
+for step, loss in losses(5):
+    if IS_FIRST:
+        run.track(loss, name="loss", step=10 * step, context={"subset": "train"})
+        run.track({"lr": 0.1 / (step + 1), "epoch": 0})
+if IS_FIRST:
+    run.track(0.5, name="loss", context={"subset": "val", "head": 2})
+    run.track(aim.Text("no curve"), name="words")
+    run["late"] = True
+    run.close()
+dist.destroy_process_group()
+"""
+AIM_READER = """
+import json
+from aim import Repo
+repo = Repo(".")
+repo._recreate_index()  # as `aim storage reindex`, and Aim's page while it runs
+(run,) = repo.iter_runs()
+curves = {}
+for metric in run.metrics():
+    context = metric.context.to_dict()
+    if not metric.name.startswith("__"):
+        others = [f"{key}={value}" for key, value in context.items() if key != "subset"]
+        subset = [context["subset"]] if "subset" in context else []
+        steps, (values, _, _) = metric.data.items_list()
+        points = [[int(step), float(value)] for step, value in zip(steps, values)]
+        curves["/".join([*subset, *others, metric.name])] = points
+config = {name: value for name, value in run[...].items() if name[:2] != "__"}
+print(json.dumps({"curves": curves, "config": config}))
+"""
+LIGHTNING_MODEL = """
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 import torch
@@ -150,11 +185,32 @@ class Model(LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
 
-loggers = [CSVLogger("csv", name="", version=""), WandbLogger(project="tests", offline=True)]
 quiet = dict(enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, log_every_n_steps=3)
-trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=loggers, **quiet)
-trainer.fit(Model(lr=0.05), DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=4))
+ranks = dict(accelerator="cpu", devices=2, strategy="ddp", max_epochs=2)
+data = DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=4)
 """
+LIGHTNING = (
+    LIGHTNING_MODEL
+    + """
+loggers = [CSVLogger("csv", name="", version=""), WandbLogger(project="tests", offline=True)]
+Trainer(**ranks, **quiet, logger=loggers).fit(Model(lr=0.05), data)
+"""
+)
+AUTOLOG = (
+    LIGHTNING_MODEL
+    + """
+import mlflow
+mlflow.set_tracking_uri("file:./mlruns")
+mlflow.pytorch.autolog(log_models=False)
+Trainer(**ranks, **quiet, logger=False).fit(Model(lr=0.05), data)
+"""
+)
+"""What MLflow logs by itself of Lightning's Trainer."""
+AUTOLOG_READER = MLFLOW_READER.replace(
+    '(run,) = client.search_runs(["0"])',
+    '(run,) = [run for run in client.search_runs(["0"]) if run.data.metrics]',
+)
+"""MLflow begins a run in each rank; only that of rank 0 gets anything."""
 LIGHTNING_READER = """
 import csv, json
 curves = {}
@@ -174,4 +230,6 @@ LOGGERS = {
     "lightning": (LIGHTNING, LIGHTNING_READER),
     "swanlab": (SWANLAB, SWANLAB_READER),
     "clearml": (CLEARML, CLEARML_READER),
+    "aim": (AIM, AIM_READER),
+    "mlflow.pytorch": (AUTOLOG, AUTOLOG_READER),
 }

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import clearml, comet, lightning, mlflow, records, swanlab, trackio, wandb
+from . import aim, clearml, comet, lightning, mlflow, records, swanlab, trackio, wandb
 
-LOGGERS = (wandb, mlflow, trackio, swanlab, comet, clearml, lightning)
+LOGGERS = (wandb, mlflow, trackio, swanlab, comet, aim, clearml, lightning)
 
 
 def _noted(hook: Callable[[Any], None]) -> Callable[[Any], None]:
