@@ -43,8 +43,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     """Chromium with the cache that the modules before left behind."""
-    from tests.end_to_end.browsers import chromium
+    from tests.end_to_end.browsers import CHROMIUM, chromium
 
+    if not CHROMIUM:
+        pytest.skip("needs Chromium (apt-get install chromium-headless-shell)")
     with chromium(tmp_path_factory.getbasetemp() / "chromium") as browser:
         yield browser
 

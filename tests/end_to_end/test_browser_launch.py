@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
@@ -14,13 +13,10 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product, wait_for
 
 PATIENCE_MS = 180_000
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,17 +11,13 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.product import Product, wait_for
 from tests.end_to_end.test_browser_launch import browser_page, state, step
 from tests.end_to_end.test_code import launched, rankzero
 from tests.examples.trained import EXAMPLES
 
 __all__ = ["browser_page"]
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"),
-]
+pytestmark = pytest.mark.long
 
 
 def test_a_wandb_script_is_drawn_while_it_trains(product: Product, browser_page: Page):

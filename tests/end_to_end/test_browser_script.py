@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.product import Product
 from tests.end_to_end.test_browser_launch import browser_page
 
 __all__ = ["browser_page"]
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 
 CONFIG = """
 import argparse

@@ -20,6 +20,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "wrapped_saves.py"
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.long
 def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_path: Path) -> None:
     plain = tmp_path / "plain.pt"
     run_id = product.launch(SCRIPT, gpus_per_node=2, args=[str(plain)])

@@ -170,6 +170,7 @@ def test_bad_code_is_refused_in_a_sentence_and_nothing_is_started(
     assert len(product.get("/api/runs")) == before
 
 
+@pytest.mark.long
 def test_a_second_machine_gets_the_same_code_by_its_hash(
     product: Product, folder: Path, tmp_path: Path
 ) -> None:

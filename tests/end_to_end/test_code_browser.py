@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product
 
-pytestmark = pytest.mark.skipif(
-    not Path(CHROMIUM).exists(), reason="needs Chromium (apt-get install chromium)"
-)
 PATIENCE_MS = 180_000
 
 
+@pytest.mark.long
 def test_an_uploaded_project_is_launched_and_launched_again(
     product: Product, browser: Chromium, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_recipe_and_a_plain_script_train_at_once_on_the_same_hosts(hosts: Host
     )
 
 
+@pytest.mark.long
 def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(hosts: Hosts) -> None:
     made = hosts.request("POST", "/api/join-tokens", json={"ttl_s": 600}).json()
     assert (made["url"], made["warning"]) == (hosts.url, None)

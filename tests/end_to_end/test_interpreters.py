@@ -127,6 +127,7 @@ def test_one_interpreter_for_all_settles_it_and_the_run_trains(
     assert "different Pythons" not in " ".join(history(product, run_id))
 
 
+@pytest.mark.long
 def test_the_environment_in_the_project_trains(product: Product, second: Second, script: Path):
     environment = project_environment(script)
     run_id = product.launch(script, gpus_per_node=1)
@@ -137,6 +138,7 @@ def test_the_environment_in_the_project_trains(product: Product, second: Second,
     assert f"uses {environment}/bin/python, found in the project" in history(product, run_id)
 
 
+@pytest.mark.long
 def test_the_command_line_finds_it_too(product: Product, second: Second, script: Path):
     environment = project_environment(script)
     env = product.env | {"RANKZERO_URL": product.url, "RANKZERO_TOKEN": product.token()}

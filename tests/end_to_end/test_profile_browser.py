@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.product import Product, wait_for
 from tests.end_to_end.test_browser_launch import browser_page
 
 __all__ = ["browser_page"]
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"),
-]
+pytestmark = pytest.mark.long
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scripts" / "steps.py"
 
 

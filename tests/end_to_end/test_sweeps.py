@@ -33,7 +33,8 @@ def ended(product: Product, path: str) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("trials", [3, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("trials", [3, 12])
 def test_a_sweep_survives_the_kill_of_the_dashboard(product: Product, trials: int) -> None:
     rates = [round(0.05 * (number + 1), 2) for number in range(trials)]
     path = start(product, rates)

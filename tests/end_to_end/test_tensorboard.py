@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Iterator
@@ -15,9 +14,10 @@ import pytest
 from playwright.sync_api import Page, expect
 from websockets.sync.client import connect
 
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 from tests.end_to_end.product import Product, safely, wait_for
 
+pytestmark = pytest.mark.long  # tests/dashboard/tensorboard: the board, its tabs and its sandbox
 SCRIPT = Path(__file__).parent / "scripts" / "buffered.py"
 POINTS = 6
 PATIENCE_MS = 180_000
@@ -47,7 +47,6 @@ def test_what_tensorboardx_logs_is_seen_within_two_seconds(product: Product) -> 
     assert statistics.median(late_s) < 2.0, delays_s
 
 
-@pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)")
 def test_the_run_page_opens_tensorboard_in_a_tab_of_its_own(product: Product, page: Page) -> None:
     run = next(run["id"] for run in product.get("/api/runs") if run["name"] == "buffered")
     page.goto(f"{product.url}/run?id={run}&token={product.token()}")

@@ -95,6 +95,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process(up: Up) -> None:
     assert "stopping" not in up.tail()
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     up.up()
     run_id, process = up.deaf("--deaf")
@@ -109,6 +110,7 @@ def test_a_second_ctrl_c_ends_all_of_it_at_once(up: Up) -> None:
     wait_for(lambda: not up.processes() and not carriers(run_id), "every process to be gone", 60)
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_finds_what_still_trains(up: Up) -> None:
     up.up()
     run_id, process = up.deaf()

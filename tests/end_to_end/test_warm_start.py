@@ -60,6 +60,7 @@ def test_a_process_that_was_killed_is_prepared_again(product: Product):
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
 
 
+@pytest.mark.long
 def test_switched_off_nothing_is_imported_ahead_and_the_end_is_explained_as_well(cold: Product):
     assert warm_start(cold) == "off"
     assert "imported ahead" not in (cold.data / "worker.log").read_text()
@@ -67,5 +68,6 @@ def test_switched_off_nothing_is_imported_ahead_and_the_end_is_explained_as_well
     test_failures.test_it_says_why_and_what_to_try(cold, "exit")
 
 
+@pytest.mark.long
 def test_switched_off_kills_leave_the_training_alone(cold: Product, tmp_path: Path):
     test_kills.test_kill_9_of_worker_and_server_leaves_the_training_alone(cold, 1, tmp_path)

@@ -81,6 +81,7 @@ def stack_of(product: Product, run_id: str, rank: int) -> list[dict]:
     return answers["nodes"][0]["ranks"][str(rank)]
 
 
+@pytest.mark.long
 def test_a_hang_is_told_while_the_run_lasts(product: Product):
     run_id = product.launch(
         MISTAKEN, gpus_per_node=2, args=["hang in the loader"], hang_after_s=4, stop_grace_s=1

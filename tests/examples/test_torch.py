@@ -83,6 +83,7 @@ def test_legacy_launch(examples: Examples, tmp_path: Path):
     assert "module.0.weight" in state["state_dict"]
 
 
+@pytest.mark.long
 def test_print_only(examples: Examples, tmp_path: Path):
     trained = examples.run("print_only.py")
     assert trained.curves() == {}

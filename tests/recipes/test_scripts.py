@@ -83,6 +83,7 @@ def read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+@pytest.mark.long
 def test_the_image_classifier_learns_digits_with_two_ranks(tmp_path: Path, started: list):
     command = [*TORCHRUN, str(RECIPES / "image_classifier.py"), "--epochs", "3", "--keep-last", "2"]
     output = finish(start(started, command, tmp_path))
@@ -149,6 +150,7 @@ def test_both_ranks_leave_with_code_0_when_only_one_gets_sigterm(tmp_path: Path,
     assert list((tmp_path / "checkpoints").glob("step_*.pt"))
 
 
+@pytest.mark.long
 def test_without_torchrun_ddp_is_one_rank(tmp_path: Path, text: Path, started: list):
     command = [
         sys.executable,

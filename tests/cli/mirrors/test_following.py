@@ -54,6 +54,7 @@ def test_a_run_is_followed_until_it_ends(training: Training, receiver: Receiver,
     assert "6\u202f000 points copied" in log.read_text()
 
 
+@pytest.mark.long
 def test_what_is_logged_while_the_receiver_is_gone_arrives_once(
     training: Training, receiver: Receiver, tmp_path: Path
 ) -> None:

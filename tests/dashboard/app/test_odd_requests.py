@@ -108,7 +108,7 @@ def test_what_no_store_keeps_is_refused_wherever_it_stands(
         assert answer.status_code in (403, 404, 409, 422), (path, answer.text)
 
 
-@pytest.mark.parametrize("number", [HUGE, -HUGE, 2**63])
+@pytest.mark.parametrize("number", [HUGE, pytest.param(-HUGE, marks=pytest.mark.long), 2**63])
 def test_numbers_of_an_address_beyond_64_bits_are_refused(
     dashboard: Running, node: FakeNode, number: int
 ) -> None:

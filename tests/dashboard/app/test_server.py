@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
@@ -144,6 +145,7 @@ def test_ctrl_c_ends_it_in_order(tmp_path: Path) -> None:
         assert "Traceback" not in program.log.read_text()
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_lets_the_same_people_in(tmp_path: Path) -> None:
     with dashboard(tmp_path / "data") as program:
         token = program.token
@@ -181,6 +183,7 @@ def test_a_damaged_store_is_not_started_on(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "rankzero.db").read_bytes().startswith(b"this was never")
 
 
+@pytest.mark.long
 def test_a_streamlit_folder_where_it_is_started_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "cwd" / ".streamlit").mkdir(parents=True)
     (tmp_path / "cwd" / ".streamlit" / "config.toml").write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,9 @@ from tests.dashboard.components.charts_page import (
     show,
 )
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
-from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.product import wait_for
 
 __all__ = ["server", "show"]
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 
 
 def test_a_curve_is_drawn_and_grows(server: FakeServer, show: Show) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -12,12 +11,9 @@ from tests.dashboard.api.runs.test_merged_logs import PIECES, write_logs
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.components.test_run_header_and_log_browser import clipboard
 from tests.dashboard.running import FakeNode, Running
-from tests.end_to_end.browsers import CHROMIUM, Chromium, Visit
+from tests.end_to_end.browsers import Chromium, Visit
 from worker.session.client import TaskRef
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 LINES = [
     "rank 1 stdout: one 0", "rank 1 stdout: one 1", "rank 0 stdout: zero 0", "rank 0 stderr: UserWarning: x",
     "rank 1 stderr: ValueError: no", "rank 0 stdout: zero 1", "launcher stderr: Error: bye",
@@ -65,6 +61,7 @@ def open_merged(visit: Visit, dashboard: Running, run_id: str) -> Page:
     return page
 
 
+@pytest.mark.long
 def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> None:
     run_id, node, part = training
     page = open_merged(visit, dashboard, run_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 from domain.messages import Reason
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 TRAINING = "gpt wide, long warm-up"
 
 
@@ -63,6 +59,7 @@ def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashb
         page.go_back()
 
 
+@pytest.mark.long
 def test_a_second_tab_is_the_browsers_own_matter(page, dashboard):
     open_run(page, dashboard, TRAINING)
     for click in ({"modifiers": ["ControlOrMeta"]}, {"button": "middle"}):
@@ -76,6 +73,7 @@ def test_a_second_tab_is_the_browsers_own_matter(page, dashboard):
     expect(page.get_by_text(filled_from(TRAINING))).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_run_launched_again_fills_the_form_anew_but_other_pages_do_not(page, dashboard):
     open_run(page, dashboard, TRAINING)
     again(page).click()
@@ -109,6 +107,7 @@ def test_deleting_a_run_leads_to_the_others(page, dashboard):
     assert "run?id" not in page.url
 
 
+@pytest.mark.long
 def test_a_run_of_a_node_is_opened_from_its_cell_and_from_its_details(page, dashboard):
     page.goto(f"{dashboard[0].url}/nodes?node=gpu-1")
     page.get_by_role("link", name="nan at once · running").click()

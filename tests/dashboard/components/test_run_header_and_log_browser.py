@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.dashboard.components.charts_page import Show, server, show
 from tests.dashboard.live_server import FakeServer, Message, falling, run_view, series
-from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.product import wait_for
 
 __all__ = ["server", "show"]
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 
 
 def figure(page: Page, label: str) -> Locator:

@@ -154,6 +154,7 @@ def test_what_trains_goes_on_beside_an_older_store_until_somebody_ends_it(
         assert nodes(after)[0]["free"] == 1
 
 
+@pytest.mark.long
 def test_what_a_younger_store_began_is_whole_when_that_store_is_back(
     machine: Machine, tmp_path: Path
 ) -> None:

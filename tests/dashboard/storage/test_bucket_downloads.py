@@ -123,6 +123,7 @@ class _Redirecting:
         return getattr(self._settings, name)
 
 
+@pytest.mark.long
 def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> None:
     buffer = io.BytesIO()
     torch.save({"module.w": torch.ones(3)}, buffer)

@@ -357,6 +357,7 @@ def test_a_folder_is_told_how_to_be_unpacked(
     assert (tmp_path / "checkpoint-5/config.json").read_bytes() == b"{}"
 
 
+@pytest.mark.long
 def test_a_folders_files_lose_the_prefix_too(dashboard: Running, node: FakeNode) -> None:
     index = {"weight_map": {"module.w": "a.safetensors", "module.b": "a.safetensors"}}
     content = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +12,8 @@ from playwright.sync_api import Page, expect
 from tests.dashboard.event_files import write_events
 from tests.dashboard.running import FakeNode, Running
 from tests.dashboard.tensorboard.test_page import bring
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 REACH_OUT = """async () => {
   const said = {};
   for (const address of ["/api/runs", "/api/runs?x"]) {

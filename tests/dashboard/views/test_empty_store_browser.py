@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -10,11 +9,7 @@ from playwright.sync_api import expect
 
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.visits import look, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, Chromium
-
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
+from tests.end_to_end.browsers import Chromium
 
 
 @pytest.fixture(scope="module")

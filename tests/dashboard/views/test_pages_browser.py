@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 
@@ -16,11 +15,8 @@ from tests.dashboard.seeded_store import seed
 from tests.dashboard.seeded_studies import seed_study
 from tests.dashboard.seeded_sweeps import seed_sweep
 from tests.dashboard.visits import Seen, axe_faults, signed_in
-from tests.end_to_end.browsers import CHROMIUM, Chromium, Scheme, Visit
+from tests.end_to_end.browsers import Chromium, Scheme, Visit
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 TABS = ("logs", "ranks", "checkpoints", "history", "code", "commands", "spec")
 MOST_SHIFT = 0.05
 SHIFTS = """
@@ -179,6 +175,7 @@ def background(page: Page, selector: str) -> str:
     return str(page.locator(selector).evaluate("element => getComputedStyle(element).backgroundColor"))
 
 
+@pytest.mark.long
 def test_old_and_unknown_addresses(browser: Chromium, dashboard: Browsed) -> None:
     with signed_in(browser, dashboard) as visit:
         page = visit.new_page()

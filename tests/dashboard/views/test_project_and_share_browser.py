@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.dashboard.visits import axe_faults, look_at, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, Chromium
-
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
+from tests.end_to_end.browsers import Chromium
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +32,7 @@ def page(browser: Chromium, dashboard: Browsed, made: Seed) -> Iterator[Page]:
         assert visit.errors == []
 
 
+@pytest.mark.long
 def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(
     page: Page, dashboard: Browsed, made: Seed
 ) -> None:
@@ -66,7 +62,10 @@ def test_an_unknown_project_says_so(page: Page, dashboard: Browsed) -> None:
     assert axe_faults(page) == []
 
 
-@pytest.mark.parametrize("address", ["/run?id={one}", "/compare?runs={one},{other}"])
+@pytest.mark.parametrize(
+    "address",
+    ["/run?id={one}", pytest.param("/compare?runs={one},{other}", marks=pytest.mark.long)],
+)
 def test_a_link_is_made_opened_without_a_login_and_revoked(
     browser: Chromium, dashboard: Browsed, made: Seed, address: str
 ) -> None:

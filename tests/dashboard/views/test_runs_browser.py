@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +13,8 @@ from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_runs import seed_runs
 from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 FIRST = ["nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels"]
 
 
@@ -57,6 +53,7 @@ def head(page: Page, title: str) -> Locator:
     return page.get_by_role("columnheader", name=title)
 
 
+@pytest.mark.long
 def test_an_empty_page_says_what_to_do_and_shows_the_first_runs_by_itself(page, dashboard, request):
     expect(page.get_by_role("link", name="Launch the first run")).to_be_visible()
     request.getfixturevalue("made")
@@ -64,6 +61,7 @@ def test_an_empty_page_says_what_to_do_and_shows_the_first_runs_by_itself(page, 
     expect(page.get_by_role("combobox", name="Search")).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_trains_or_failed_stands_above_a_queue_that_is_folded(page, made):
     expect(names(page).nth(0)).to_be_visible()
     shown = names(page).all_inner_texts()
@@ -73,6 +71,7 @@ def test_what_trains_or_failed_stands_above_a_queue_that_is_folded(page, made):
     expect(names(page)).to_have_count(20)
 
 
+@pytest.mark.long
 def test_heads_sort_with_mouse_and_keyboard_and_say_so(page, made):
     expect(names(page).first).to_have_text(FIRST[0])
     head(page, "Step").get_by_role("button").click()
@@ -113,6 +112,7 @@ def test_rows_are_links_for_tabs_windows_and_the_keyboard(page, made):
     expect(page.locator('link[rel~="icon"]')).to_have_attribute("href", re.compile("b3262b"))
 
 
+@pytest.mark.long
 def test_what_needs_attention_is_named_counted_and_can_be_shared(page, made, dashboard):
     filter_button = page.get_by_role("button", name="Needs attention")
     expect(filter_button).to_have_text("Needs attention2")
@@ -176,6 +176,7 @@ def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dash
     assert page.url.endswith("/") or "run?id" not in page.url
 
 
+@pytest.mark.long
 def test_a_phone_shows_name_state_and_progress(page, made):
     page.set_viewport_size({"width": 390, "height": 800})
     row = page.locator("tbody tr", has_text="nan at once")

@@ -4,7 +4,6 @@ trainings, open dialogs; each in both themes, with axe-core."""
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,11 +18,8 @@ from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import Machines, a_preflight
 from tests.dashboard.seeded_store import Seed, seed
 from tests.dashboard.visits import look, look_at, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, Chromium
+from tests.end_to_end.browsers import Chromium
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 UNKNOWN = "unknownrun"
 
 
@@ -70,6 +66,7 @@ def details(page: Page) -> Locator:
     return page.locator(".st-key-node_details")
 
 
+@pytest.mark.long
 def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
     browser: Chromium, full: tuple[Browsed, Seed]
 ) -> None:
@@ -100,6 +97,7 @@ def whole_at(page: Page, *widths: int) -> None:
         whole(page)
 
 
+@pytest.mark.long
 def test_an_unknown_training_is_ended_after_a_question(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -123,6 +121,7 @@ def ends_wished(dashboard: Browsed) -> bool:
     return bool(node.unknown[0]["ending"])
 
 
+@pytest.mark.long
 def test_the_tabs_of_the_nodes_page(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -141,8 +140,8 @@ def test_the_tabs_of_the_nodes_page(browser: Chromium, full: tuple[Browsed, Seed
     ("label", "button"),
     [
         ("gpt wide, long warm-up", "Stop"),
-        ("bad labels", "Resume"),
-        ("digits baseline", "Delete"),
+        pytest.param("bad labels", "Resume", marks=pytest.mark.long),
+        pytest.param("digits baseline", "Delete", marks=pytest.mark.long),
     ],
 )
 def test_the_dialogs_of_a_run(browser: Chromium, full: tuple[Browsed, Seed], label: str, button: str) -> None:
@@ -155,6 +154,7 @@ def test_the_dialogs_of_a_run(browser: Chromium, full: tuple[Browsed, Seed], lab
         assert seen.complaints == []
 
 
+@pytest.mark.long
 def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -164,6 +164,7 @@ def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, 
         whole(page)
 
 
+@pytest.mark.long
 def test_pages_open_at_all_widths(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, seeded = full
     with signed_in(browser, dashboard) as visit:

@@ -123,15 +123,14 @@ def memory_of(data: bytes) -> int:
 @pytest.mark.parametrize(
     "data",
     [
-        b"}" * 2_000_000,
-        b"\x8c\x01a" * 2_000_000,
-        b"(" * 1_000_000 + b"t" * 1_000_000,
-        b"]" + b"2" * 1_000_000,
-        b"}\x94" + b"h\x00" * 1_000_000,
-        b")" + b"\x85" * 1_000_000,
-        b"N" + b"\x94h\x00\x86" * 300_000,
+        pytest.param(b"}" * 2_000_000, id="dictionaries", marks=pytest.mark.long),
+        pytest.param(b"\x8c\x01a" * 2_000_000, id="texts", marks=pytest.mark.long),
+        pytest.param(b"(" * 1_000_000 + b"t" * 1_000_000, id="marks", marks=pytest.mark.long),
+        pytest.param(b"]" + b"2" * 1_000_000, id="copies", marks=pytest.mark.long),
+        pytest.param(b"}\x94" + b"h\x00" * 1_000_000, id="memo", marks=pytest.mark.long),
+        pytest.param(b")" + b"\x85" * 1_000_000, id="nested"),
+        pytest.param(b"N" + b"\x94h\x00\x86" * 300_000, id="doubled"),
     ],
-    ids=["dictionaries", "texts", "marks", "copies", "memo", "nested", "doubled"],
 )
 def test_small_bombs_stay_small(data: bytes) -> None:
     assert memory_of(b"\x80\x04" + data + b".") < 200 * 1024 * 1024

@@ -34,7 +34,10 @@ print("ended")
 """
 
 
-@pytest.mark.parametrize("before_end", ["pass", "dist.all_reduce(torch.ones(1000), group=group)"])
+@pytest.mark.parametrize(
+    "before_end",
+    [pytest.param("pass", marks=pytest.mark.long), "dist.all_reduce(torch.ones(1000), group=group)"],
+)
 def test_a_group_is_destroyed_right_after_its_last_collective(tmp_path: Path, before_end: str):
     watched = Watched(tmp_path)
     script = watched.script(ENDINGS.replace("{before_end}", before_end))

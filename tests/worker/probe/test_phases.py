@@ -129,7 +129,9 @@ SPENDING = """
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "compiled", [pytest.param(False, id="eager"), pytest.param(True, id="compiled", marks=pytest.mark.long)]
+)
 def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
     script = watched.script(f"compiled = {compiled}\n" + textwrap.dedent(SPENDING))
     out = watched.run([*TORCHRUN, "--nproc-per-node=2", script])
@@ -163,6 +165,7 @@ WITHOUT_DDP = """
     """
 
 
+@pytest.mark.long
 def test_a_script_with_neither_loader_nor_ddp_is_divided_too(watched):
     watched.run([sys.executable, watched.script(WITHOUT_DDP)], env=watched.environment(RANK="0"))
     phases = totals(watched)[0]

@@ -290,6 +290,7 @@ def test_a_rank_that_hangs_before_a_collective_is_named_with_its_line(watched):
 
 
 @pytest.mark.training
+@pytest.mark.long
 def test_ranks_of_mp_spawn_are_told_apart(watched):
     script = watched.script(
         TRAINING
@@ -318,6 +319,7 @@ def test_ranks_of_mp_spawn_are_told_apart(watched):
 
 
 @pytest.mark.training
+@pytest.mark.long
 def test_one_process_accumulates_compiles_and_takes_the_signal_for_itself(watched):
     script = watched.script("""
         import signal, torch
@@ -365,8 +367,10 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
 @pytest.mark.training
 @pytest.mark.parametrize(
     "recipe",
-    [["image_classifier", "--accumulate=2", "--workers=1"], ["language_model", "--max-steps=20"]],
-    ids=lambda each: each[0],
+    [
+        pytest.param(["image_classifier", "--accumulate=2", "--workers=1"], id="image_classifier"),
+        pytest.param(["language_model", "--max-steps=20"], id="language_model", marks=pytest.mark.long),
+    ],
 )
 def test_no_false_alarm_on_the_recipes(watched, recipe):
     name, *options = recipe

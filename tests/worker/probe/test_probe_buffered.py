@@ -133,9 +133,13 @@ class Mine(EventFileWriter):
 writer = Mine()
 """,
 }  # fmt: skip
+COMMON_WRITERS = ("torch's where TensorFlow is installed", "tensorboardX, told to wait")
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "writer",
+    [pytest.param(writer, marks=() if writer in COMMON_WRITERS else pytest.mark.long) for writer in WRITERS],
+)
 def test_what_is_logged_can_be_read_soon(writer: str, tmp_path: Path) -> None:
     with Script(tmp_path, WRITERS[writer] + LOG_AND_WAIT) as script:
         script.hears("logged")
@@ -144,6 +148,7 @@ def test_what_is_logged_can_be_read_soon(writer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writer", ["torch's where TensorFlow is installed", "tensorboardX"])
+@pytest.mark.long
 def test_without_the_probe_it_could_not(writer: str, tmp_path: Path) -> None:
     with Script(tmp_path, WRITERS[writer] + LOG_AND_WAIT, with_probe=False) as script:
         script.hears("logged")
@@ -213,7 +218,7 @@ def test_a_writer_that_looks_otherwise_is_left_alone(tmp_path: Path) -> None:
         assert script.process.wait(LIMIT_S) == 0
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", [pytest.param("fork", marks=pytest.mark.long), "spawn"])
 def test_a_process_started_later_logs_as_well(start: str, tmp_path: Path) -> None:
     text = f"""
         import multiprocessing, sys

@@ -177,6 +177,7 @@ def test_the_first_rung_is_a_ninth_of_the_first_trial_that_succeeds(
     wait_for(lambda: show(dashboard, sweep_id)["first_rung"] == 10, "the first rung")
 
 
+@pytest.mark.long
 def test_a_searched_range_is_tried_within_its_ends(dashboard: Running, node: FakeNode, script: str) -> None:
     ranges = {"lr": {"low": 1e-5, "high": 1e-2, "log": True}, "width": {"low": 1, "high": 64}}
     ranges |= {"wide": {"values": [True, False]}}

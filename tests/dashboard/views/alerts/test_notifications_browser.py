@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +12,9 @@ from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.visits import look_at, signed_in, whole
-from tests.end_to_end.browsers import CHROMIUM, Chromium, Visit
+from tests.end_to_end.browsers import Chromium, Visit
 from tests.end_to_end.product import wait_for
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 LIMIT_S = 120.0
 RECORD = """
 window.told = [];
@@ -118,6 +114,7 @@ def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(
     assert told(other) == []
 
 
+@pytest.mark.long
 def test_what_happens_while_no_tab_may_show_it_waits_and_the_page_says_why(
     visit: Visit, dashboard: Browsed, made: Seed
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,11 +17,7 @@ from domain.run_edit import RunEdit
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.visits import axe_faults, signed_in
-from tests.end_to_end.browsers import CHROMIUM, Chromium
-
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
+from tests.end_to_end.browsers import Chromium
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +134,7 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     assert axe_faults(page) == []
 
 
+@pytest.mark.long
 def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group(page, dashboard, made):
     edits.edit(dashboard.service, made.runs["training"], RunEdit(baseline=True))
     page.goto(f"{dashboard.url}/compare?runs={made.runs['first']},zzzzzzzzzz")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,11 +17,7 @@ from db.queries.device_allocations import Occupant
 from domain.views import CheckView, PreflightCell
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_cluster import seed_cluster
-from tests.end_to_end.browsers import CHROMIUM, Chromium
-
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
+from tests.end_to_end.browsers import Chromium
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +44,7 @@ def node(page: Page, name: str) -> Locator:
     return page.locator(".node", has=page.locator(f'.name .text:text-is("{name}")'))
 
 
+@pytest.mark.long
 def test_a_large_cluster_is_filtered_grouped_and_walked_through(nodes: Page) -> None:
     expect(nodes.locator(".node .cell")).to_have_count(212 * 8)
     expect(nodes.locator(".summary")).to_have_text(re.compile("^212 nodes: 1.394 GPUs free, 254 in use by 7"))
@@ -77,6 +73,7 @@ def test_a_large_cluster_is_filtered_grouped_and_walked_through(nodes: Page) -> 
     expect(nodes.locator(".st-key-node_details h2")).to_have_text("gpu-006")
 
 
+@pytest.mark.long
 def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, cluster: Browsed) -> None:
     node(nodes, "gpu-100").locator(".name").click()
     details = nodes.locator(".st-key-node_details")
@@ -128,6 +125,7 @@ def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     )
 
 
+@pytest.mark.long
 def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> None:
     nodes.get_by_role("tab", name="Add a node").click()
     nodes.get_by_label("Name (optional)").fill("rack b9")

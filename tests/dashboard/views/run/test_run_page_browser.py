@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -16,11 +15,8 @@ from db.reports import progress
 from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
-from tests.end_to_end.browsers import CHROMIUM, Chromium, Visit
+from tests.end_to_end.browsers import Chromium, Visit
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)"
-)
 WATCH_SHIFTS = """
 window.shifts = [];
 const where = (source) => `${source.node?.parentElement?.className ?? ''} > ${source.node?.className ?? source.node} ` +
@@ -94,6 +90,7 @@ def test_a_page_with_charts_builds_itself_from_top_to_bottom(visit, dashboard) -
         (2560, "bad labels", "charts"),
     ],
 )
+@pytest.mark.long
 def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
     visit, dashboard, width: int, label: str, tab: str
 ) -> None:
@@ -193,6 +190,7 @@ def loaded(page: Page) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_after_resume_the_header_is_the_new_attempts_alone(visit, dashboard) -> None:
     page = shown(visit.new_page(), dashboard, "bad labels")
     expect(page.locator(".sentence")).to_contain_text("Rank 1 raised ValueError")

@@ -77,6 +77,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_runs_of_other_ranks_are_not_read_from_the_disk_either(watched: Watched, tmp_path: Path):
     script = watched.script(logged.TRAINING + EVERYWHERE)
     watched.run([*TORCHRUN, "--nproc-per-node=2", script], env=watched.environment(HOME=str(tmp_path)))
@@ -103,6 +104,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_beside_event_files_equal_values_are_left_to_them(watched: Watched, tmp_path: Path):
     script = watched.script(logged.TRAINING + SEVERAL)
     watched.run([*TORCHRUN, "--nproc-per-node=2", script], env=watched.environment(HOME=str(tmp_path)))
