@@ -11,7 +11,7 @@ from worker.diagnosis.causes.lookup import Explanation, explain, is_gpu_memory
 from worker.diagnosis.end_facts import EndFacts, Verdict
 from worker.diagnosis.launch_failures import explain_launch_failure
 from worker.diagnosis.rank_ends import ROOT_CAUSE, Blame, RankEnd, first_failing, rank_ends
-from worker.diagnosis.tracebacks.exceptions import find_failure, shorten, tail
+from worker.diagnosis.tracebacks.exceptions import shorten, tail
 
 __all__ = ["EndFacts", "Verdict", "explain_end"]
 MESSAGE_LIMIT = 480
@@ -98,13 +98,13 @@ def _raised(end: RankEnd, facts: EndFacts) -> Explanation:
 
 def _signalled(end: RankEnd, facts: EndFacts) -> Explanation:
     """Explain a signal, by the uncaught C++ exception in the output if there is one."""
-    name = end.signal or ""
-    if name == "SIGABRT" and (failure := find_failure(exits.as_traceback(end.text))) is not None:
-        explanation = explain(failure, facts.node, facts.workplace)
-        if explanation.next_step:
-            return Explanation(explanation.reason, f": {explanation.says}", explanation.next_step)
-    kills, limit_bytes = facts.out_of_memory_kills, facts.memory_limit_bytes
-    return exits.by_signal(name, end.text, facts.node, kills, limit_bytes, facts.host_memory)
+    name, kills, limit_bytes = end.signal or "", facts.out_of_memory_kills, facts.memory_limit_bytes
+    by_signal = exits.by_signal(name, end.text, facts.node, kills, limit_bytes, facts.host_memory)
+    if end.thrown is None:
+        return by_signal
+    explanation = explain(end.thrown, facts.node, facts.workplace)
+    next_step = explanation.next_step or by_signal.next_step
+    return Explanation(explanation.reason, f": {explanation.says}", next_step)
 
 
 def _timed_out(end: RankEnd, ends: Sequence[RankEnd], facts: EndFacts) -> Explanation:

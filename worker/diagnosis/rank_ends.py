@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 from worker.diagnosis.causes.collectives import Timeout, find_timeout, lost_peer
-from worker.diagnosis.causes.exits import signal_name
+from worker.diagnosis.causes.exits import as_traceback, signal_name
 from worker.diagnosis.causes.pytorch import NCCL
 from worker.diagnosis.end_facts import EndFacts
 from worker.diagnosis.tracebacks.exceptions import PythonFailure, find_failure, last_line, split_by_rank
@@ -56,6 +57,11 @@ class RankEnd:
         """
         return self.failure if self.signal in (None, "SIGABRT", "SIGTERM") else None
 
+    @cached_property
+    def thrown(self) -> PythonFailure | None:
+        """The C++ exception that ended it, such as one of NCCL's watchdog, if no Python exception did."""
+        return find_failure(as_traceback(self.text)) if self.signal == "SIGABRT" and not self.raised else None
+
     @property
     def timeout(self) -> Timeout | None:
         """The collective operation that timed out, if any."""
@@ -71,7 +77,7 @@ class RankEnd:
     @property
     def blame(self) -> Blame:
         """How likely it failed by itself."""
-        failure = self.raised
+        failure = self.raised or self.thrown
         text = failure.all_text if failure else self.text
         if self.signal not in (None, "SIGABRT", "SIGTERM"):
             return Blame.OWN

@@ -99,6 +99,59 @@ def test_nccl_says_its_sequence_number() -> None:
     assert verdict.next_step == LOOK_AT_1
 
 
+BROKEN_LINK = "CUDA error: uncorrectable NVLink error detected during the execution"
+PEER_LEFT = (
+    "NCCL error: remote process exited or there was a network error, NCCL version 2.27.3\n"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+    "Last error:\nsocketProgress: Connection closed by remote peer gpu-2<40123>"
+)
+BROKEN_GPU = (
+    "NCCL error: unhandled cuda error, NCCL version 2.27.3\nncclUnhandledCudaError: Call to CUDA function failed.\n"
+    "Last error:\nCuda failure 'uncorrectable ECC error encountered'"
+)
+
+
+def watchdog(rank: int, error: str) -> str:
+    """The end of a rank whose error NCCL's watchdog noticed: SIGABRT, and no traceback of Python's."""
+    what = (
+        f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Process group watchdog thread terminated with exception: "
+        f"{error}\nException raised from ncclCommWatchdog at ProcessGroupNCCL.cpp:2068 (most recent call first):\n"
+        "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f5a9616c1b6 in libc10.so)\n\n"
+    )
+    return (
+        f"[rank{rank}]:[E1121 03:24:25.344 ProcessGroupNCCL.cpp:2068] {what}"
+        f"terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {what}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "next_step"),
+    [
+        (BROKEN_LINK, f"DistBackendError: {BROKEN_LINK}", "The GPU of node gpu-1 is broken"),
+        (BROKEN_GPU, "DistBackendError: NCCL error: unhandled cuda error", "The GPU of node gpu-1 is broken"),
+        (
+            "CUDA error: an illegal memory access was encountered",
+            "",
+            "Run once with --env CUDA_LAUNCH_BLOCKING=1",
+        ),
+        ("something new", "DistBackendError: something new", "Launch it with --env PYTHONFAULTHANDLER=1"),
+    ],
+    ids=["link", "ECC", "memory access", "unknown"],
+)
+def test_what_the_watchdog_of_nccl_noticed_is_the_ranks_own_failure(
+    error: str, message: str, next_step: str
+) -> None:
+    rank_errs = {0: watchdog(0, PEER_LEFT), 1: watchdog(1, error)}
+    verdict = torchrun_failed(rank_errs, torchrun((0, -6, "SIGABRT"), (1, -6, "SIGABRT")))
+    assert verdict.message is not None and verdict.message.startswith(f"rank 1 on gpu-1: {message}")
+    assert (verdict.next_step or "").startswith(next_step)
+
+
+def test_a_rank_whose_watchdog_noticed_that_its_peer_left_is_not_the_cause() -> None:
+    verdict = torchrun_failed({0: watchdog(0, PEER_LEFT), 1: ""}, torchrun((0, -6, "SIGABRT")))
+    assert verdict.message == "rank 0 on gpu-1 lost the other ranks and was aborted (SIGABRT)"
+
+
 def test_of_ranks_that_all_timed_out_the_one_that_came_less_far_is_late() -> None:
     rank_errs = {0: nccl(0, 7), 1: nccl(1, 5), 2: nccl(2, 7)}
     ended = [(1, -6, "SIGABRT"), (2, -6, "SIGABRT")]

@@ -38,6 +38,13 @@ _NEXT = {
     "SIGHUP": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
 }
 _LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log may show why."
+_THROWN = re.compile(
+    r"terminate called after throwing an instance of '(?P<type>.+)'\s+"
+    r"what\(\):\s+(?P<what>.+(?:\n(?!Exception raised from|frame #|\s*$).+)*)"
+)
+_WATCHDOG = re.compile(
+    r"^(?:\[[^\]]*\] ?)*(?:Process group|NCCL) watchdog thread terminated with exception: "
+)
 _USAGE_ERROR = re.compile(r"^(?:\S+: )?(?:error|Error): (?P<message>.+)$")
 
 
@@ -131,9 +138,12 @@ def by_missing_script(text: str) -> Explanation | None:
 
 
 def as_traceback(text: str) -> str:
-    """Format an uncaught C++ exception (`what():  …`) as a Python traceback; empty if there is none."""
-    match = re.search(r"terminate called after throwing an instance of '(.+)'\s+what\(\):\s+(.+)", text)
+    """Format an uncaught C++ exception (`what():  …`) as a Python traceback; empty if there is none.
+
+    Its stack is left out, and so is what NCCL's watchdog, which ends the process, says of itself.
+    """
+    match = _THROWN.search(text)
     if match is None:
         return ""
-    name = match[1].rpartition("::")[2]
-    return f"Traceback (most recent call last):\n{name if match[2] == match[1] else f'{name}: {match[2]}'}\n"
+    name, what = match["type"].rpartition("::")[2], _WATCHDOG.sub("", match["what"].strip())
+    return f"Traceback (most recent call last):\n{name if what == match['type'] else f'{name}: {what}'}\n"

@@ -55,7 +55,7 @@ CUDA = (
         "Run once with --env CUDA_LAUNCH_BLOCKING=1: the traceback then shows the operation that fails.",
     ),
     Cause(
-        r"uncorrectable ECC|fallen off the bus|\bXid\b",
+        r"uncorrectable (?:ECC|NVLink)|fallen off the bus|\bXid\b",
         "The GPU of node {node} is broken or needs a reset: drain the node, and resume on another one.",
     ),
     Cause(
