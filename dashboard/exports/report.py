@@ -16,7 +16,7 @@ from dashboard.snapshots.differences import FileChange
 from db.metrics import many_curves
 from db.metrics.curves import main_loss
 from db.metrics.many_curves import StepRange
-from db.metrics.run_results import LOGGED
+from domain.messages import SCRIPT_KINDS
 from domain.text.formats import clock_time, plural
 from domain.views import RunView
 
@@ -119,7 +119,7 @@ def _charts(service: Service, runs: Sequence[RunView]) -> Iterator[Element]:
 def _names(service: Service, runs: Sequence[RunView]) -> list[str]:
     """Return the names of the series that scripts logged, the training loss first."""
     by_run = many_curves.sources(service.store, [run.id for run in runs])
-    names = {name for of_run in by_run.values() for name, source in of_run.items() if source in LOGGED}
+    names = {name for of_run in by_run.values() for name, source in of_run.items() if source in SCRIPT_KINDS}
     first = main_loss(names)
     return sorted(names, key=lambda name: (name != first, "loss" not in name.lower(), name))
 

@@ -18,7 +18,7 @@ from db.sweeps import sweeps, trials
 from db.sweeps.sweeps import SweepView
 from db.sweeps.trials import PRUNED, Result, TrialView
 from domain.errors import InvalidRequest
-from domain.messages import State
+from domain.messages import SCRIPT_KINDS, State
 from domain.sweeps.conduct import SweepAction, Trial, next_actions
 from domain.text.formats import as_list
 
@@ -109,7 +109,7 @@ class SweepConductor:
             return f"{metric} was {value} in the end."
         names = [
             name
-            for source in ("events", "printed")
+            for source in SCRIPT_KINDS
             for name in curves.series_names(self._service.store, run_id, source)
         ]
         return f"It logged no {metric}; it has {as_list(names, 8) or 'no series'}."

@@ -12,9 +12,8 @@ from db.engine import Store
 from db.metrics.columns import within
 from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
 from domain import goals
+from domain.messages import SCRIPT_KINDS
 
-LOGGED = ("events", "printed")
-"""The sources that scripts write themselves."""
 ALL_POINTS = 10**9
 
 
@@ -35,7 +34,7 @@ class SeriesResult:
 def results(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, SeriesResult]]:
     """Return the results of all logged series by run id and name."""
     with store.read() as session:
-        return results_of(session, run_ids, series_rows(session, run_ids, sources=LOGGED))
+        return results_of(session, run_ids, series_rows(session, run_ids, sources=SCRIPT_KINDS))
 
 
 def results_of(

@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics.many_curves import series_rows
-from db.metrics.run_results import LOGGED, results_of
+from db.metrics.run_results import results_of
 from db.models import Run
 from domain.goals import BaselineChange, better_percent, main_metric
+from domain.messages import SCRIPT_KINDS
 
 
 def baseline_of(session: Session, project: str) -> Run | None:
@@ -34,7 +35,7 @@ def against_baseline(session: Session, run: Run) -> BaselineChange | None:
     if baseline is None:
         return None
     ids = (run.id, baseline.id)
-    rows = [row for row in series_rows(session, ids, sources=LOGGED) if row.node_rank == 0]
+    rows = [row for row in series_rows(session, ids, sources=SCRIPT_KINDS) if row.node_rank == 0]
     own, other = ({row.name for row in rows if row.run_id == run_id} for run_id in ids)
     metric = main_metric(own & other)
     if metric is None:

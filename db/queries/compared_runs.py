@@ -10,7 +10,7 @@ from sqlalchemy import and_, func, select
 
 from db.engine import Store
 from db.models import Attempt, File, Node, Run, Series, Task
-from domain.messages import State
+from domain.messages import SCRIPT_KINDS, State
 from domain.scheduling import resizing
 from domain.spec import RunSpec
 
@@ -81,7 +81,7 @@ class AttemptBatch(NamedTuple):
 
 def attempt_batches(store: Store, run_ids: Collection[str]) -> dict[str, list[AttemptBatch]]:
     """Return the global batch of each attempt, older ones first; an attempt on fewer nodes may have another."""
-    logged = and_(Series.fence == Attempt.fence, Series.source.in_(("events", "printed")))
+    logged = and_(Series.fence == Attempt.fence, Series.source.in_(SCRIPT_KINDS))
     first_step = select(func.min(Series.first_step)).where(logged).scalar_subquery()
     query = (
         select(Attempt.run_id, Attempt.number, Attempt.changes, Run.spec, first_step)

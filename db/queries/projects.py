@@ -11,13 +11,12 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.metrics.run_results import LOGGED
 from db.models import Attempt, Run, Series, Task
 from db.queries.baselines import baseline_of
 from db.queries.run_list import RunList, RunSelection
 from db.records.exceptions import NoSuchProject
 from domain.goals import better_percent, goal, main_metric
-from domain.messages import State
+from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import Column, SeriesFigure, Sort
 from domain.search.query import FieldKind
 
@@ -119,7 +118,7 @@ def _logged(session: Session, name: str, run_id: str | None = None) -> Counter[s
     query = query.where(
         Run.project == name, Run.archived_at.is_(None) if run_id is None else Run.id == run_id
     )
-    query = query.where(Series.node_rank == 0, Series.source.in_(LOGGED))
+    query = query.where(Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS))
     return Counter({row[0]: row[1] for row in session.execute(query)})
 
 

@@ -13,7 +13,7 @@ from db.metrics.curves import MAIN_LOSS, TOTAL_STEPS_TAG
 from db.models import Attempt, Run, Series
 from db.queries.run_summary import PROBED_TAGS, THROUGHPUT_TAGS
 from domain.goals import goal
-from domain.messages import State
+from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import (
     SPEC_FLAGS,
     SPEC_NAMES,
@@ -143,7 +143,7 @@ def _is_rank_0s() -> ColumnElement[bool]:
 
 
 def _is_the_scripts() -> ColumnElement[bool]:
-    return Series.source.in_(("events", "printed"))
+    return Series.source.in_(SCRIPT_KINDS)
 
 
 def _is_probed() -> ColumnElement[bool]:
