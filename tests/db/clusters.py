@@ -26,7 +26,7 @@ def host(name: str, free: int = 8, used: Sequence[tuple[str, int, float | None]]
 
 
 def want(number: int, nodes: int = 1, devices: int = 1, **more) -> ResourceRequest:
-    """The so-manieth run of a queue."""
+    """The run with this number in the queue."""
     given = {"fence": number, "run_id": f"run{number}", "created_at": float(number)} | more
     return ResourceRequest(nodes=nodes, devices_per_node=devices, **given)
 
