@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,8 +46,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     """Chromium with the cache that the modules before left behind."""
     from tests.end_to_end.browsers import CHROMIUM, chromium
 
-    if not CHROMIUM:
-        pytest.skip("needs Chromium (apt-get install chromium-headless-shell)")
+    if shutil.which(CHROMIUM) is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
     with chromium(tmp_path_factory.getbasetemp() / "chromium") as browser:
         yield browser
 
