@@ -56,6 +56,11 @@ def is_shown(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     ) and variables == b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
 
 
+def flush_native() -> None:
+    """Write out what libraries have printed."""
+    _LIBC.fflush(None)
+
+
 def die_with_parent(number: int) -> None:
     """Ask for this signal when the thread that forked this process ends."""
     _prctl(PR_SET_PDEATHSIG, number, None, 0)

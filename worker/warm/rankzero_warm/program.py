@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 class Program:
     """A script, or a module by its name, with its arguments."""
 
-    def __init__(self, command: Sequence[str], name: str, arguments: Sequence[str], is_module: bool) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        name: str,
+        arguments: Sequence[str],
+        is_module: bool,
+        is_launcher: bool = False,
+    ) -> None:
         self.command, self.name, self.arguments = list(command), name, list(arguments)
-        self.is_module = is_module
+        self.is_module, self.is_launcher = is_module, is_launcher
         self.path = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118 - as Python does, "." stays
         self.source = b""
         self.namespace: dict[str, Any] = {}

@@ -145,7 +145,7 @@ def _wait_as_agent(connection: socket.socket) -> Program:
     argv, env = message["argv"], message["env"]
     command = [sys.executable, *argv]
     identity.take(command, env)
-    program = Program(command, argv[0], argv[1:], is_module=False)
+    program = Program(command, argv[0], argv[1:], is_module=False, is_launcher=True)
     try:
         program.read()
         spares = fork_spares(int(message["processes"]))
