@@ -157,11 +157,13 @@ def _row(alert: AlertView, now: float) -> None:
     )
 
 
+@refusals.told
 def _test(alert_id: str) -> None:
     current = service.current()
     events.record_test(current.store, alert_id, current.clock())
 
 
+@refusals.told
 def _remove(alert_id: str) -> None:
     with suppress(NoSuchAlert):  # removed elsewhere
         alerts.remove(service.current().store, alert_id)

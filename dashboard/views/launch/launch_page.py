@@ -18,6 +18,7 @@ from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFI
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.layout import links, style
+from dashboard.views.layout.refusals import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.queries import run_queries
 from domain.errors import InvalidRequest
@@ -258,6 +259,9 @@ def _launch(spec: RunSpec | None) -> None:
         refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
         st.session_state["launch_refused"] = refusal
         st.rerun()
+    except AWAY as error:
+        st.error(as_text(f"Not launched. {cause(error)}"), icon=":material/cloud_off:")
+        return
     telling.launched(run.id, told)
     st.session_state.pop("launch_notice", None)
     links.go("run", id=run.id)

@@ -1,24 +1,62 @@
-"""Actions of buttons that the store may refuse, and their error on the page."""
+"""Actions of buttons that the store may refuse or cannot store, and their error on the page."""
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
+from typing import ParamSpec
 
 import streamlit as st
+from sqlalchemy.exc import SQLAlchemyError
 
+from dashboard.service import service
+from db.engine import StoreGone
 from db.records.exceptions import NoSuchNode, NoSuchRun, WrongState
 from domain.errors import InvalidRequest
 from domain.text.formats import as_text
 
+P = ParamSpec("P")
 DIALOG = "dialog_refused"
+RULES = (InvalidRequest, WrongState, NoSuchRun, NoSuchNode)
+AWAY = (SQLAlchemyError, OSError, StoreGone)
+"""Whatever a store raises that cannot be read or written now."""
+UNKNOWN_CAUSE = "The store is busy or cannot be reached; try again in a moment."
+log = logging.getLogger(__name__)
 
 
 def attempt(act: Callable[[], object], key: str = DIALOG) -> None:
     """Carry out an action before the page reruns, and remember its error under `key`."""
     try:
         act()
-    except (InvalidRequest, WrongState, NoSuchRun, NoSuchNode) as error:
-        st.session_state[key] = str(error)
+    except (*RULES, *AWAY) as error:
+        st.session_state[key] = in_words(error)
+
+
+def told(act: Callable[P, object]) -> Callable[P, None]:
+    """Return the action of a button that stands where no error can: it is shown over the page for a while."""
+
+    @functools.wraps(act)
+    def acting(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            act(*args, **kwargs)
+        except (*RULES, *AWAY) as error:
+            st.toast(as_text(in_words(error)), icon=":material/error:", duration="long")
+
+    return acting
+
+
+def in_words(error: Exception) -> str:
+    """Return why an action was not carried out, and what to do."""
+    return str(error) if isinstance(error, RULES) else f"Nothing was changed. {cause(error)}"
+
+
+def cause(error: Exception) -> str:
+    """Return why the store takes nothing, and what to do."""
+    log.warning("an action could not be stored: %s", error)
+    if isinstance(error, StoreGone):
+        return str(error)
+    return service.current().store.trouble_of(error) or UNKNOWN_CAUSE
 
 
 def show(key: str = DIALOG) -> bool:

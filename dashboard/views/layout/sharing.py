@@ -65,6 +65,7 @@ def _link(link: LinkView, now: float) -> None:
         )  # fmt: skip
 
 
+@refusals.told
 def _revoke(link_id: str, now: float) -> None:
     shared_links.revoke(service.current().store, link_id, now)
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.cluster import picture
 from dashboard.service import service
-from dashboard.views.layout import asking, links, style
+from dashboard.views.layout import asking, links, refusals, style
 from dashboard.views.layout.tables import table
 from dashboard.views.nodes import facts
 from db.queries.device_allocations import Occupant, occupants
@@ -86,6 +86,7 @@ def _actions(node: NodeView) -> None:
             asking.ask(_remove, node)
 
 
+@refusals.told
 def _drain(node: NodeView) -> None:
     """Drain the node, or end its draining."""
     current = service.current()

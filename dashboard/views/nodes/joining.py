@@ -111,6 +111,7 @@ def _token(token: JoinTokenView, now: float) -> None:
         )  # fmt: skip
 
 
+@refusals.told
 def _revoke(token_id: str) -> None:
     service.current().revoke_join_token(token_id)
 

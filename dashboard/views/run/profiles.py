@@ -9,8 +9,8 @@ import streamlit as st
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
 from dashboard.service.profiles import cost, request_profile
+from dashboard.views.layout import refusals
 from dashboard.views.layout.tables import table
-from db.records.exceptions import WrongState
 from db.reports import profiles as db_profiles
 from domain.profile_records import MAX_RANKS, MAX_STEPS, Operator, Overview
 from domain.profiles.overview_table import OPERATOR_TITLES, difference, operator_rows, table_of
@@ -50,12 +50,10 @@ def _form(run_id: str, ranks: Sequence[int], recorded: Sequence[ProfileView]) ->
     st.caption(as_text(cost(service.current(), run_id, recorded, len(chosen))))
 
 
+@refusals.told
 def _request(run_id: str) -> None:
     steps, ranks = int(st.session_state["profile_steps"]), list(st.session_state["profile_ranks"])
-    try:
-        request_profile(service.current(), run_id, steps, ranks)
-    except WrongState as error:
-        st.toast(as_text(str(error)))
+    request_profile(service.current(), run_id, steps, ranks)
 
 
 def _chosen(run_id: str, recorded: Sequence[ProfileView]) -> None:

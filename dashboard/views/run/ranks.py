@@ -8,13 +8,12 @@ import streamlit as st
 
 from dashboard.components.browser import phases
 from dashboard.service import service
-from dashboard.views.layout import style
+from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import table
 from dashboard.views.run.collectives import collectives
 from dashboard.views.run.profiles import profiles
 from db.metrics.arithmetic import arithmetic_of
 from db.metrics.reduction import reduction_of
-from db.records.exceptions import WrongState
 from db.reports import ranks as db_ranks
 from domain.messages import StackFrame
 from domain.performance.arithmetic import sentence as arithmetic_sentence
@@ -68,11 +67,9 @@ def _say_how_it_computes(run_id: str) -> None:
         st.caption(as_text(arithmetic_sentence(arithmetic)))
 
 
+@refusals.told
 def _ask(run_id: str) -> None:
-    try:
-        service.current().ask_stacks(run_id)
-    except WrongState as error:
-        st.toast(as_text(str(error)))
+    service.current().ask_stacks(run_id)
 
 
 def _slow(rank_views: Sequence[RankView]) -> set[int]:

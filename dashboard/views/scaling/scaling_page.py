@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, state
 from dashboard.service import service
-from dashboard.views.layout import links, style
+from dashboard.views.layout import links, refusals, style
 from dashboard.views.scaling.picture import studies_picture, study_name, study_picture
 from db.records.exceptions import NoSuchStudy
 from db.scaling import studies
@@ -69,6 +69,7 @@ def _study(study_id: str) -> None:
     scaling(study_picture(study, judged), key="scaling_study")
 
 
+@refusals.told
 def _stop(study_id: str) -> None:
     current = service.current()
     studies.request_stop(current.store, study_id, current.clock())

@@ -123,6 +123,7 @@ def _launch_seeds(one: SweepView, best: TrialView) -> None:
     refusals.attempt(launch, REFUSED)
 
 
+@refusals.told
 def _stop(sweep_id: str) -> None:
     current = service.current()
     sweeps.request_stop(current.store, sweep_id, current.clock())

@@ -19,6 +19,7 @@ from db.engine import Store, StoreUnusable
 from db.requests import join_tokens
 from db.trouble import Trouble
 from domain.messages import NodeLoad
+from tests.dashboard.read_only import make_read_only
 from tests.dashboard.running import FakeNode, Running, running, wait_for
 
 SMALL_BYTES = 8 * 1024 * 1024
@@ -167,14 +168,6 @@ def test_a_read_only_store_is_said_and_is_written_again_by_itself(tmp_path: Path
         make_read_only(dashboard.service.store, False)
         wait_for(lambda: trouble_of(dashboard) is None, "the warning to go")
         assert worker.post(**points).json() == {"offset": 1}
-
-
-def make_read_only(store: Store, read_only: bool) -> None:
-    """From SQLite's own mouth: the one writer connection may write, or not."""
-    with store._write_lock:
-        connection = store._writer.raw_connection()
-        connection.cursor().execute(f"PRAGMA query_only = {read_only:d}")
-        connection.close()
 
 
 def test_the_command_line_says_once_what_keeps_the_server_from_storing(tmp_path: Path, capsys) -> None:
