@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dashboard.service.loss_curves import Curve, LossCurves
 from db.engine import Store
 from db.queries.run_list import RunList, RunSelection
+from domain.goals import change_percent
 from domain.messages import LIVE_STATES, TERMINAL_STATES, State
 from domain.search.fields import Column, parse_column, parse_sort
 from domain.search.parser import parse
@@ -57,11 +58,8 @@ def overview(
     """The rows of a window with their place in the whole list, and the numbers of runs. Raises QueryError.
 
     `total` counts the rows of the whole list; `fold` is the row before which `folded` queued runs are left out."""
-    selection = RunSelection(
-        parse(run_filter.search, now), run_filter.text, run_filter.states, run_filter.project
-    )
     with store.read() as session:
-        runs = RunList(session, selection, now)
+        runs = RunList(session, _selection(run_filter, now), now)
         counts, ranked = runs.counts(), sorted(runs.urgent(MOST_URGENT), key=rank)
         attention = [run for run in ranked if run.attention]
         if run_filter.needs_attention:
@@ -73,9 +71,13 @@ def overview(
             page = _by_urgency(runs, [run for run in ranked if _is_urgent(run)], counts, window, is_folded)
         columns = [parse_column(text) for text in window.columns]
         values = _values(runs, page.views, columns)
+        changes = _changes(runs, page.views, columns, values)
     curves = CURVES.of(store, page.views)
     return {
-        "runs": [row(run, curves[run.id]) | {"values": values[run.id]} for run in page.views],
+        "runs": [
+            row(run, curves[run.id]) | {"values": values[run.id], "changes": changes[run.id]}
+            for run in page.views
+        ],
         "columns": [{"key": key, "kind": of.kind} for key, of in zip(window.columns, columns, strict=True)],
         "offset": window.offset,
         "total": page.total,
@@ -89,6 +91,21 @@ def overview(
     }
 
 
+def run_ids(store: Store, now: float, run_filter: Filter, sort: str, limit: int) -> list[str]:
+    """The ids of the first runs of the whole list, newest first or sorted. Raises QueryError."""
+    selection = _selection(run_filter, now)
+    with store.read() as session:
+        runs = RunList(session, selection, now)
+        if not run_filter.needs_attention:
+            return runs.ids(parse_sort(sort), limit)
+        return [run.id for run in sorted(runs.urgent(MOST_URGENT), key=rank) if run.attention][:limit]
+
+
+def _selection(run_filter: Filter, now: float) -> RunSelection:
+    query = parse(run_filter.search, now)
+    return RunSelection(query, run_filter.text, run_filter.states, run_filter.project)
+
+
 def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[Column]) -> dict[str, list[Any]]:
     """The values of the columns by run; those of the spec with masked secrets."""
     values = runs.values([run.id for run in views], columns)
@@ -98,6 +115,24 @@ def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[Column]) 
             if column.kind is not FieldKind.SERIES and column.name in RunSpec.model_fields:
                 own[at] = getattr(run.spec, column.name)
     return values
+
+
+def _changes(
+    runs: RunList, views: Sequence[RunView], columns: Sequence[Column], values: Mapping[str, list[Any]]
+) -> dict[str, list[float | None]]:
+    """The change of each number of a series to that of the project's baseline, in per cent; None for all else."""
+    baselines = runs.baselines({run.project for run in views}) if columns else {}
+    bases = runs.values(list(baselines.values()), columns)
+    is_series = [column.kind is FieldKind.SERIES for column in columns]
+
+    def changes_of(run: RunView) -> list[float | None]:
+        baseline = baselines.get(run.project)
+        if baseline is None or baseline == run.id:
+            return [None] * len(columns)
+        numbers = zip(is_series, values[run.id], bases[baseline], strict=True)
+        return [change_percent(value, base) if compared else None for compared, value, base in numbers]
+
+    return {run.id: changes_of(run) for run in views}
 
 
 class _Page(NamedTuple):

@@ -90,6 +90,11 @@ class RunList:
             query = query.where(Run.id.in_(only))
         return self._views(query, sort, offset, limit) if limit > 0 else []
 
+    def ids(self, sort: Sort | None, limit: int) -> list[str]:
+        """The ids of the runs, newest first or sorted."""
+        query = self._listed(Run.id).order_by(*run_search.in_order(sort, self._now)).limit(limit)
+        return list(self._session.scalars(query))
+
     def older(self, than: tuple[float, str] | None, limit: int) -> list[Run]:
         """Runs, newest first, from the one after this time of creation and id on."""
         query = self._listed(Run).order_by(*run_search.in_order(None, self._now)).limit(limit)
@@ -98,6 +103,11 @@ class RunList:
             is_same_time = and_(Run.created_at == created_at, Run.id > run_id)
             query = query.where(or_(Run.created_at < created_at, is_same_time))
         return list(self._session.scalars(query))
+
+    def baselines(self, projects: Collection[str]) -> dict[str, str]:
+        """The id of the baseline of each of these projects that has one."""
+        query = select(Run.project, Run.id).where(Run.project.in_(projects), Run.baseline_at.is_not(None))
+        return {row.project: row.id for row in self._session.execute(query)}
 
     def values(self, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
         """The values of these columns by the runs' ids."""

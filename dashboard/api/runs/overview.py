@@ -7,13 +7,16 @@ import time
 from collections import OrderedDict
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
+from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.api.runs.searches import Columns, Search, SortText, check_columns, parsed, parsed_sort
 from dashboard.api.tagged import Tagged, answer_tagged, tagged
-from dashboard.service.overview import Filter, RowRange, overview
+from dashboard.json_responses import answer
+from dashboard.service.overview import Filter, RowRange, overview, run_ids
 from dashboard.service.service import Service
 from domain.messages import State
 
@@ -50,15 +53,39 @@ class Overviews:
             return content
 
 
-@router.get("/overview")
-def overview_of_runs(
-    request: Request,
+def chosen_filter(
     state: Annotated[list[State] | None, Query(description="Only runs in these states.")] = None,
     q: Annotated[str, Query(max_length=500, description="Text to look for.")] = "",
     project: Annotated[str, Query(max_length=200)] = "",
     search: Search = "",
-    sort: SortText = "",
     attention: Annotated[bool, Query(description="Only runs that need attention.")] = False,
+) -> Filter:
+    """The selected runs. Raises Rejection."""
+    parsed(search, 0.0)
+    return Filter(q, tuple(sorted(set(state or ()))), project, search.strip(), attention)
+
+
+Chosen = Annotated[Filter, Depends(chosen_filter)]
+
+
+@router.get("/overview/ids")
+def ids_of_runs(
+    service: TheService,
+    run_filter: Chosen,
+    sort: SortText = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS,
+) -> Response:
+    """The ids of the first runs of the whole table, newest first or sorted, for what is done to all of them."""
+    parsed_sort(sort)
+    now = service.now_for_contact()
+    return answer(run_ids(service.store, now, run_filter, sort.strip(), limit))
+
+
+@router.get("/overview")
+def overview_of_runs(
+    request: Request,
+    run_filter: Chosen,
+    sort: SortText = "",
     queue: Annotated[
         Literal["folded", "whole"], Query(description="Whether a long queue is folded.")
     ] = "folded",
@@ -68,8 +95,7 @@ def overview_of_runs(
 ) -> Response:
     """A window of the table of the Runs page: pinned and live runs first, then recently failed, queued and others."""
     overviews: Overviews = request.app.state.overviews
-    parsed(search, 0.0), parsed_sort(sort)
+    parsed_sort(sort)
     check_columns(column)
-    run_filter = Filter(q, tuple(sorted(set(state or ()))), project, search.strip(), attention)
     window = RowRange(sort.strip(), offset, limit, queue == "whole", tuple(column))
     return answer_tagged(request, overviews.latest(run_filter, window))

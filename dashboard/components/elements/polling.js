@@ -55,9 +55,9 @@ export class Polling {
   }
 }
 
-/** Why there is no picture. @param {Response} answer */
+/** Why there is no picture, and what to do. @param {Response} answer */
 async function refusal(answer) {
   if (answer.status === 401 || answer.status === 403) return 'Signed out: reload the page';
-  const document = answer.status === 422 ? await answer.json().catch(() => null) : null;
+  const document = answer.status === 422 || answer.status === 503 ? await answer.json().catch(() => null) : null;
   return document?.detail?.message ?? 'The store does not answer. Trying again…';
 }

@@ -5,6 +5,7 @@ import { mountOnce } from '../elements/mounting.js';
 import { count, plural } from '../elements/numbers.js';
 import { follow, pageUrl } from '../links/following.js';
 import { apiUrl } from '../live/live_connection.js';
+import { keepSelection } from '../runs/kept_selection.js';
 import { choose, chosen } from '../elements/address.js';
 
 const MOST_SHOWN = 1000;
@@ -18,9 +19,10 @@ class LogFinder {
     this._filter = el('input', { type: 'search', 'aria-label': 'Only runs that match', placeholder: 'Only runs that match, such as: state:failed', maxlength: '500', value: chosen('filter') ?? '' });
     this._button = el('button', { type: 'submit', text: 'Search' });
     this._status = el('p', { class: 'status', role: 'status' });
+    this._select = el('a', { class: 'select', href: pageUrl('./'), hidden: true, text: 'Select these runs', title: 'Compare, tag or export them on the Runs page', onclick: () => keepSelection(this._ids) });
     this._list = el('ol', { 'aria-label': 'Runs that printed it' });
     const form = el('form', { role: 'search', 'aria-label': 'Logs', onsubmit: (event) => { event.preventDefault(); this._submitted(); } }, this._text, this._filter, this._button);
-    this._root = el('section', { class: 'log-finder', 'aria-label': 'Log search' }, form, this._status, this._list);
+    this._root = el('section', { class: 'log-finder', 'aria-label': 'Log search' }, form, el('div', { class: 'outcome' }, this._status, this._select), this._list);
     this._root.addEventListener('click', (event) => {
       const link = event.target.closest?.('a');
       if (link) this._leave = follow(event, link) ?? this._leave;
@@ -51,7 +53,8 @@ class LogFinder {
     const abort = (this._abort = new AbortController());
     const [text, filter] = [this._text.value, this._filter.value];
     choose({ q: text, filter });
-    Object.assign(this, { _searched: 0, _total: 0, _lines: 0, _runs: 0, _last: null });
+    Object.assign(this, { _searched: 0, _total: 0, _lines: 0, _runs: 0, _last: null, _ids: [] });
+    this._select.hidden = true;
     this._list.replaceChildren();
     setText(this._button, 'Cancel');
     setText(this._status, 'Searching…');
@@ -71,6 +74,7 @@ class LogFinder {
 
   _end() {
     this._abort = null;
+    this._select.hidden = this._runs === 0;
     setText(this._button, 'Search');
   }
 
@@ -92,6 +96,7 @@ class LogFinder {
       } else {
         this._runs += 1;
         this._last = { id: run.id, lines: run.lines, count: el('span', { class: 'count' }) };
+        if (this._runs <= MOST_SHOWN) this._ids.push(run.id);
         if (this._runs <= MOST_SHOWN) this._list.append(item(run, this._last.count, text));
       }
       setText(this._last.count, plural(this._last.lines, 'line'));

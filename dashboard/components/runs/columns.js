@@ -1,7 +1,7 @@
 /** The columns of the table of runs: those it draws in its own way, and those that people add by the name of a field or series. */
 
 import { apiUrl } from '../live/live_connection.js';
-import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { el } from '../elements/elements.js';
 import { Panel } from './panel.js';
 
@@ -37,7 +37,7 @@ export function columnsOf(keys) {
 
 /** Until its first value is there, a column is taken for one of numbers. */
 function added(key) {
-  return { key, title: key, sort: key, first: -1, isNumber: true, rem: Math.min(16, Math.max(6.5, 1.5 + 0.5 * key.length)), isAdded: true };
+  return { key, title: key, sort: key, first: -1, isNumber: true, rem: Math.min(16, Math.max(/[/:]/.test(key) ? 9 : 6.5, 1.5 + 0.5 * key.length)), isAdded: true };
 }
 
 /** Whether values of this kind stand on the right. */
@@ -45,10 +45,11 @@ export function isNumeric(kind) {
   return !['name', 'text', 'yes or no'].includes(kind);
 }
 
-/** @returns {[string, string|null]} the value as text, and exactly */
-export function valueText(value, kind, now) {
+/** @param {number|null} percent its change to the baseline @returns {[string, string|null]} the value as text, and exactly */
+export function valueText(value, kind, now, percent = null) {
   if (value === null || value === undefined) return [UNKNOWN, null];
   if (kind === 'number' && Number.isInteger(value)) return [count(value), exact(value)];
+  if (percent !== null) return [`${number(fromJson(value), 4)} ${change(percent, 2)}`, `${exact(value)}, ${change(percent)} to the project’s baseline`];
   if (kind === 'number' || kind === 'series') return [number(fromJson(value), 4), exact(value)];
   if (kind === 'duration') return [duration(value), null];
   if (kind === 'time') return [ago(now - value), new Date(value * 1000).toLocaleString()];

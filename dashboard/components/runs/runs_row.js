@@ -8,7 +8,7 @@ import { ago, isNumeric, valueText } from './columns.js';
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string, progress: number|null,
  *            tags: string[], own_note: string|null, pinned: boolean, baseline: boolean, archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null, loss: number|string|null, curve: number[]|null, throughput: number|string|null,
- *            created_at: number, started_at: number|null, ended_at: number|null, values: any[]}} Run
+ *            created_at: number, started_at: number|null, ended_at: number|null, values: any[], changes: (number|null)[]}} Run
  */
 
 const LIVE = new Set(['starting', 'running', 'stopping']);
@@ -81,7 +81,7 @@ export class RunRow {
     const began = run.started_at ?? run.created_at;
     this._put('duration', duration(elapsed(run, now)), null);
     this._put('started', ago(now - began), new Date(began * 1000).toLocaleString());
-    this._columns.forEach(({ key, kind }, at) => this._put(key, ...valueText(run.values[at], kind, now)));
+    this._columns.forEach(({ key, kind }, at) => this._put(key, ...valueText(run.values[at], kind, now, run.changes[at])));
   }
 
   _showState(run) {

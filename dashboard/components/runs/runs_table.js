@@ -12,6 +12,8 @@ import { Selection } from './selection.js';
 import { chosenAtFirst, remember, showInAddress } from './view_state.js';
 
 const STEP = 10;
+/** Rows stay where they are for so long after the pointer moved over them, unless somebody has just asked for others. */
+const [POINTED_MS, ASKED_MS] = [10_000, 3000];
 
 /** Change the filters without rebuilding the table. @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
@@ -27,6 +29,7 @@ class RunsTable {
     ({ sort: this._sort, columns: this._keys, attention: this._onlyAttention } = chosenAtFirst());
     this._offset = 0;
     this._clockOffset = 0;
+    this._pointedAt = -Infinity;
     this._build();
     component.parentElement.append(this._root);
     this._ticking = setInterval(() => this._tick(), 1000);
@@ -49,6 +52,11 @@ class RunsTable {
   /** Ask for the list from its beginning: another search or order. */
   _ask() {
     this._offset = 0;
+    this._askNow();
+  }
+
+  _askNow() {
+    this._askedAt = performance.now();
     this._polling.askSoon(0);
   }
 
@@ -80,20 +88,24 @@ class RunsTable {
     this._choice = new ColumnChoice(() => this._keys, (keys) => this._chooseColumns(keys));
     this._views = new SavedViews(() => this._view(), (view) => this._showView(view));
     this._body = el('tbody', {});
+    this._all = el('input', { type: 'checkbox', class: 'check', 'aria-label': 'Select all runs of this list', onchange: () => this._selectAll() });
     this._headRow = el('tr', {});
     this._table = el('table', { 'aria-label': 'Runs' }, el('thead', {}, this._headRow), this._body);
-    this._more = el('button', { type: 'button', class: 'more', onclick: () => { this._allQueued = true; this._polling.askSoon(0); } });
+    this._more = el('button', { type: 'button', class: 'more', onclick: () => { this._allQueued = true; this._askNow(); } });
     // No cell spans columns: some are hidden, and a span would bring them back as gaps.
     this._fold = el('tr', { class: 'fold' }, el('td', {}, this._more));
     this._above = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
     this._below = el('tr', { class: 'space', 'aria-hidden': 'true' }, el('td', {}));
-    this._selection = new Selection(() => this._showSelection(), () => this._polling.askSoon(0));
+    this._selection = new Selection(() => this._showSelection(), () => this._askNow());
     this._problem = el('p', { class: 'problem', role: 'alert', hidden: true });
     this._empty = el('div', { class: 'empty', hidden: true });
     this._root = el('section', { class: 'runs', 'aria-label': 'Runs' }, this._problem, el('div', { class: 'head' }, this._summary, this._attention, this._trouble, this._choice.root, this._views.root), el('div', { class: 'wide' }, this._table), this._empty, this._selection.root);
     this._polling = new Polling(this._root, this._trouble, () => this._path(), (picture, answer) => this._answered(picture, answer));
     this._root.addEventListener('click', (event) => this._clicked(event));
-    this._body.addEventListener('change', ({ target }) => this._selection.toggle(target.dataset.run, target.checked));
+    for (const kind of ['click', 'keydown']) this._body.addEventListener(kind, (event) => { if (event.isTrusted) this._isRange = event.shiftKey; }, { capture: true });
+    this._body.addEventListener('change', ({ target }) => this._selection.toggle(target.dataset.run, target.checked, this._isRange ? this._picture.runs.map((run) => run.id) : null));
+    this._body.addEventListener('pointermove', ({ pointerType }) => { if (pointerType === 'mouse') this._pointedAt = performance.now(); }, { passive: true });
+    this._body.addEventListener('pointerleave', () => { this._pointedAt = -Infinity; if (this._isHeld) this._arrange(); });
     this._body.addEventListener('auxclick', (event) => this._clickedAside(event));
     this._buildHead();
   }
@@ -109,6 +121,7 @@ class RunsTable {
 
   _head(column) {
     const classes = classOf(column);
+    if (column.key === 'pick') return el('td', { class: classes }, el('label', { title: 'Select all runs of this list' }, this._all));
     if (!column.title) return el('td', { class: classes });
     if (!column.sort) return el('th', { scope: 'col', class: classes, text: column.title });
     const mark = el('i', { 'aria-hidden': 'true' });
@@ -146,8 +159,20 @@ class RunsTable {
     this._arrange();
   }
 
+  /** All runs of the list, also those that are not scrolled to; no run where some are selected. */
+  _selectAll() {
+    const { total, folded } = this._picture;
+    const list = new URLSearchParams(this._query);
+    if (this._onlyAttention) list.set('attention', 'true');
+    if (this._sort) list.set('sort', this._sort);
+    if (this._selection.ids.size) this._selection.replace([]);
+    else void this._selection.replaceByAll(String(list), total + folded);
+  }
+
   _showSelection() {
     const theme = readTheme(this._root);
+    this._all.checked = this._rows.size > 0 && [...this._rows.keys()].every((id) => this._selection.ids.has(id));
+    this._all.indeterminate = !this._all.checked && this._selection.ids.size > 0;
     for (const [id, row] of this._rows) row.showSelected(this._selection.colour(id, theme));
   }
 
@@ -157,20 +182,29 @@ class RunsTable {
     for (const row of this._rows.values()) row.tick(now);
   }
 
-  /** Rows are moved only when their order is another, and the focus stays with its run. */
+  /** Whether no row may move, since somebody is about to click one. */
+  _isPointed() {
+    const now = performance.now();
+    return now - this._pointedAt < POINTED_MS && now - this._askedAt > ASKED_MS;
+  }
+
+  /** Rows are moved only when their order is another and nobody points at them, and the focus stays with its run. */
   _arrange() {
     const { runs, offset, total, fold, folded } = this._picture;
     const rows = runs.map((run) => this._rows.get(run.id).root);
     if (fold !== null && fold >= offset && fold <= offset + rows.length) rows.splice(fold - offset, 0, this._fold);
     setText(this._more, `and ${folded} more queued`);
     const order = [this._above, ...rows, this._below];
-    if (order.length !== this._body.childElementCount || order.some((root, at) => this._body.children[at] !== root)) {
+    const isOther = order.length !== this._body.childElementCount || order.some((root, at) => this._body.children[at] !== root);
+    this._tell();
+    this._isHeld = isOther && this._isPointed();
+    if (this._isHeld) return;
+    if (isOther) {
       const focused = /** @type {ShadowRoot} */ (this._body.getRootNode()).activeElement;
       this._body.replaceChildren(...order);
       if (focused?.isConnected && this._body.contains(focused)) focused.focus({ preventScroll: true });
     }
     setAttribute(this._table, 'aria-rowcount', String(total + 1));
-    this._tell();
     this._showEmpty(total);
     this._reserve();
     this._follow();
@@ -204,7 +238,7 @@ class RunsTable {
     const offset = Math.max(0, Math.floor((Math.min(first, this._picture.total - 1) - STEP) / STEP) * STEP);
     if (offset === this._offset) return;
     this._offset = offset;
-    this._polling.askSoon(0);
+    this._askNow();
   }
 
   _tell() {
@@ -270,7 +304,7 @@ class RunsTable {
     this._keys = keys && keys.join() === DEFAULT_KEYS.join() ? null : keys;
     this._chosen();
     this._rebuildRows();
-    this._polling.askSoon(0);
+    this._askNow();
   }
 
   _rebuildRows() {

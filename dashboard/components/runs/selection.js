@@ -2,17 +2,18 @@
 
 import { apiUrl } from '../live/live_connection.js';
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
-import { runColour } from '../elements/theme.js';
+import { count } from '../elements/numbers.js';
+import { colourNumbers, runColour } from '../elements/theme.js';
 import { follow, pageUrl } from '../links/following.js';
+import { keepSelection, keptSelection } from './kept_selection.js';
 
-const KEPT = 'rankzero.selected';
 const EXPORTS = { html: 'Report', csv: 'Points as CSV', parquet: 'Points as Parquet', json: 'Points as JSON', archive: 'Archive (zip)' };
 
 export class Selection {
   /** @param {() => void} onSelected follows when other runs are selected @param {() => void} onChanged when a run of them is another */
   constructor(onSelected, onChanged) {
     /** @type {Set<string>} */
-    this.ids = new Set(kept());
+    this.ids = new Set(keptSelection());
     this._onSelected = onSelected;
     this._onChanged = onChanged;
     this._count = el('b', {});
@@ -23,44 +24,65 @@ export class Selection {
     const tags = el('form', { onsubmit: (event) => { event.preventDefault(); this._tagAll('add_tags'); } },
       this._tag, el('button', { text: 'Add tag' }), el('button', { type: 'button', text: 'Remove tag', onclick: () => this._tagAll('remove_tags') }));
     this._format = el('select', { 'aria-label': 'Export as' }, ...Object.entries(EXPORTS).map(([value, text]) => el('option', { value, text })));
-    this.root = el('div', { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true }, this._count, this._compare, this._format,
+    this._actions = el('div', { class: 'actions' }, this._compare, this._format,
       el('button', { type: 'button', text: 'Download', onclick: () => void this._download(this._format.value) }), tags,
       this._button('Archive', false, 'archived', () => this._edit({ archived: true })),
       this._button('List again', false, 'listed again', () => this._edit({ archived: false })),
       this._button('Stop', true, 'asked to stop', () => ({ path: '/stop', method: 'POST' })),
       this._button('Delete', true, 'deleted', () => ({ path: '', method: 'DELETE' })),
-      el('button', { type: 'button', text: 'Clear', onclick: () => this._clear() }), this._outcome);
+      el('button', { type: 'button', text: 'Clear', onclick: () => this.replace([]) }));
+    this._cancel = el('button', { type: 'button', text: 'Cancel', onclick: () => { this._isCancelled = true; } });
+    this.root = el('div', { class: 'bulk', role: 'group', 'aria-label': 'Selected runs', hidden: true }, this._count, this._actions, this._outcome, this._cancel);
+    this._work(false);
     this._show();
   }
 
   destroy() {
+    this._isCancelled = true;
     this._leave?.();
   }
 
   /** The colour of a run in the comparison of the selected ones; null where it is not selected. */
   colour(id, theme) {
-    const position = [...this.ids].indexOf(id);
-    return position < 0 ? null : runColour(position, theme);
+    const number = this._colours.get(id);
+    return number === undefined ? null : runColour(number, theme);
   }
 
-  toggle(id, isSelected) {
-    if (isSelected) this.ids.add(id);
-    else this.ids.delete(id);
-    setText(this._outcome, '');
-    this._show();
-    this._onSelected();
+  /** Select a run or no longer. @param {string} id @param {boolean} isSelected @param {string[]|null} shown with the runs in their order: all from the one that was selected last */
+  toggle(id, isSelected, shown = null) {
+    const ends = [this._last, id].map((one) => shown?.indexOf(one) ?? -1);
+    const ids = Math.min(...ends) < 0 ? [id] : shown.slice(Math.min(...ends), Math.max(...ends) + 1);
+    for (const one of ids) if (isSelected) this.ids.add(one);
+    else this.ids.delete(one);
+    this._last = id;
+    this._selected();
   }
 
-  _clear() {
-    this.ids.clear();
+  /** Select exactly these. @param {string[]} ids */
+  replace(ids, sentence = '') {
+    this.ids = new Set(ids);
+    this._selected(sentence);
+  }
+
+  /** Select the whole list, of which the table shows a part. @param {string} query of the list @param {number} total */
+  async replaceByAll(query, total) {
+    const answer = await fetch(apiUrl(`api/overview/ids?${query}`)).catch(() => null);
+    const ids = answer?.ok ? await answer.json().catch(() => null) : null;
+    if (!ids) return this._selected('Rankzero does not answer.');
+    this.replace(ids, ids.length < total ? `The first ${count(ids.length)} of ${count(total)}: no more can be selected at once.` : '');
+  }
+
+  _selected(sentence = '') {
+    setText(this._outcome, sentence);
     this._show();
     this._onSelected();
   }
 
   _show() {
+    this._colours = colourNumbers([...this.ids]);
     this.root.hidden = !this.ids.size && !this._outcome.textContent;
-    sessionStorage.setItem(KEPT, JSON.stringify([...this.ids]));
-    setText(this._count, `${this.ids.size} selected`);
+    keepSelection([...this.ids]);
+    setText(this._count, `${count(this.ids.size)} selected`);
     setAttribute(this._compare, 'href', this.ids.size > 1 ? pageUrl(`compare?runs=${[...this.ids].join(',')}`) : null);
     setAttribute(this._compare, 'title', this.ids.size > 1 ? null : 'Select another run to compare');
     for (const disarm of this._disarming ?? []) disarm();
@@ -96,35 +118,39 @@ export class Selection {
     if (tag) void this._doAll(field === 'add_tags' ? `tagged ${tag}` : `no longer tagged ${tag}`, this._edit({ [field]: [tag] }));
   }
 
-  /** One request after another, so that the server is not overrun; runs that refuse stay selected. */
+  /** One request after another, so that the server is not overrun; runs that refuse, or were not reached, stay selected. */
   async _doAll(done, { path, ...options }) {
     const ids = [...this.ids];
-    let succeeded = 0;
-    let refusal = '';
+    let [succeeded, refusal] = [0, ''];
+    this._work(true);
     for (const [at, id] of ids.entries()) {
-      setText(this._outcome, `${at + 1} of ${ids.length}…`);
-      const answer = await fetch(apiUrl(`api/runs/${id}${path}`), options).catch(() => null);
-      if (answer?.ok) {
+      if (this._isCancelled) break;
+      setText(this._outcome, `${count(at + 1)} of ${count(ids.length)}…`);
+      const problem = await refused(id, path, options);
+      if (problem === null) {
         succeeded += 1;
         this.ids.delete(id);
-      } else {
-        const document = await answer?.json().catch(() => null);
-        refusal = document?.detail?.message ?? 'Rankzero does not answer.';
-      }
+      } else refusal = problem;
     }
-    setText(this._outcome, [`${succeeded} ${done}.`, refusal].filter(Boolean).join(' '));
-    this._show();
-    this._onSelected();
+    const words = [this._isCancelled ? 'Cancelled:' : '', `${count(succeeded)} ${done}.`, refusal];
+    this._work(false);
+    this._selected(words.filter(Boolean).join(' '));
     this._onChanged();
+  }
+
+  /** While runs are changed nothing else is begun. */
+  _work(isBusy) {
+    this._isCancelled = false;
+    this._actions.inert = isBusy;
+    this._cancel.hidden = !isBusy;
+    if (isBusy) this._cancel.focus();
   }
 }
 
-/** The selection as this tab had it last. */
-function kept() {
-  try {
-    const ids = JSON.parse(sessionStorage.getItem(KEPT) ?? '[]');
-    return Array.isArray(ids) ? ids.filter((id) => /^[a-z0-9]+$/.test(id)) : [];
-  } catch {
-    return [];
-  }
+/** Change a run; why it was refused, else null. @param {string} id @param {string} path @param {RequestInit} options */
+async function refused(id, path, options) {
+  const answer = await fetch(apiUrl(`api/runs/${id}${path}`), options).catch(() => null);
+  if (answer?.ok) return null;
+  const document = await answer?.json().catch(() => null);
+  return document?.detail?.message ?? 'Rankzero does not answer.';
 }

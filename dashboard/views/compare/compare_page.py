@@ -25,7 +25,7 @@ def page() -> None:
         if runs:
             export_menu(list(runs), all(run.state.is_terminal for run in runs.values()))
             share_menu(list(runs))
-        links.link("runs", "Choose runs", key="compare_choose", icon="list")
+        links.link("runs", "Choose runs", key="compare_choose", icon="list", choose="1")
     if missing := [run_id for run_id in ids if run_id not in runs]:
         verb = "does" if len(missing) == 1 else "do"
         st.warning(

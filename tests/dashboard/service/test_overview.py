@@ -43,6 +43,19 @@ def test_runs_with_trouble_come_first_then_what_trains_what_failed_what_waits_an
     assert len(by_name["digits baseline"]["curve"]) > 10
 
 
+def test_a_column_of_a_series_has_its_change_to_the_projects_baseline(full):
+    service, ids = full.service, full.seed.runs
+    edits.edit(service, ids["gpt wide, long warm-up"], RunEdit(baseline=True))
+    window = RowRange(columns=("min:train/loss", "lr"))
+    found = overview(service.store, service.clock(), window=window)["runs"]
+    by_id = {row["id"]: row for row in found}
+    own, base = by_id[ids["digits baseline"]], by_id[ids["gpt wide, long warm-up"]]
+    expected = 100 * (own["values"][0] / base["values"][0] - 1)
+    assert own["changes"] == [pytest.approx(expected), None]
+    assert base["changes"] == [None, None], "itself"
+    assert by_id[ids["bad labels"]]["changes"] == [None, None], "another project, which has none"
+
+
 def test_a_long_queue_leaves_room_for_all_other_runs(full, monkeypatch):
     monkeypatch.setattr(overviews, "FEW_QUEUED", 2)
     for number in range(5):

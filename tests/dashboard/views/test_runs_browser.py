@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from dashboard.service import edits
 from domain.run_edit import RunEdit
@@ -134,6 +134,24 @@ def test_the_table_goes_on_by_itself_and_the_focus_stays(page, made):
     expect(link).to_be_focused()
 
 
+def test_no_row_moves_under_the_pointer(page, made, dashboard):
+    expect(names(page).first).to_be_visible()
+    before, last = names(page).all_inner_texts(), names(page).last.inner_text()
+    page.wait_for_timeout(3500)  # a list that was asked for may move for three seconds
+    with page.expect_response(lambda answer: "/api/overview" in answer.url):
+        names(page).nth(3).hover()
+        edits.edit(dashboard.service, made.runs[last], RunEdit(pinned=True, note="moved up"))
+    for _ in range(3):
+        with page.expect_response(lambda answer: "/api/overview" in answer.url):
+            names(page).nth(3).hover(position={"x": 3, "y": 3})
+            names(page).nth(3).hover(position={"x": 6, "y": 3})
+    assert names(page).all_inner_texts() == before
+    page.mouse.move(1, 1)
+    expect(names(page).first).to_have_text(last)
+    edits.edit(dashboard.service, made.runs[last], RunEdit(pinned=False, note=""))
+    expect(names(page).first).to_have_text(before[0])
+
+
 def test_a_search_is_in_the_address_and_its_errors_point_at_the_word(page, made):
     search = page.get_by_role("combobox", name="Search")
     search.fill("sta")
@@ -174,6 +192,36 @@ def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dash
     expect(bar.get_by_role("status")).to_contain_text("1 deleted. Run ")
     expect(names(page).get_by_text("bad labels")).to_have_count(0)
     assert page.url.endswith("/") or "run?id" not in page.url
+
+
+def test_many_runs_are_selected_at_once_and_what_is_done_to_them_can_be_cancelled(page, made):
+    bar = page.get_by_role("group", name="Selected runs")
+    every = page.get_by_label("Select all runs of this list")
+    expect(names(page).first).to_be_visible()
+    shown = names(page).all_inner_texts()
+    page.get_by_label(f"Select {shown[1]}").check()
+    page.locator("tbody td.pick label").nth(4).click(modifiers=["Shift"])
+    expect(bar.locator("b")).to_have_text("4 selected")
+    assert every.evaluate("box => box.indeterminate")
+    every.click()
+    expect(bar).to_be_hidden()
+    every.focus()
+    page.keyboard.press("Space")
+    folded = int(re.findall(r"\d+", page.locator(".more").inner_text())[0])
+    expect(bar.locator("b")).to_have_text(f"{len(shown) + folded} selected")
+    expect(bar.get_by_role("link", name="Compare")).to_have_attribute("href", re.compile(r"runs=\w+,\w+"))
+
+    held: list[Route] = []
+    page.route("**/api/runs/*", lambda route: held.append(route))
+    bar.get_by_label("Tag").fill("many")
+    bar.get_by_role("button", name="Add tag").click()
+    expect(bar.get_by_role("status")).to_have_text(f"1 of {len(shown) + folded}…")
+    bar.get_by_role("button", name="Cancel").click()
+    held[0].continue_()
+    expect(bar.get_by_role("status")).to_have_text("Cancelled: 1 tagged many.")
+    expect(bar.locator("b")).to_have_text(f"{len(shown) + folded - 1} selected")
+    expect(bar.get_by_role("button", name="Cancel")).to_be_hidden()
+    bar.get_by_role("button", name="Clear").click()
 
 
 @pytest.mark.long

@@ -38,6 +38,18 @@ def test_runs_are_searched_sorted_and_read_in_pages(dashboard: Running, ids: dic
     assert dashboard.http.get("/api/runs?sort=tag").status_code == 422
 
 
+def test_all_runs_of_a_list_are_named_for_what_is_done_to_all(
+    dashboard: Running, ids: dict[str, str]
+) -> None:
+    def named(**params: str) -> list[str]:
+        return list(dashboard.http.get("/api/overview/ids", params=params).json())
+
+    assert named(sort="name") == [ids[name] for name in ("high", "low", "own")]
+    assert named(filter="name=low") == named(project="vision") == [ids["low"]]
+    assert named(attention="true") == [] and len(named(limit="2")) == 2
+    assert dashboard.http.get("/api/overview/ids?filter=sate:x").status_code == 422
+
+
 def test_the_word_at_the_cursor_is_completed(dashboard: Running, ids: dict[str, str]) -> None:
     dashboard.http.patch(f"/api/runs/{ids['low']}", json={"add_tags": ["Paper", "p%", "other"]})
     expected = {

@@ -47,6 +47,10 @@ def test_a_text_leads_to_the_runs_that_printed_it_and_to_its_line(browser: Chrom
         expect(hits.locator("mark")).to_have_text("Bingo")
         expect(hits.locator("code")).to_have_text("<b>Bingo</b> once")
         assert axe_faults(page) == []
+        page.get_by_role("link", name="Select these runs").click()
+        expect(page.get_by_role("group", name="Selected runs").locator("b")).to_have_text("1 selected")
+        expect(page.get_by_label("Select bold")).to_be_checked()
+        page.go_back()
 
         hits.locator("a.line").click()
         searched = page.get_by_label("Search the whole log")
