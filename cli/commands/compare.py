@@ -92,10 +92,15 @@ def compare(
     elif table:
         print(table.written(_lines(comparison, ids, table)), end="")
     elif group:
-        head, *rows = _group_lines(comparison)
+        head, *rows = _for_people(_group_lines(comparison))
         print_table(head, rows)
     else:
         _print_tables(comparison, ids)
+
+
+def _for_people(lines: list[list[str]]) -> list[list[str]]:
+    """Return a table whose longer side is upright: a terminal is narrow."""
+    return [list(line) for line in zip(*lines, strict=True)] if len(lines) < len(lines[0]) else lines
 
 
 def _fields(group: Sequence[str] | None, columns: str | None) -> list[str]:
@@ -235,5 +240,6 @@ def _exact(summaries: Sequence[dict[str, Any] | None]) -> list[list[str]]:
 def _mean_and_spread(summary: dict[str, Any] | None) -> str:
     if summary is None:
         return formats.UNKNOWN
-    mean, spread = formats.number(summary["mean"], 4), summary["spread"]
-    return mean if spread is None else f"{mean} ± {formats.number(spread, 2)}"
+    mean, spread, change = summary["mean"], summary["spread"], summary.get("change_percent")
+    around = "" if spread is None else f" ± {formats.number(spread, 2)}"
+    return f"{formats.number(mean, 4)}{around}{'' if change is None else f' ({change:+.3g} %)'}"

@@ -13,7 +13,7 @@ from dashboard.compare.spec_changes import Difference
 from dashboard.compare.step_phases import step_phases
 from dashboard.storage.files import Files
 from db.engine import Store
-from db.metrics.run_results import SeriesResult, results
+from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.queries.compared_runs import ComparedRun
 from domain import goals
 
@@ -31,7 +31,7 @@ def comparison(
     ids = [run.id for run in runs]
     by_run = results(store, [*ids, *([baseline.id] if baseline else [])])
     base = by_run[baseline.id] if baseline else {}
-    by_run = {run_id: by_run[run_id] for run_id in ids}
+    by_run = {run_id: without_repeated(by_run[run_id]) for run_id in ids}
     names = sorted({name for of_run in by_run.values() for name in of_run})
     differing = [*differences(runs), *hyperparameter_differences(store, files, ids)]
     grouped = groups(ids, differing, group) if group else None
@@ -86,8 +86,10 @@ def _series(
         "goal": goals.goal(name),
         "runs": {run_id: _result(result, base) for run_id, result in of_run.items()},
     }
+    if base is not None:
+        series["baseline"] = asdict(base)
     if grouped is not None:
-        series["groups"] = [group_results(group["runs"], of_run) for group in grouped]
+        series["groups"] = [group_results(group["runs"], of_run, base) for group in grouped]
     return series
 
 

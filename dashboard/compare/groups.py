@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.compare.spec_changes import Difference
 from db.metrics.run_results import SeriesResult
+from domain.goals import change_percent
 
 
 def groups(
@@ -26,18 +27,26 @@ def groups(
     return list(by_key.values())
 
 
-def group_results(group: Sequence[str], results: Mapping[str, SeriesResult]) -> dict[str, Any]:
+def group_results(
+    group: Sequence[str], results: Mapping[str, SeriesResult], base: SeriesResult | None = None
+) -> dict[str, Any]:
     """Return the summaries of the last and the best values of a group's runs in one series."""
     own = [results[run_id] for run_id in group if run_id in results]
-    return {"last": summary(result.last for result in own), "best": summary(result.best for result in own)}
+    return {
+        "last": summary((result.last for result in own), base.last if base else None),
+        "best": summary((result.best for result in own), base.best if base else None),
+    }
 
 
-def summary(values: Iterable[float | None]) -> dict[str, Any] | None:
+def summary(values: Iterable[float | None], base: float | None = None) -> dict[str, Any] | None:
     """Return the mean of the finite values, their spread and count; None without any.
 
-    The spread is the sample's standard deviation, None for a single value."""
+    The spread is the sample's standard deviation, None for a single value. With the baseline's value also the
+    change of the mean to it, in per cent."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return None
     spread = statistics.stdev(finite) if len(finite) > 1 else None
-    return {"mean": statistics.fmean(finite), "spread": spread, "count": len(finite)}
+    mean = statistics.fmean(finite)
+    change = {"change_percent": change_percent(mean, base)} if base is not None else {}
+    return {"mean": mean, "spread": spread, "count": len(finite)} | change

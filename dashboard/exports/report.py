@@ -36,7 +36,7 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
             422, f"A report shows at most {MOST_RUNS} runs, got {len(run_ids)}: choose some.", "runs"
         )
     runs = [service.run(run_id) for run_id in run_ids]
-    style = style_sheet(len(runs))
+    style = style_sheet(run_ids)
     title = runs[0].name if len(runs) == 1 else f"Comparison of {len(runs)} runs"
     head = element(
         "head",
@@ -51,9 +51,9 @@ def report(service: Service, run_ids: Sequence[str], shared_until: float | None 
     return written(element("html", head, body, lang="en")).encode(errors="replace")
 
 
-def report_policy(runs: int) -> str:
-    """Return the Content-Security-Policy of a report of so many runs."""
-    return policy(style_sheet(runs))
+def report_policy(run_ids: Sequence[str]) -> str:
+    """Return the Content-Security-Policy of a report of these runs."""
+    return policy(style_sheet(run_ids))
 
 
 def _content(service: Service, runs: Sequence[RunView], with_code: bool) -> Iterator[Element]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import colorsys
 import hashlib
+from collections.abc import Sequence
+
+from dashboard.exports.run_colours import colour_numbers
 
 PALETTES = {
     "light": ("#3b5bdb", "#d9480f", "#0b7f6b", "#a61e7d", "#8a6100", "#1478a6", "#5f6b7a", "#5c7a10"),
@@ -43,10 +46,10 @@ _THEMES = {
 }
 
 
-def style_sheet(runs: int) -> str:
-    """Return the style sheet of a report with so many runs."""
-    light, dark = (f":root {{ {_THEMES[theme]} {_colours(theme, runs)} }}" for theme in ("light", "dark"))
-    classes = "".join(f".c{place} {{ stroke: var(--c{place}); }}\n" for place in range(runs))
+def style_sheet(run_ids: Sequence[str]) -> str:
+    """Return the style sheet of a report of these runs."""
+    light, dark = (f":root {{ {_THEMES[theme]} {_colours(theme, run_ids)} }}" for theme in ("light", "dark"))
+    classes = "".join(f".c{place} {{ stroke: var(--c{place}); }}\n" for place in range(len(run_ids)))
     scheme = ":root { color-scheme: light dark; }"
     return f"\n{scheme}\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{classes}{_RULES}"
 
@@ -57,17 +60,18 @@ def policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _colours(theme: str, runs: int) -> str:
-    return " ".join(f"--c{place}: {_run_colour(place, theme)};" for place in range(runs))
+def _colours(theme: str, run_ids: Sequence[str]) -> str:
+    numbers = enumerate(colour_numbers(run_ids))
+    return " ".join(f"--c{place}: {_colour(number, theme)};" for place, number in numbers)
 
 
-def _run_colour(place: int, theme: str) -> str:
-    """Return the colour of a run, by its place, as the pages choose it."""
-    if place < len(PALETTES[theme]):
-        return PALETTES[theme][place]
+def _colour(number: int, theme: str) -> str:
+    """Return the colour of a number, as the pages choose it."""
+    if number < len(PALETTES[theme]):
+        return PALETTES[theme][number]
     is_dark, percent = theme == "dark", 60 if theme == "dark" else 45
     while True:
-        channels = colorsys.hls_to_rgb(place * HUE_STEP % 360 / 360, percent / 100, 0.62)
+        channels = colorsys.hls_to_rgb(number * HUE_STEP % 360 / 360, percent / 100, 0.62)
         if _luminance(channels) >= 0.2 if is_dark else _luminance(channels) <= 0.28:
             return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
         percent += 2 if is_dark else -2

@@ -8,7 +8,7 @@ from dashboard.compare.document import differences
 from dashboard.compare.spec_words import all_in_words
 from dashboard.exports.elements import Child, Element, element, table
 from dashboard.service.service import Service
-from db.metrics.run_results import results
+from db.metrics.run_results import results, without_repeated
 from db.queries import run_queries
 from db.queries.compared_runs import compared_runs
 from db.reports.findings import findings
@@ -70,7 +70,8 @@ def runs_table(runs: Sequence[RunView]) -> Element:
 
 def results_table(service: Service, runs: Sequence[RunView]) -> Element | None:
     """Return the best and last value of each series that the runs log; None where they log nothing."""
-    by_run = results(service.store, [run.id for run in runs])
+    found = results(service.store, [run.id for run in runs])
+    by_run = {run_id: without_repeated(of_run) for run_id, of_run in found.items()}
     names = sorted({name for of_run in by_run.values() for name in of_run})[:MOST_ROWS]
     rows: list[list[Child]] = []
     for name in names:

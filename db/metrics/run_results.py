@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from db.metrics.many_curves import SeriesRow, ends_of, read_columns, series_rows
 from domain import goals
 from domain.messages import SCRIPT_KINDS
 
+PRINTED = "printed/"
 ALL_POINTS = 10**9
 
 
@@ -35,6 +36,20 @@ def results(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, Serie
     """Return the results of all logged series by run id and name."""
     with store.read() as session:
         return results_of(session, run_ids, series_rows(session, run_ids, sources=SCRIPT_KINDS))
+
+
+def without_repeated(results: Mapping[str, SeriesResult]) -> dict[str, SeriesResult]:
+    """Leave out what a run printed of a series that it logs too: `printed/loss` beside `train/loss`."""
+    logged = {_last_part(name) for name in results if not name.startswith(PRINTED)}
+    return {
+        name: result
+        for name, result in results.items()
+        if not (name.startswith(PRINTED) and _last_part(name) in logged)
+    }
+
+
+def _last_part(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
 
 
 def results_of(

@@ -119,6 +119,15 @@ export class ChartCard {
     return this.element.classList.contains('wide') ? WIDE_HEIGHT_PX : HEIGHT_PX;
   }
 
+  get _isLog() {
+    return this.shared.settings.logY;
+  }
+
+  /** The curve as it is drawn. */
+  _related(flat) {
+    return flat;
+  }
+
   get _buckets() {
     return this._width / PIXELS_A_BUCKET;
   }
@@ -186,10 +195,10 @@ export class ChartCard {
       const how = {
         buckets: this._buckets,
         weight: line.smooth && countOf(series) >= FEWEST_SMOOTHED ? settings.smoothing : 0,
-        onlyPositive: settings.logY,
+        onlyPositive: this._isLog,
       };
       const colour = this._colour(line);
-      const flat = flattened(parts, origins(line));
+      const flat = this._related(flattened(parts, origins(line)));
       lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
       if (settings.older && parts.length > 1) {
         const old = flattened(parts, origins(line), true);
@@ -202,7 +211,7 @@ export class ChartCard {
   _createPlotFor(lines) {
     const { settings, theme, uPlot } = this.shared;
     const structure = JSON.stringify([
-      lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]), settings.xAxis, settings.logY, theme,
+      lines.map((line) => [line.colour, line.isOld, line.smooth !== null, Boolean(line.low)]), settings.xAxis, this._isLog, theme,
     ]);
     if (structure === this._structure && this._plot) return;
     this._structure = structure;
@@ -211,7 +220,7 @@ export class ChartCard {
       width: this._width,
       height: this._height,
       xAxis: settings.xAxis,
-      logY: settings.logY,
+      logY: this._isLog,
       theme,
       strokes: lines.flatMap((line, index) => this._strokes(line, index)),
       markers: () => this._markers,

@@ -7,6 +7,7 @@ import { readTheme, runColour, watchTheme } from '../elements/theme.js';
 import { choose, chosen } from '../elements/address.js';
 import { CompareTable } from './compare_table.js';
 import { ComparedCharts } from './compared_charts.js';
+import { keepSelection } from '../runs/kept_selection.js';
 import { Comparison, isLive } from './comparison.js';
 import { FieldPlots } from './field_plots.js';
 import { Pivot } from './pivot.js';
@@ -35,12 +36,15 @@ class Compare {
       isHidden: (run) => this._comparison.hidden.has(run), onPoint: (key) => this._live.highlight(key),
     });
     this._table = new CompareTable(this._root, this._runs, {
-      theme: () => this._theme, onPoint: (run) => this._live.highlight(run), onMissing: (run) => this._showState(run, 'deleted'),
+      theme: () => this._theme, colourOf: (run) => this._comparison.colours.get(run), onPoint: (run) => this._live.highlight(run), onMissing: (run) => this._showState(run, 'deleted'),
       onGroups: (groups) => this._regroup(groups), onDocument: (document) => this._showFields(document),
     });
     this._pivot = new Pivot(this._root);
     this._bar.append(this._table.grouping);
+    const choosing = (event) => this._choosing(event);
+    document.addEventListener('click', choosing, { capture: true });
     this._endings = [
+      () => document.removeEventListener('click', choosing, { capture: true }),
       this._comparison.on('state', ({ id, state }) => this._showState(id, state)),
       this._comparison.on('series', () => this._table.start()),
       watchTheme(this._root, () => this._paint()),
@@ -61,7 +65,14 @@ class Compare {
     this._root.remove();
   }
 
+  /** *Choose runs* opens the Runs page with these selected. */
+  _choosing(event) {
+    const link = event.composedPath().find((part) => part instanceof HTMLAnchorElement);
+    if (link && new URL(link.href).searchParams.has('choose')) keepSelection(this._runs.map((run) => run.id));
+  }
+
   _showFields(document) {
+    this._live.setBaseline(document.baseline, document.baseline_name);
     this._plots.show(document);
     this._pivot.show(document);
   }
@@ -138,7 +149,7 @@ class Compare {
 
   _paint() {
     this._theme = readTheme(this._root);
-    this._items.forEach(({ swatch }, position) => { swatch.style.background = runColour(position, this._theme); });
+    for (const { runs, swatch } of this._items) swatch.style.background = runColour(this._comparison.itemOf(runs[0]).colour, this._theme);
     this._table.paint();
     this._plots.draw();
   }

@@ -1,6 +1,7 @@
 /** A table as text for other programs: CSV, Markdown, LaTeX. */
 
 import { el, setText } from '../elements/elements.js';
+import { number } from '../elements/numbers.js';
 
 /** First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection). */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
@@ -22,11 +23,11 @@ export const FORMATS = {
 /**
  * @param {keyof typeof FORMATS} format
  * @param {string[]} runs
- * @param {{title: string, cells: {text: string, percent?: string, raw?: number}[]}[]} rows
+ * @param {{title: string, cells: import('./cells.js').Cell[]}[]} rows
  */
 export function written(format, runs, rows) {
   const exactly = format === 'CSV';
-  const text = (cell) => (exactly && cell.raw !== undefined ? String(cell.raw) : cell.text + (cell.spread !== undefined ? ` ${cell.percent}` : cell.percent ? ` (${cell.percent})` : ''));
+  const text = (cell) => (exactly && cell.raw !== undefined ? String(cell.raw) : `${cell.text}${cell.spread ? ` ± ${number(cell.spread, 2)}` : ''}${cell.change ? ` (${cell.change})` : ''}`);
   const lines = rows.flatMap(({ title, cells }) => [
     [title, ...cells.map(text)],
     // Other programs want mean and spread apart.

@@ -1,15 +1,15 @@
 /** What differs between the runs, only what differs, and what became of their series; with a baseline in per cent. */
 
-import { el } from '../elements/elements.js';
+import { el, redraw } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/following.js';
-import { count, exact, fromJson, number, timeSpan, UNKNOWN } from '../elements/numbers.js';
+import { exact, timeSpan, UNKNOWN } from '../elements/numbers.js';
 import { Polling } from '../elements/polling.js';
 import { runColour } from '../elements/theme.js';
 import { choose, chosen } from '../elements/address.js';
 import { copyButtons } from './compare_export.js';
 import { Grouping, groupRows } from './grouping.js';
 import { isLive } from './comparison.js';
-import { settingCell } from './setting_cell.js';
+import { changed, drawnCell, resultCell, settingCell } from './cells.js';
 
 /** With more runs than these each is a row: few columns are easier to read than many. */
 const MOST_COLUMNS = 6;
@@ -20,10 +20,11 @@ export class CompareTable {
   /**
    * @param {HTMLElement} parent
    * @param {import('./comparison.js').ComparedRun[]} runs
-   * @param {{theme: () => import('../elements/theme.js').Theme, onPoint: (runId: string|null) => void, onMissing: (runId: string) => void, onGroups: (groups: import('./grouping.js').Group[]|null) => void, onDocument: (document: any) => void}} page
+   * @param {{theme: () => import('../elements/theme.js').Theme, colourOf: (runId: string) => number, onPoint: (runId: string|null) => void, onMissing: (runId: string) => void, onGroups: (groups: import('./grouping.js').Group[]|null) => void, onDocument: (document: any) => void}} page
    */
-  constructor(parent, runs, { theme, onPoint, onMissing, onGroups, onDocument }) {
+  constructor(parent, runs, { theme, colourOf, onPoint, onMissing, onGroups, onDocument }) {
     this._runs = runs;
+    this._colourOf = colourOf;
     this._onPoint = onPoint;
     this._onMissing = onMissing;
     this._onGroups = onGroups;
@@ -70,7 +71,7 @@ export class CompareTable {
   /** The theme may be another. */
   paint() {
     const theme = this._theme();
-    for (const swatch of this._root.querySelectorAll('i[data-position]')) swatch.style.background = runColour(Number(swatch.dataset.position), theme);
+    for (const swatch of this._root.querySelectorAll('i[data-colour]')) swatch.style.background = runColour(Number(swatch.dataset.colour), theme);
   }
 
   _path() {
@@ -103,7 +104,6 @@ export class CompareTable {
     const groups = this._grouping.groups(document);
     this._onGroups(groups);
     this._onDocument(document);
-    this._choice.hidden = groups !== null;
     this._showBaseline(document);
     const settings = document.differences.map((row) => ({ title: row.label, cells: present.map(({ id }) => settingCell(row.values[id])) }));
     const results = groups ? groupRows(document, groups) : document.series.flatMap((row) => this._resultRows(row)).filter(({ cells }) => differ(cells));
@@ -116,7 +116,7 @@ export class CompareTable {
       this._shown.length ? this._drawn(groups ? [['Results', results]] : [['Differences', settings], ['Results', results], ['Where a step goes', phases]], groups) : null,
     ];
     this._bar.hidden = this._shown.length === 0;
-    this._tables.replaceChildren(...parts.filter((part) => part !== null));
+    redraw(this._tables, ...parts.filter((part) => part !== null));
     this.paint();
   }
 
@@ -131,19 +131,19 @@ export class CompareTable {
   _resultRows({ name, goal, runs }) {
     const row = (figure, title) => ({
       title,
-      cells: this._present.map(({ id }) => figureCell(runs[id], figure)),
+      cells: this._present.map(({ id }) => resultCell(runs[id], figure)),
     });
     return goal ? [row('best', `${name} (${goal === 'min' ? 'lowest' : 'highest'})`), row('last', `${name} (last)`)] : [row('last', name)];
   }
 
   _phaseRow({ title, runs }) {
-    const cell = (figure) => (figure ? { text: timeSpan(figure.seconds), title: `${exact(figure.seconds)} s, the mean of all ranks and steps`, percent: percentOf(figure.change_percent), raw: figure.seconds } : { text: UNKNOWN });
+    const cell = (figure) => (figure ? { text: timeSpan(figure.seconds), title: `${exact(figure.seconds)} s, the mean of all ranks and steps`, change: changed(figure.change_percent), raw: figure.seconds } : { text: UNKNOWN });
     return { title, cells: this._present.map(({ id }) => cell(runs[id])) };
   }
 
   /** Runs are columns, or rows where there are many; groups are rows. @param {[string, any[]][]} parts @param {import('./grouping.js').Group[]|null} groups */
   _drawn(parts, groups) {
-    const heads = groups ? groups.map((group, position) => groupHead(group, position)) : this._present.map((run) => this._head(run, this._runs.indexOf(run)));
+    const heads = groups ? groups.map((group, position) => groupHead(group, position)) : this._present.map((run) => this._head(run));
     const rows = parts.flatMap(([, of]) => of);
     const isUpright = !groups && heads.length <= MOST_COLUMNS;
     const titles = isUpright ? heads : rows.map(({ title }) => el('span', { text: title }));
@@ -155,18 +155,18 @@ export class CompareTable {
     return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What differs' }, table);
   }
 
-  _head(run, position) {
+  _head(run) {
     const link = el('a', { href: pageUrl(`run?id=${run.id}`), title: run.id, text: run.name || run.id });
     link.addEventListener('click', (event) => { this._leave = follow(event, link) ?? this._leave; });
     link.addEventListener('pointerenter', () => this._onPoint(run.id));
     link.addEventListener('pointerleave', () => this._onPoint(null));
     const isBase = run.id === this._document.baseline;
-    return el('span', { class: 'run' }, el('i', { 'data-position': String(position) }), link, isBase ? el('small', { text: 'baseline' }) : null);
+    return el('span', { class: 'run' }, el('i', { 'data-colour': String(this._colourOf(run.id)) }), link, isBase ? el('small', { text: 'baseline' }) : null);
   }
 }
 
 function groupHead({ label }, position) {
-  return el('span', { class: 'run' }, el('i', { 'data-position': String(position) }), el('span', { text: label, title: label }));
+  return el('span', { class: 'run' }, el('i', { 'data-colour': String(position) }), el('span', { text: label, title: label }));
 }
 
 /** Whether a row tells the runs apart; a single run has nobody to differ from. */
@@ -180,19 +180,4 @@ function groupLine(name, columns) {
 
 function line(head, cells) {
   return el('tr', {}, el('th', { scope: 'row' }, head), ...cells.map((cell) => drawnCell(cell)));
-}
-
-function figureCell(result, figure) {
-  const value = fromJson(result?.[figure]);
-  if (value === null || value === undefined) return { text: UNKNOWN };
-  const percent = percentOf(fromJson(result[`${figure}_change_percent`]));
-  return { text: number(value, 4), title: `${exact(value)}, last step ${count(result.steps)}`, percent, raw: value };
-}
-
-function percentOf(change) {
-  return change === null || change === undefined ? '' : `${change > 0 ? '+' : change < 0 ? '−' : '±'}${number(Math.abs(change))} %`;
-}
-
-function drawnCell({ text, title, percent, raw }) {
-  return el('td', { title, class: raw === undefined ? '' : 'number' }, el('span', { text }), percent ? el('small', { text: percent }) : null);
 }

@@ -2,9 +2,11 @@
 
 import { ChartCard, nearest, placeOf } from '../charts/chart_card.js';
 import { setAttribute, setText } from '../elements/elements.js';
-import { exact, notFinite, plural } from '../elements/numbers.js';
+import { change, changePercent, exact, notFinite, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
-import { groupLine } from './group_lines.js';
+import { flattened, stretches } from '../charts/chart_lines.js';
+import { keyOf } from './comparison.js';
+import { finitePoints, groupLine, valueAt } from './group_lines.js';
 
 /** With more runs than these the logged values are not drawn behind the smoothed ones: they would cover them. */
 const MOST_WITH_LOGGED = 4;
@@ -55,7 +57,7 @@ export class ComparedCard extends ChartCard {
   }
 
   _colour(line) {
-    return runColour(this._itemOf(line).position, this.shared.theme);
+    return runColour(this._itemOf(line).colour, this.shared.theme);
   }
 
   _itemOf(line) {
@@ -75,7 +77,33 @@ export class ComparedCard extends ChartCard {
     setAttribute(this.element, 'aria-label', `${this.spec.title} of ${plural(this.spec.lines.length, 'run')}`);
   }
 
+  /** Differences may be negative. */
+  get _isLog() {
+    return super._isLog && !this.shared.connection.isRelative;
+  }
+
+  /** The baseline's curve of this series; null where it has none. */
+  _baselineCurve(origins) {
+    const { baseline, store } = this.shared.connection;
+    const key = keyOf(baseline ?? '', this.spec.id);
+    const series = this._detail.get(key) ?? store.series.get(key);
+    return series ? finitePoints(flattened(stretches(series.attempts), origins({ run: baseline }))) : null;
+  }
+
+  /** The difference to the baseline in per cent, where that is shown instead of the values. */
+  _related(flat) {
+    if (!this.shared.connection.isRelative) return flat;
+    const y = Array.from({ length: flat.count }, (_, i) => this._changeAt(flat.x[i], flat.y[i]) ?? NaN);
+    return { ...flat, y };
+  }
+
+  /** The change of a value to the baseline's at the same place, in per cent; null where that says nothing. */
+  _changeAt(x, value) {
+    return this._base?.count ? changePercent(value, valueAt(this._base, x)) : null;
+  }
+
   _lines(origins) {
+    this._base = this._baselineCurve(origins);
     const lines = super._lines(origins);
     if (this.shared.connection.groups) return this._groupLines(lines);
     if (lines.length <= MOST_WITH_LOGGED) return lines;
@@ -83,7 +111,7 @@ export class ComparedCard extends ChartCard {
   }
 
   _groupLines(lines) {
-    const { smoothing, logY } = this.shared.settings;
+    const { smoothing } = this.shared.settings;
     const byKey = new Map();
     for (const line of lines) {
       const { key } = this._itemOf(this.spec.lines[line.position]);
@@ -92,7 +120,7 @@ export class ComparedCard extends ChartCard {
     return [...byKey.values()].map((members) => {
       const [first] = members;
       const weight = this.spec.lines[first.position].smooth && members.some(({ smooth }) => smooth) ? smoothing : 0;
-      const line = groupLine(members.map(({ flat }) => flat), this._zoom, { weight, onlyPositive: logY });
+      const line = groupLine(members.map(({ flat }) => flat), this._zoom, { weight, onlyPositive: this._isLog });
       return { ...first, ...line, smooth: null, boundaries: [], flat: { x: line.x, y: line.raw, count: line.x.length, boundaries: [] } };
     });
   }
@@ -160,7 +188,15 @@ export class ComparedCard extends ChartCard {
     const at = this._indexOf(line);
     setText(this._value, this.spec.format(flat.y[at], 4));
     setAttribute(this._value, 'title', `${label} = ${exact(flat.y[at])}`);
-    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}`);
+    setText(this._note, `${label}, ${placeOf(flat.x[at], this.shared.settings.xAxis)}${this._beside(line, at)}`);
+  }
+
+  /** By how much a value differs from the baseline's at the same place, in words. */
+  _beside({ position, flat }, at) {
+    const { baseline, groups, isRelative } = this.shared.connection;
+    const isBaseline = !groups && this.spec.lines[position].run === baseline;
+    const percent = isRelative || isBaseline ? null : this._changeAt(flat.x[at], flat.y[at]);
+    return percent === null ? '' : `, ${change(percent)} to baseline`;
   }
 
   _showSpan(lines) {
@@ -171,8 +207,9 @@ export class ComparedCard extends ChartCard {
     setAttribute(this._value, 'title', 'The lowest and the highest of the runs');
   }
 
-  /** The first run whose values ended as something that is no number. */
+  /** The first run whose values ended as something that is no number; or that there is nothing to compare with. */
   _notFinite(lines) {
+    if (this.shared.connection.isRelative) return this._base?.count ? '' : 'The baseline has no values here';
     for (const line of lines) {
       const { lastValue, notFiniteSince } = this._last(line);
       const text = notFinite(lastValue, notFiniteSince);

@@ -9,8 +9,9 @@ import { choose, chosen } from '../elements/address.js';
 import { settingsFrom, zoomFrom } from './compare_address.js';
 import { ComparedCard } from './compared_card.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
+import { change } from '../elements/numbers.js';
 import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
-import { el, setText } from '../elements/elements.js';
+import { el, setAttribute, setText, toggle } from '../elements/elements.js';
 
 const AXES = [
   ['step', 'Step', 'Optimizer steps'],
@@ -59,6 +60,25 @@ export class ComparedCharts extends Charts {
     this._redrawAll();
   }
 
+  /** The run to which differences are shown. @param {string|null} run @param {string|null} name */
+  setBaseline(run, name) {
+    this._relative.hidden = run === null;
+    setAttribute(this._relative, 'title', `Show the difference to ${name ?? run} in per cent instead of values`);
+    if (run === this._connection.baseline) return;
+    this._connection.baseline = run;
+    this._relate();
+  }
+
+  /** Show values, or differences in per cent. */
+  _relate() {
+    const { baseline } = this._connection;
+    this._connection.isRelative = this._isRelative && baseline !== null;
+    choose({ relative: this._isRelative ? '1' : null });
+    for (const card of this._cards.values()) card.invalidate();
+    this._arrange();
+    this._redrawAll();
+  }
+
   /** Other runs are hidden now. */
   rearrange() {
     this._arrange();
@@ -75,6 +95,10 @@ export class ComparedCharts extends Charts {
 
   _buildPage(parent) {
     super._buildPage(parent);
+    this._isRelative = chosen('relative') === '1';
+    this._relative = toggle('% of baseline', '', this._isRelative, (on) => { this._isRelative = on; this._relate(); });
+    this._relative.hidden = true;
+    this._toolbar.element.append(this._relative);
     this._unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
     this._empty.before(this._unknown);
   }
@@ -147,13 +171,14 @@ export class ComparedCharts extends Charts {
   }
 
   _specs() {
-    const { hidden, runs, position, sources } = this._connection;
+    const { hidden, isRelative, runs, position, sources } = this._connection;
+    const unit = isRelative ? { format: change, unit: '%' } : {};
     /** @type {Map<string, string>} */
     const names = new Map();
     for (const [key, source] of sources) if (!names.has(nameOf(key))) names.set(nameOf(key), source);
     const shown = runs.filter((run) => !hidden.has(run.id));
     const specs = [...names].flatMap(([name, source]) => chartsFor([{ name, source }]).map((spec) => ({
-      ...spec, id: name, title: name, isSpan: true,
+      ...spec, ...unit, id: name, title: name, isSpan: true,
       lines: shown.filter((run) => sources.has(`${run.id}:${name}`)).map((run) => ({
         name: `${run.id}:${name}`, label: run.name, role: position.get(run.id), smooth: spec.lines[0].smooth, run: run.id,
       })),

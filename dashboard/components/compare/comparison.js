@@ -5,6 +5,7 @@
 
 import { apiUrl, connect } from '../live/live_connection.js';
 import { Columns, SeriesStore } from '../live/series_store.js';
+import { colourNumbers } from '../elements/theme.js';
 
 const LIVE = new Set(['queued', 'starting', 'running', 'stopping']);
 /** Points of all runs of one chart together; a browser draws no more in a frame. */
@@ -23,6 +24,8 @@ export class Comparison {
   constructor(runs) {
     this.runs = runs;
     this.position = new Map(runs.map((run, at) => [run.id, at]));
+    /** By run. */
+    this.colours = colourNumbers(runs.map((run) => run.id));
     this.store = new SeriesStore();
     /** @type {Map<string, string>} */
     this.sources = new Map();
@@ -35,11 +38,15 @@ export class Comparison {
     this.hidden = new Set();
     /** @type {Record<string, {attempt: number, global_batch: number|null, first_step: number|null}[]>|null} by run; null until asked for */
     this.batches = null;
+    /** @type {string|null} the run to whose values differences are shown, which need not be one of the runs */
+    this.baseline = null;
+    /** Whether charts show the difference to the baseline instead of values. */
+    this.isRelative = false;
     this._listeners = new Map();
     this._wants = new Map();
     /** @type {Map<string, import('../live/live_connection.js').LiveConnection>} */
     this._live = new Map();
-    /** @type {Set<string>} names of series that the ended runs have been asked for */
+    /** @type {Set<string>} names of series that the ended runs have been asked for; of a baseline beside them `RUN:NAME` */
     this._asked = new Set();
     for (const run of runs) if (isLive(run.state)) this._follow(run);
     void this._askNames();
@@ -51,12 +58,12 @@ export class Comparison {
     return Math.min(MOST_POINTS, Math.max(LEAST_POINTS, share));
   }
 
-  /** The run, or the group it is in, as one item of the legend. @returns {{key: string, label: string, position: number}} */
+  /** The run, or the group it is in, as one item of the legend. @returns {{key: string, label: string, colour: number}} */
   itemOf(runId) {
     const at = this.groups?.findIndex((group) => group.runs.includes(runId)) ?? -1;
-    if (at >= 0) return { ...this.groups[at], position: at };
-    const position = this.position.get(runId);
-    return { key: runId, label: this.runs[position].name || runId, position };
+    if (at >= 0) return { ...this.groups[at], colour: at };
+    const { name } = this.runs[this.position.get(runId)];
+    return { key: runId, label: name || runId, colour: this.colours.get(runId) };
   }
 
   on(kind, listener) {
@@ -171,17 +178,28 @@ export class Comparison {
     const fresh = [...ended].filter((name) => !this._asked.has(name));
     for (const name of fresh) this._asked.add(name);
     // One request a chart: the first is drawn while the others are read.
-    for (const name of fresh) void this._load(name);
+    for (const name of fresh) void this._load(name, this.runs.filter((run) => !this._live.has(run.id) && this.sources.has(keyOf(run.id, name))).map((run) => run.id));
+    this._wantBaseline(new Set([...keys].map(nameOf)));
   }
 
-  async _load(name) {
-    const ids = this.runs.filter((run) => !this._live.has(run.id) && this.sources.has(keyOf(run.id, name)));
+  /** The curves of a baseline that is not one of the runs. @param {Set<string>} names */
+  _wantBaseline(names) {
+    const { baseline } = this;
+    if (baseline === null || this.position.has(baseline)) return;
+    for (const name of names) {
+      const key = keyOf(baseline, name);
+      if (!this._asked.has(key)) void this._load(name, [baseline], key);
+      this._asked.add(key);
+    }
+  }
+
+  async _load(name, ids, asked = name) {
     try {
-      const series = seriesOf(await this._fetch(ids.map((run) => run.id), [name], {}));
+      const series = seriesOf(await this._fetch(ids, [name], {}));
       for (const [key, found] of series) this.store.series.set(key, found);
-      this._tell('series', new Set(series.keys()));
+      this._tell('series', new Set(asked === name ? series.keys() : this.runs.map(({ id }) => keyOf(id, name))));
     } catch {
-      this._asked.delete(name);
+      this._asked.delete(asked);
       this._setStatus('reconnecting');
       setTimeout(() => this._wantNow(), 2000);
     }

@@ -1,6 +1,6 @@
 /** Plots over the fields of compared runs: a scatter of two and parallel coordinates of several. */
 
-import { el, setText, toggle } from '../elements/elements.js';
+import { el, redraw, setText, toggle } from '../elements/elements.js';
 import { number, plural } from '../elements/numbers.js';
 import { runColour } from '../elements/theme.js';
 import { follow } from '../links/following.js';
@@ -16,7 +16,7 @@ const LEAST_WIDTH = 260;
 const MOST_COLOURS = 12;
 
 export class FieldPlots {
-  /** @param {HTMLElement} parent @param {{runs: import('./comparison.js').ComparedRun[], theme: () => any, itemOf: (run: string) => {key: string, position: number}, isHidden: (run: string) => boolean, onPoint: (key: string|null) => void}} page */
+  /** @param {HTMLElement} parent @param {{runs: import('./comparison.js').ComparedRun[], theme: () => any, itemOf: (run: string) => {key: string, colour: number}, isHidden: (run: string) => boolean, onPoint: (key: string|null) => void}} page */
   constructor(parent, page) {
     this._page = page;
     const select = (name, label, none) => fieldSelect(label, (id) => this._choose({ [name]: id }), none);
@@ -136,7 +136,7 @@ export class FieldPlots {
     const missing = runs.filter(isWithout).map((run) => this._nameOf(run));
     setText(this._note, missing.length ? `Without a value: ${missing.join(', ')}` : '');
     const items = runs.map((run) => this._item(run, [across, up], colours));
-    this._scatter.replaceChildren(scatter(this._axisOf(across), this._axisOf(up), items, this._width(), `${up.label} over ${across.label}`));
+    redraw(this._scatter, scatter(this._axisOf(across), this._axisOf(up), items, this._width(), `${up.label} over ${across.label}`));
   }
 
   _drawParallel(runs, colours, up) {
@@ -156,7 +156,7 @@ export class FieldPlots {
   /** By run or group, along a scale, or one for each of a few values. */
   _coloursOf(field, runs) {
     const theme = this._page.theme();
-    const ofRun = (run) => runColour(this._page.itemOf(run).position, theme);
+    const ofRun = (run) => runColour(this._page.itemOf(run).colour, theme);
     if (!field) return { of: ofRun, legend: [] };
     const values = runs.map((run) => field.of.get(run)).filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
     if (field.isNumber) {

@@ -2,19 +2,19 @@
 
 import { el } from '../elements/elements.js';
 import { fromJson } from '../elements/numbers.js';
-import { settingCell } from './setting_cell.js';
+import { settingCell } from './cells.js';
 
 const FIGURES = [['last', 'last'], ['best', 'best'], ['lowest', 'min'], ['highest', 'max']];
 /** Chance or the machine decides these: nobody looks at them first. */
 const SECONDARY = /^(seed|state|reason|nodes_used|snapshot|interpreter\..*|package\..*|args\..*seed|logged\..*seed)$/;
 
-/** @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>}} Field by run id */
+/** @typedef {{id: string, label: string, group: 'Settings'|'Results', isNumber: boolean, of: Map<string, any>, base?: any}} Field `of`: by run id; `base`: the baseline's result */
 
 /** All fields of a comparison's document in the order of its tables. @returns {Map<string, Field>} */
 export function fieldsOf({ runs, differences, series }) {
   const settings = differences.map(({ field, label, values }) => fieldOf(field, label, 'Settings', runs.map((run) => [run, plain(values[run])])));
-  const results = series.flatMap(({ name, goal, runs: of }) => FIGURES.filter(([figure]) => figure !== 'best' || goal).map(
-    ([figure, word]) => fieldOf(`${name}:${word}`, `${name} (${word})`, 'Results', runs.map((run) => [run, fromJson(of[run]?.[figure])])),
+  const results = series.flatMap(({ name, goal, baseline, runs: of }) => FIGURES.filter(([figure]) => figure !== 'best' || goal).map(
+    ([figure, word]) => ({ ...fieldOf(`${name}:${word}`, `${name} (${word})`, 'Results', runs.map((run) => [run, fromJson(of[run]?.[figure])])), base: fromJson(baseline?.[figure]) }),
   ));
   return new Map([...settings, ...results].map((field) => [field.id, field]));
 }

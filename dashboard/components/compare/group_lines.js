@@ -27,7 +27,8 @@ export function groupLine(curves, window, { weight, onlyPositive }) {
   return line;
 }
 
-function finitePoints({ x, y, count }) {
+/** The points of a curve that are numbers. @param {Curve} curve @returns {{x: number[], y: number[], count: number}} */
+export function finitePoints({ x, y, count }) {
   const kept = [];
   for (let i = 0; i < count; i++) if (Number.isFinite(y[i])) kept.push(i);
   return { x: kept.map((i) => x[i]), y: kept.map((i) => y[i]), count: kept.length };
@@ -47,7 +48,7 @@ function places(curves, window) {
 }
 
 /** The value between the two nearest points; null before the first and after the last. */
-function valueAt({ x, y, count }, at) {
+export function valueAt({ x, y, count }, at) {
   const after = firstAtLeast(x, count, at);
   if (after === count || (after === 0 && x[0] > at)) return null;
   if (x[after] === at) return y[after];

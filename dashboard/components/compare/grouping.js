@@ -1,9 +1,9 @@
 /** Runs with the same settings as one group: which fields divide them, and the mean and spread of their results. */
 
 import { el } from '../elements/elements.js';
-import { fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { fromJson, UNKNOWN } from '../elements/numbers.js';
 import { choose, chosen } from '../elements/address.js';
-import { settingCell } from './setting_cell.js';
+import { meanCell, settingCell } from './cells.js';
 
 /** @typedef {{key: string, label: string, runs: string[]}} Group */
 /** What chance or the machine decides: runs that differ in these alone are repetitions. */
@@ -59,7 +59,6 @@ export function groupRows({ series }, groups) {
 
 function summaryCell(summary) {
   if (!summary) return { text: UNKNOWN };
-  const [mean, spread] = [fromJson(summary.mean), fromJson(summary.spread)];
-  const title = `mean and standard deviation of ${summary.count}: ${mean} ± ${spread ?? UNKNOWN}`;
-  return { text: number(mean, 4), title, percent: spread === null ? '' : `± ${number(spread, 2)}`, raw: mean, spread: spread ?? '' };
+  const [mean, spread, percent] = [summary.mean, summary.spread, summary.change_percent].map(fromJson);
+  return meanCell(mean, spread, summary.count, percent);
 }

@@ -1,8 +1,9 @@
 /** Rows × columns: the mean and the spread of a result over the runs with the same values of two fields. */
 
 import { el } from '../elements/elements.js';
-import { number, plural, UNKNOWN } from '../elements/numbers.js';
+import { changePercent, UNKNOWN } from '../elements/numbers.js';
 import { choose, chosen } from '../elements/address.js';
+import { drawnCell, meanCell } from './cells.js';
 import { copyButtons } from './compare_export.js';
 import { fieldSelect, fieldsOf, firstResult, textOf } from './fields.js';
 
@@ -47,12 +48,12 @@ export class Pivot {
     const heads = valuesOf(columns, this._runs);
     const lines = valuesOf(rows, this._runs).map((row) => ({
       title: `${rows.label} ${row}`,
-      cells: heads.map((column) => cellOf(this._runs.filter((run) => textOf(rows, run) === row && textOf(columns, run) === column).map((run) => result.of.get(run)))),
+      cells: heads.map((column) => cellOf(this._runs.filter((run) => textOf(rows, run) === row && textOf(columns, run) === column).map((run) => result.of.get(run)), result.base)),
     }));
     const titles = heads.map((column) => `${columns.label} ${column}`);
     this._shown = { titles, lines };
     const head = el('tr', {}, el('td', { text: result.label }), ...titles.map((text) => el('th', { scope: 'col', text, title: text })));
-    const body = lines.map(({ title, cells }) => el('tr', {}, el('th', { scope: 'row', text: title }), ...cells.map(drawn)));
+    const body = lines.map(({ title, cells }) => el('tr', {}, el('th', { scope: 'row', text: title }), ...cells.map(drawnCell)));
     this._table.replaceChildren(el('table', { 'aria-label': `${result.label} by ${rows.label} and ${columns.label}` }, el('thead', {}, head), el('tbody', {}, ...body)));
   }
 }
@@ -63,18 +64,11 @@ function valuesOf(field, runs) {
   return [...new Set(ordered.map((run) => textOf(field, run)))];
 }
 
-/** Mean and standard deviation, of the sample, of the finite values. @param {any[]} values */
-function cellOf(values) {
+/** Mean and standard deviation, of the sample, of the finite values. @param {any[]} values @param {any} base the baseline's value */
+function cellOf(values, base) {
   const finite = values.filter(Number.isFinite);
   if (!finite.length) return { text: UNKNOWN };
   const mean = finite.reduce((sum, value) => sum + value, 0) / finite.length;
   const spread = finite.length > 1 ? Math.sqrt(finite.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (finite.length - 1)) : null;
-  return {
-    text: number(mean, 4), percent: spread === null ? '' : `± ${number(spread, 2)}`, raw: mean, spread: spread ?? '',
-    title: `mean of ${plural(finite.length, 'run')}: ${mean}${spread === null ? '' : `, standard deviation ${spread}`}`,
-  };
-}
-
-function drawn({ text, title, percent, raw }) {
-  return el('td', { title, class: raw === undefined ? '' : 'number' }, el('span', { text }), percent ? el('small', { text: percent }) : null);
+  return meanCell(mean, spread, finite.length, changePercent(mean, base));
 }

@@ -42,6 +42,17 @@ export function count(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
+/** +4 %, −0.31 %: a change in per cent. @param {number} percent @param {number} [digits] */
+export function change(percent, digits = 3) {
+  if (!Number.isFinite(percent)) return number(percent);
+  return `${percent > 0 ? '+' : percent < 0 ? '−' : '±'}${number(Math.abs(percent), digits)} %`;
+}
+
+/** The change of a value from a base in per cent of the base's size; null where that says nothing. */
+export function changePercent(value, base) {
+  return Number.isFinite(value) && Number.isFinite(base) && base !== 0 ? (100 * (value - base)) / Math.abs(base) : null;
+}
+
 /** 1 rank, 8 ranks. */
 export const plural = (amount, noun) => `${count(amount)} ${noun}${amount === 1 ? '' : 's'}`;
 

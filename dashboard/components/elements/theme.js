@@ -70,12 +70,28 @@ export function faded(colour, alpha) {
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
 }
 
+/**
+ * The numbers of the colours of runs that stand together: each has its own wherever it is, which its id says, or the next one
+ * where a run before it has that; after the palette new ones. Reports choose the same (`run_colours.py`).
+ * @param {string[]} ids @returns {Map<string, number>}
+ */
+export function colourNumbers(ids) {
+  const most = PALETTE.light.length;
+  const [numbers, taken] = [new Map(), new Set()];
+  ids.forEach((id, place) => {
+    const own = (parseInt(id, 36) || 0) % most;
+    const free = Array.from({ length: most }, (_, further) => (own + further) % most).find((number) => !taken.has(number)) ?? place;
+    taken.add(free);
+    numbers.set(id, free);
+  });
+  return numbers;
+}
+
 /** Degrees between the hues of neighbours: the golden angle never comes back to one that was there. */
 const HUE_STEP = 137.508;
 
 /**
- * The colour of a run among those it is compared with: a function of its position alone, so that it is the same in the
- * table of runs, in the legend and in every chart. After the palette, hues as far apart as can be.
+ * The colour of a number of `colourNumbers`, or of a group's position. After the palette, hues as far apart as can be.
  * @param {number} position from 0
  * @param {{dark: boolean, palette: string[]}} theme
  */

@@ -21,6 +21,7 @@ from dashboard.compare.spec_changes import (
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.selection import select
+from db.metrics.run_results import SeriesResult, without_repeated
 from domain.spec import RunSpec
 from tests.dashboard.checkouts import write
 from tests.dashboard.running import Running
@@ -249,3 +250,14 @@ def test_code_cannot_steer_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     diff_command.print_lines(["+x"])
     assert capsys.readouterr().out == "+x\n"
+
+
+def test_what_is_printed_of_a_logged_series_is_no_result_of_its_own() -> None:
+    result = SeriesResult(1.0, None, 5)
+    names = ["train/loss", "printed/loss", "printed/data_s", "val/accuracy", "printed/val/accuracy"]
+    assert list(without_repeated(dict.fromkeys(names, result))) == [
+        "train/loss",
+        "printed/data_s",
+        "val/accuracy",
+    ]
+    assert list(without_repeated({"printed/loss": result})) == ["printed/loss"], "nothing else is known of it"

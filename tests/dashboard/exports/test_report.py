@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dashboard.exports.chart import HEIGHT, WIDTH, ChartLine, chart
 from dashboard.exports.elements import written
 from dashboard.exports.report_style import style_sheet
+from dashboard.exports.run_colours import colour_numbers
 from tests.dashboard.running import FakeNode, Running
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
@@ -98,8 +99,16 @@ def test_a_chart_of_any_values_stays_on_its_plane(points: list[tuple[int, float]
         assert -1 <= float(x) <= WIDTH + 1 and -1 <= float(y) <= HEIGHT + 1
 
 
+def test_a_run_keeps_its_colour_beside_other_runs() -> None:
+    a, b, c = "0000000001", "0000000002", "000000000a"  # a and c would have the same
+    assert colour_numbers([a, b]) == [1, 2] and colour_numbers([b]) == colour_numbers([b, a])[:1] == [2]
+    assert colour_numbers([a, c, b]) == [1, 2, 3] and colour_numbers([c]) == [2]
+    many = colour_numbers([f"{number % 3:010}" for number in range(40)])
+    assert len(set(many)) == 40 and set(many[:8]) == set(range(8))
+
+
 @pytest.mark.parametrize("runs", [1, 8, 50])
 def test_every_run_of_a_report_has_a_colour_in_both_themes(runs: int) -> None:
-    style = style_sheet(runs)
+    style = style_sheet([f"{number:010}" for number in range(runs)])
     for place in range(runs):
         assert len(re.findall(rf"--c{place}: #[0-9a-f]{{6}};", style)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import struct
 from typing import Any
 
@@ -157,6 +158,15 @@ def test_groups_have_the_mean_and_the_spread_of_their_results(shared, made):
     assert pair["mean"] == pytest.approx(sum(best) / 2) and pair["count"] == 2
     assert pair["spread"] == pytest.approx(abs(best[0] - best[1]) / 2**0.5)
     assert summary([float("nan"), None]) is None
+    (loss,) = (
+        row
+        for row in compared(shared, a, b, c, group="lr", baseline=a)["series"]
+        if row["name"] == "train/loss"
+    )
+    alone, pair = (group["best"] for group in loss["groups"])
+    base = loss["baseline"]["best"]
+    assert alone["change_percent"] == 0 and base == alone["mean"]
+    assert pair["change_percent"] == pytest.approx(100 * (pair["mean"] - base) / base)
     assert [group["runs"] for group in compared(shared, b, c, group="lr")["groups"]] == [[b, c]]
 
 
@@ -202,7 +212,9 @@ def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):
 def test_the_command_groups_runs_and_writes_tables_for_other_programs(rankzero, made):
     ids = [made[name] for name in "abc"]
     code, out, err = rankzero("compare", *ids, "--group", "lr")
-    assert (code, err) == (0, "") and "Learning rate" in out and " ± " in out
+    assert (code, err) == (0, "") and "Learning rate" in out and " ± " in out and "%" not in out
+    code, out, err = rankzero("compare", *ids, "--group", "lr", "--baseline", ids[0])
+    assert re.search(r" ± [\d.]+ \([+-][\d.]+ %\)", out) and "(+0 %)" in out
     code, out, err = rankzero("compare", *ids, "--group", "lr", "--format", "csv")
     head, alone, pair = csv.reader(out.splitlines())
     assert head[:4] == ["Learning rate", "Runs", "train/loss (lowest) mean", "train/loss (lowest) spread"]

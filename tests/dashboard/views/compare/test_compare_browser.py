@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from dashboard.api.workers import worker_attempts
 from dashboard.service import edits
@@ -133,6 +133,25 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     assert chosen(page) == address
     assert axe_faults(page) == []
 
+    page.get_by_role("button", name="% of baseline").click()
+    expect(loss_of(page, 2).locator(".value")).to_have_text(re.compile(r"^[+−±][\d.]+ %( – .*)?$"))
+    legend.get_by_role("button", name="first").hover()
+    expect(loss_of(page, 2).locator(".value")).to_have_text("±0 %")
+    assert chosen(page)["relative"] == "1"
+    page.get_by_role("button", name="% of baseline").click()
+    legend.get_by_role("button", name="training").hover()
+    expect(loss_of(page, 2).locator(".note")).to_have_text(
+        re.compile(r"^training, step 1\d\d(, [+−][\d.]+ % to baseline)?$")
+    )
+    page.get_by_role("link", name="Choose runs").click()
+    expect(page.get_by_label("Select training")).to_be_checked()
+    expect(page.get_by_label("Select first")).to_be_checked()
+
+
+def loss_of(page: Page, runs: int) -> Locator:
+    """The chart of the training loss."""
+    return page.get_by_role("region", name=f"train/loss of {runs} runs")
+
 
 @pytest.mark.long
 def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group(page, dashboard, made):
@@ -150,11 +169,17 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     groups = page.get_by_role("group", name="Groups").get_by_role("button")
     expect(groups).to_have_text(["Learning rate 0.11 run", "Learning rate 0.52 runs"])
     pair = page.get_by_role("row", name="Learning rate 0.5")
-    expect(pair.locator("td").nth(1)).to_have_text(re.compile(r"^[\d.]+± [\d.]+$"))
+    expect(pair.locator("td").nth(1)).to_have_text(re.compile(r"^[\d.]+± [\d.]+[+−][\d.]+ %$"))
     assert chosen(page)["group"] == "lr"
+    expect(pair.locator("td").nth(1)).to_contain_text("%")  # of the project's baseline
+    page.get_by_role("button", name="% of baseline").click()
+    expect(page.get_by_role("region", name="train/loss of 3 runs").locator(".value")).to_contain_text(" % – ")
+    page.get_by_role("button", name="% of baseline").click()
     groups.last.hover()
     loss = page.get_by_role("region", name="train/loss of 3 runs")
-    expect(loss.locator(".note")).to_have_text("Learning rate 0.5, step 120")
+    expect(loss.locator(".note")).to_have_text(
+        re.compile(r"^Learning rate 0.5, step 120, [+−][\d.]+ % to baseline$")
+    )
 
     fields = page.get_by_role("region", name="Fields")
     points = fields.get_by_role("group", name="val/loss (best) over Learning rate").locator("a")
