@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from functools import partial
 from typing import Annotated, Any
@@ -47,7 +48,8 @@ async def merged_logs(
 ) -> Response:
     """Whole lines of several logs, in the order of their arrival at this dashboard.
 
-    Each line has its rank, stream and offset in its own log, and `at`, its time of arrival."""
+    Each line has its rank, stream and offset in its own log, and `at`, its time of arrival. After `from`, `has_later`
+    says whether more lines follow: ask again from the last line, which comes again."""
     read_lines = partial(_lines, service, run_id, attempt, rank, stream)
     return answer(await _threads(request).run(read_lines, _position(before), _position(from_), limit))
 
@@ -110,7 +112,8 @@ def _lines(
     number, sources = _sources(service, run_id, attempt, rank, stream)
     offsets = offsets_at(sources, start or before)
     lines = (lines_from if start else lines_before)(sources, offsets, limit)
-    return {"attempt": number, **page(sources, lines)}
+    later = {"has_later": any(map(operator.lt, offsets, offsets_at(sources, None)))} if start else {}
+    return {"attempt": number, **page(sources, lines), **later}
 
 
 def _search(

@@ -20,7 +20,13 @@ export async function linesAround(urlOf, position) {
   const [earlier, later] = await Promise.all([
     linesBefore(urlOf, position, BEFORE_HIT_BYTES), ask(urlOf({ from: position, limit: BEHIND_HIT_BYTES }, '/merged')),
   ]);
-  return { lines: [...earlier.lines, ...later.lines], before: earlier.before, chosen: earlier.lines.length + 1 };
+  return { lines: [...earlier.lines, ...later.lines], before: earlier.before, hasLater: later.has_later, chosen: earlier.lines.length + 1 };
+}
+
+/** The lines behind the one at a position. */
+export async function linesBehind(urlOf, position) {
+  const { lines, has_later: hasLater } = await ask(urlOf({ from: position, limit: EARLIER_BYTES }, '/merged'));
+  return { lines: lines.slice(1), hasLater };
 }
 
 /** How the lines are ordered, in words. @param {boolean} isUntimed something has no time of arrival */

@@ -14,7 +14,7 @@ const MOST_MARKS = 2000;
 
 export class LogPane {
   /**
-   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onChosen: (line: number) => void}} listeners
+   * @param {{onFollow: (on: boolean) => void, onEarlier: () => void, onLater: () => void, onChosen: (line: number) => void}} listeners
    */
   constructor(listeners) {
     this._listeners = listeners;
@@ -26,9 +26,13 @@ export class LogPane {
       this._earlier.disabled = true;
       listeners.onEarlier();
     } });
+    this._later = el('button', { type: 'button', class: 'earlier', hidden: true, onclick: () => {
+      this._later.disabled = true;
+      listeners.onLater();
+    } });
     this._empty = el('p', { class: 'log-empty', text: 'Connecting…' });
     this._lines = el('div', { class: 'lines' });
-    this.element = el('div', { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' }, this._earlier, this._empty, this._lines);
+    this.element = el('div', { class: 'pane', tabindex: 0, role: 'log', 'aria-label': 'Log', 'aria-live': 'off' }, this._earlier, this._empty, this._lines, this._later);
     this.element.addEventListener('scroll', () => this._scrolled());
     this._lines.addEventListener('click', (event) => this._clicked(/** @type {HTMLElement} */ (event.target)));
     this._visibility = new IntersectionObserver((entries) => {
@@ -58,7 +62,7 @@ export class LogPane {
     this._drawnTo = this._text.first;
     this._extra = 0;
     this._lines.replaceChildren();
-    this._earlier.hidden = true;
+    this._earlier.hidden = this._later.hidden = true;
     this._drawSoon();
   }
 
@@ -96,6 +100,9 @@ export class LogPane {
   /** Where the first line here comes from, of several logs. */
   get firstSource() { return this._text.lines[0].source; }
 
+  /** Where the last line here comes from, of several logs. */
+  get lastSource() { return this._text.lines.at(-2)?.source; }
+
   /** Where a line comes from, of several logs. @param {number} line from 1 */
   sourceOf(line) {
     return this._text.line(line - 1)?.source;
@@ -115,6 +122,13 @@ export class LogPane {
     this._earlier.hidden = !exists;
     this._earlier.disabled = false;
     setText(this._earlier, trouble ? `${trouble} Try again` : 'Load earlier lines');
+  }
+
+  /** @param {boolean} exists whether lines follow that are not here @param {string} [trouble] */
+  offerLater(exists, trouble = '') {
+    this._later.hidden = !exists;
+    this._later.disabled = false;
+    setText(this._later, trouble ? `${trouble} Try again` : 'Load later lines');
   }
 
   /** Show a stretch of the log and mark a line of it. @param {string} text @param {number} first @param {number} chosen numbers from 1 */
@@ -276,7 +290,7 @@ export class LogPane {
   _scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.element;
     if (!clientHeight) return;
-    const isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    const isAtEnd = this._later.hidden && scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
     const wentUp = scrollTop < (this._lastTop ?? 0) - 1;
     this._lastTop = scrollTop;
     if (isAtEnd === this._follows || (!isAtEnd && !wentUp)) return;

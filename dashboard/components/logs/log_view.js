@@ -2,7 +2,7 @@
 
 import { el, setText, toggle } from '../elements/elements.js';
 import { apiUrl, connect } from '../live/live_connection.js';
-import { isMerged, linesAround, linesBefore, orderSentence } from './log_merged.js';
+import { isMerged, linesAround, linesBefore, linesBehind, orderSentence } from './log_merged.js';
 import { LogOffsets } from './log_offsets.js';
 import { LogPane } from './log_pane.js';
 import { LogSearch } from './log_search.js';
@@ -10,6 +10,8 @@ import { mountOnce } from '../elements/mounting.js';
 
 const EARLIER_BYTES = 256 * 1024;
 const BEFORE_HIT_BYTES = 64 * 1024;
+const BEGINNING = { offset: 0, line: 1 };
+const BEGINNING_OF_ALL = '0.0.0';
 
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(component, (first) => new LogView(first));
@@ -66,11 +68,13 @@ class LogView {
       onFollow: (on) => this._follow.setAttribute('aria-pressed', String(on && this._isLive)),
       onChosen: (line) => void this._markChosen(line),
       onEarlier: () => void this._loadEarlier(),
+      onLater: () => void this._loadLater(),
     });
     this._root = el(
       'div', { class: 'log-view' },
       el(
         'div', { class: 'log-bar' }, this._rank, this._stream, this._attempt, this._search.element,
+        el('button', { type: 'button', text: 'Beginning', title: 'Go to the first line', onclick: () => void this._toBeginning() }),
         el('span', { class: 'space' }), this._link, this._copy, this._follow,
         toggle('Wrap', 'Break long lines', false, (on) => this._pane.wrap(on)), this._download,
       ),
@@ -152,7 +156,10 @@ class LogView {
     }
     const before = bytes.subarray(0, hit.offset - begin).reduce((lines, byte) => lines + (byte === 10 ? 1 : 0), 0);
     this._stay();
-    this._pane.showAround(new TextDecoder().decode(bytes), hit.line - before, hit.line);
+    const decoder = new TextDecoder();
+    this._pane.showAround(decoder.decode(bytes, { stream: true }), hit.line - before, hit.line);
+    this._later = { at: begin + bytes.length, decoder };
+    this._pane.offerLater(this._later.at === hit.offset + EARLIER_BYTES);
     this._offsets.begin(this._pane.firstLine, begin);
     this._pane.offerEarlier(begin > 0);
     this._mark({ ...choice, line: hit.line });
@@ -160,12 +167,24 @@ class LogView {
 
   async _showMergedHit(hit) {
     const choice = this._choice;
-    const { lines, before, chosen } = await linesAround(this._urlOf, hit.position);
-    if (choice !== this._choice) return;
+    if (await this._showAllAround(hit.position)) this._mark({ ...choice, ...hit });
+  }
+
+  /** Show the lines of several logs around a position; false where another log was chosen meanwhile. */
+  async _showAllAround(position) {
+    const choice = this._choice;
+    const { lines, before, hasLater, chosen } = await linesAround(this._urlOf, position);
+    if (choice !== this._choice) return false;
     this._stay();
     this._pane.showLines(lines, chosen);
     this._pane.offerEarlier(before !== null);
-    this._mark({ ...choice, ...hit });
+    this._pane.offerLater(hasLater);
+    return true;
+  }
+
+  async _toBeginning() {
+    if (!isMerged(this._choice)) return this._showHit(BEGINNING);
+    if (await this._showAllAround(BEGINNING_OF_ALL)) this._mark(null);
   }
 
   /** Follow no longer: what is shown is not the end. */
@@ -275,10 +294,40 @@ class LogView {
     }
   }
 
+  /** Lines behind a stretch of the log that is not its end. */
+  async _loadLater() {
+    const [choice, later] = [this._choice, this._later];
+    try {
+      const hasMore = isMerged(choice) ? await this._appendLaterLines(choice) : await this._appendLater(choice, later);
+      this._pane.offerLater(hasMore);
+    } catch (error) {
+      this._pane.offerLater(true, /** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @returns {Promise<boolean>} whether more may follow */
+  async _appendLater(choice, later) {
+    const bytes = await this._bytes(later.at, EARLIER_BYTES);
+    if (choice !== this._choice || later !== this._later) return !this._isLive;
+    this._offsets.follow(this._pane.openLine, later.at);
+    this._pane.append(later.decoder.decode(bytes, { stream: true }));
+    later.at += bytes.length;
+    if (this._offsets.hasDropped(this._pane.firstLine)) this._pane.offerEarlier(true);
+    return bytes.length === EARLIER_BYTES;
+  }
+
+  async _appendLaterLines(choice) {
+    const last = this._pane.lastSource;
+    const { lines, hasLater } = await linesBehind(this._urlOf, last.position);
+    if (choice !== this._choice || last !== this._pane.lastSource) return !this._isLive;
+    this._pane.appendLines(lines);
+    return hasLater;
+  }
+
   /** @param {number} offset @param {number} limit */
   async _bytes(offset, limit) {
     const response = await fetch(this._url({ offset, limit }));
-    if (!response.ok) throw new Error(`Earlier lines could not be read (${response.status}).`);
+    if (!response.ok) throw new Error(`These lines could not be read (${response.status}).`);
     return new Uint8Array(await response.arrayBuffer());
   }
 

@@ -82,6 +82,20 @@ def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> 
     expect(page.locator(".by-time")).to_be_hidden()
 
 
+def test_the_lines_of_all_logs_are_read_from_the_beginning(visit, dashboard, training) -> None:
+    page = open_merged(visit, dashboard, training[0])
+    expect(page.locator(".pane .text")).to_have_text(LINES)
+    page.route(
+        "**/logs/merged?*limit=196608*",
+        lambda route: route.continue_(url=route.request.url.replace("196608", "20")),
+    )
+    page.get_by_role("button", name="Beginning").click()
+    later = page.get_by_role("button", name="Load later lines")
+    later.click()
+    expect(page.locator(".pane .text")).to_have_text(LINES)
+    expect(later).to_be_hidden()
+
+
 def test_all_logs_are_searched_and_a_line_links_to_its_rank(visit, dashboard, training) -> None:
     run_id, _, _ = training
     page = open_merged(visit, dashboard, run_id)

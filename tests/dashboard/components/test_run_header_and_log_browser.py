@@ -257,6 +257,27 @@ def test_lines_that_following_dropped_are_loaded_again_without_a_gap(server: Fak
     expect(page.get_by_role("button", name="Load earlier lines")).to_be_hidden()
 
 
+def test_the_log_is_read_from_its_beginning_to_its_end(server: FakeServer, show: Show) -> None:
+    lines = [f"{'é' * 60} line {i}" for i in range(5_000)]  # 256 KiB end within a letter
+    server.log_file = "\n".join(lines).encode() + b"\n"
+    server.log_picture = lambda choice: [log("the end\n", offset=600_000, reset=True)]
+    page = show("log_view")
+    expect(page.locator(".text")).to_have_text(["the end"])
+    page.get_by_role("button", name="Beginning").click()
+    expect(page.locator(".text.chosen")).to_have_text(lines[0])
+    later = page.get_by_role("button", name="Load later lines")
+    shown = page.locator(".text").count()
+    later.click()
+    expect(page.locator(".text")).not_to_have_count(shown)
+    assert page.locator(".text").count() > shown + 1000 and later.is_visible()
+    expect(page.locator(".text").nth(shown - 1)).to_be_in_viewport()  # where the reader was
+    later.click()
+    expect(page.locator(".text")).to_have_count(5_000)
+    assert page.locator(".text").all_text_contents() == lines
+    assert page.locator(".text").last.get_attribute("data-line") == "5000"
+    expect(later).to_be_hidden()
+
+
 def test_another_rank_and_stream_are_asked_for(server: FakeServer, show: Show) -> None:
     def picture(choice: Message) -> list[Message]:
         return [log(f"{choice['rank']}\nof {choice['stream']}\n", reset=True) | choice | {"attempt": 1}]
