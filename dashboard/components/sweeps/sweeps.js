@@ -1,6 +1,6 @@
 /** A sweep: the metric of every trial as a curve, its parameters side by side, their importance, and a table. */
 
-import { el, setText } from '../elements/elements.js';
+import { el, redraw, setText } from '../elements/elements.js';
 import { number } from '../elements/numbers.js';
 import { mountOnce } from '../elements/mounting.js';
 import { Polling } from '../elements/polling.js';
@@ -28,6 +28,8 @@ class Sweep {
       this._root, this._trouble, () => `api/sweeps/${data.sweep_id}/curves`, (sweep) => this._show(sweep),
       () => !(this._sweep && ENDED.includes(this._sweep.state)),
     );
+    /** @type {{column: number, isDown: boolean}|null} */
+    this._order = null;
     this._observer = new ResizeObserver(() => this._draw());
     this._observer.observe(this._root);
     for (const [kind, isOver] of [['pointerover', true], ['pointerout', false]]) {
@@ -50,7 +52,7 @@ class Sweep {
   _show(sweep) {
     if (!sweep) return;
     this._sweep = sweep;
-    this._table.replaceChildren(table(sweep));
+    this._showTable();
     this._draw();
   }
 
@@ -62,12 +64,23 @@ class Sweep {
     setText(this._trouble, isDrawn ? '' : `No trial has logged ${sweep.metric} yet.`);
     if (!isDrawn) return;
     const width = () => Math.max(260, this._curves.clientWidth);
-    this._curves.replaceChildren(el('figcaption', { text: `${sweep.metric} over steps` }), curves(sweep, width()));
-    this._axes.replaceChildren(el('figcaption', { text: 'Parameters of each trial' }), parameters(sweep, width()));
+    redraw(this._curves, el('figcaption', { text: `${sweep.metric} over steps` }), curves(sweep, width()));
+    redraw(this._axes, el('figcaption', { text: 'Parameters of each trial' }), parameters(sweep, width()));
     this._importance.hidden = !sweep.importance;
     if (sweep.importance) {
       this._importance.replaceChildren(el('figcaption', { text: 'Importance of the parameters' }), importance(sweep));
     }
+  }
+
+  _showTable() {
+    redraw(this._table, table(this._sweep, this._order, (at) => this._sortBy(at)));
+  }
+
+  /** The first click on a head sorts upwards, the second downwards, the third by number again. */
+  _sortBy(at) {
+    const { column, isDown } = this._order ?? {};
+    this._order = column !== at ? { column: at, isDown: false } : isDown ? null : { column: at, isDown: true };
+    this._showTable();
   }
 
   _hover(event, isOver) {
@@ -133,22 +146,49 @@ function importance({ importance: shares }) {
   return el('dl', { class: 'importance' }, ...rows);
 }
 
-function table(sweep) {
+/** @param {{column: number, isDown: boolean}|null} order @param {(at: number) => void} onSort */
+function table(sweep, order, onSort) {
   const names = Object.keys(sweep.scales);
-  const rungs = sweep.early_stop === 'none' ? [] : ['Rung'];
-  const columns = ['Trial', 'Run', ...names, sweep.metric, ...rungs, 'State'];
+  const hasRungs = sweep.early_stop !== 'none';
+  const columns = ['Trial', 'Run', ...names, sweep.metric, ...(hasRungs ? ['Rung'] : []), 'State'];
   const isNumber = (at) => at === 0 || (at > 1 && at < columns.length - 1);
-  const head = el('tr', {}, ...columns.map((text, at) => el('th', { scope: 'col', text, class: isNumber(at) && 'number' })));
-  const rows = sweep.trials.map((trial) => el(
+  const heads = columns.map((text, at) => head(text, isNumber(at), order?.column === at ? (order.isDown ? 'descending' : 'ascending') : 'none', () => onSort(at)));
+  const rows = sorted(sweep.trials, order, valuesOf(names, hasRungs)).map((trial) => row(sweep, trial, names, hasRungs));
+  return el('table', {}, el('thead', {}, el('tr', {}, ...heads)), el('tbody', {}, ...rows));
+}
+
+function head(text, isNumber, sort, onclick) {
+  const mark = { ascending: ' ▲', descending: ' ▼', none: '' }[sort];
+  const button = el('button', { type: 'button', 'aria-label': `Sort by ${text}`, onclick }, el('span', { text }), el('i', { 'aria-hidden': 'true', text: mark }));
+  return el('th', { scope: 'col', class: isNumber && 'number', 'aria-sort': sort }, button);
+}
+
+/** What each column sorts by. */
+function valuesOf(names, hasRungs) {
+  const params = names.map((name) => (trial) => trial.params[name]);
+  return [(trial) => trial.number, (trial) => trial.run, ...params, (trial) => trial.value, ...(hasRungs ? [(trial) => trial.rung] : []), (trial) => trial.state];
+}
+
+/** Trials without a value come last, either way. */
+function sorted(trials, order, values) {
+  if (!order) return trials;
+  const value = values[order.column];
+  const isMissing = (trial) => value(trial) === null || value(trial) === undefined;
+  const upwards = (one, other) => (value(one) < value(other) ? -1 : Number(value(one) > value(other)));
+  const present = trials.filter((trial) => !isMissing(trial)).sort((one, other) => (order.isDown ? -1 : 1) * upwards(one, other));
+  return [...present, ...trials.filter(isMissing)];
+}
+
+function row(sweep, trial, names, hasRungs) {
+  return el(
     'tr', { class: trial.number === sweep.best?.number && 'best', 'data-item': trial.number },
     el('td', { class: 'number', text: String(trial.number) }),
     el('td', {}, trial.run ? link(trial.run) : el('span', { text: '–' })),
     ...names.map((name) => el('td', { class: 'number', text: shown(trial.params[name]), title: String(trial.params[name]) })),
     el('td', { class: 'number', text: number(trial.value, 4), title: String(trial.value ?? '') }),
-    ...rungs.map(() => el('td', { class: 'number', text: String(trial.rung) })),
+    ...(hasRungs ? [el('td', { class: 'number', text: String(trial.rung) })] : []),
     el('td', { text: outcome(trial) }),
-  ));
-  return el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows));
+  );
 }
 
 /** A pruned trial's message says so itself. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components.browser import scaling, sweep
 from dashboard.service import service
 from dashboard.sweeps.document import best_trial, document, state
@@ -74,11 +75,22 @@ def _sweep(sweep_id: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="sweep_head"):
         st.header(as_text(program_name(one.spec)), anchor=False, width="content")
         trials = plural(one.plan.count, "trial")
-        st.markdown(
-            f"{state(one)}, {len(one.trials)} of {trials}, {one.plan.effective_search}", width="content"
-        )
+        words = f"{state(one)}, {len(one.trials)} of {trials}, {one.plan.effective_search}{_limit(one)}"
+        st.markdown(words, width="content")
         if state(one) == "running":
             st.button("Stop", icon=":material/stop_circle:", key="sweep_stop", on_click=_stop, args=(one.id,))
+        runs = [trial.run_id for trial in one.trials if trial.run_id][-MOST_RUNS:]
+        if len(runs) > 1:
+            help_text = "Their curves, settings and results side by side"
+            links.link(
+                "compare",
+                "Compare trials",
+                "sweep_compare",
+                "chart",
+                "tertiary",
+                help_text,
+                runs=",".join(runs),
+            )
         links.link("sweeps", "All sweeps", key="sweep_all", kind="tertiary")
     best = best_trial(one)
     if best:
@@ -88,6 +100,14 @@ def _sweep(sweep_id: str) -> None:
     if one.message:
         st.markdown(as_text(one.message))
     sweep(one.id, key="sweep_picture")
+
+
+def _limit(one: SweepView) -> str:
+    """Return the device-hours of the ended trials where something limits them, in words."""
+    if one.plan.max_device_hours is None:
+        return ""
+    used = number(document(one)["device_hours"])
+    return f", {used} of at most {number(one.plan.max_device_hours)} device-hours used by ended trials"
 
 
 def _best(one: SweepView, best: TrialView) -> None:
@@ -114,6 +134,9 @@ def _best(one: SweepView, best: TrialView) -> None:
             st.caption("Launched:", width="content")
             for seed, run_id in zip(SEEDS, launched, strict=False):
                 links.link("run", f"seed {seed}", f"sweep_seed_{seed}", kind="tertiary", id=run_id)
+            links.link(
+                "compare", "Compare them", "sweep_seeds_compare", "chart", "tertiary", runs=",".join(launched)
+            )
 
 
 def _launch_seeds(one: SweepView, best: TrialView) -> None:

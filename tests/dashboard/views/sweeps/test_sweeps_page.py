@@ -39,6 +39,8 @@ def test_the_page_is_empty_lists_sweeps_and_shows_one(tmp_path) -> None:
             for seed in (1, 2, 3)
         ]
         assert [run.spec.seed for run in launched if run] == [1, 2, 3]
+        assert links(page)["Compare them"].count("%2C") == 2
+        assert links(page)["Compare trials"].count("%2C") == 12
         assert len({run.spec.lr for run in launched if run}) == 1
         button(page, "Stop").click().run()
         assert sweeps.sweep(pages.service.store, sweep_id).stop_requested_at is not None

@@ -1,0 +1,49 @@
+"""The page of a sweep in Chromium: its table sorts, and stays where it is while trials train."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from db.queries import run_queries
+from db.reports import progress
+from domain.messages import PointBatch
+from tests.dashboard.browsed import browsed, opened
+from tests.dashboard.seeded_store import Seed
+from tests.dashboard.seeded_sweeps import NODE, seed_sweep
+from tests.dashboard.visits import axe_faults, signed_in
+from tests.end_to_end.browsers import Chromium
+
+
+def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromium, tmp_path) -> None:
+    with browsed(opened(tmp_path / "data")) as dashboard, signed_in(browser, dashboard) as visit:
+        seed = Seed(dashboard.service.store, dashboard.service.clock())
+        sweep_id = seed_sweep(seed)
+        page = visit.new_page()
+        page.goto(f"{dashboard.url}/sweeps?id={sweep_id}")
+        rows = page.locator(".sweep tbody tr")
+        expect(rows).to_have_count(14)  # the dashboard launches the last one itself
+        by_metric = page.get_by_role("button", name="Sort by val/loss")
+        by_metric.click()
+        expect(rows.first).to_have_class("best")
+        expect(page.get_by_role("columnheader", name="val/loss")).to_have_attribute("aria-sort", "ascending")
+        expect(rows.nth(12).locator("td").nth(4)).to_have_text("–")  # the trial that failed
+        by_metric.press("Enter")
+        expect(page.get_by_role("columnheader", name="val/loss")).to_have_attribute("aria-sort", "descending")
+        expect(by_metric).to_be_focused()
+
+        label = list(seed.runs)[-1]  # trains
+        point = PointBatch(
+            path="events", generation=0, start=9, end=19, series={"val/loss": [(120, 77.0, seed.now)]}
+        )
+        fence = run_queries.attempts(seed.store, seed.runs[label])[-1].fence
+        progress.points_arrived(seed.store, seed.node_ids[NODE], fence, 0, point)
+        expect(rows.first.locator("td").nth(4)).to_have_text("77")
+        expect(by_metric).to_be_focused()
+        assert axe_faults(page) == []
+
+        page.get_by_role("link", name="Compare trials").click()
+        expect(page).to_have_url(re.compile(rf"compare\?runs=.*{seed.runs[label]}"))
+        expect(page.get_by_role("heading", name="Compare 14 runs")).to_be_visible()
+        assert visit.errors == []
