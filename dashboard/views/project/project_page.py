@@ -10,6 +10,7 @@ from dashboard.components.browser import project as draw
 from dashboard.components.browser import runs_table
 from dashboard.json_responses import document
 from dashboard.service import service
+from dashboard.service.project_views import ProjectViews
 from dashboard.views.layout import links, style
 from db.queries import projects
 from db.queries.projects import ChosenRun, ProjectView
@@ -19,6 +20,7 @@ from domain.text.formats import UNKNOWN, as_text, number
 
 REFRESH_S = 5
 ALL = "project_show_all"
+VIEWS = ProjectViews()
 NO_BASELINE = "none: Edit on a run sets it"
 
 
@@ -42,7 +44,7 @@ def page() -> None:
 def _summary(name: str) -> None:
     current = service.current()
     try:
-        project = projects.project(current.store, name, current.clock())
+        project = VIEWS.latest(current.store, name, current.clock())
     except NoSuchProject:  # its last run was deleted or moved meanwhile
         st.info("No run is in this project any more.", icon=":material/delete:")
         return
