@@ -78,7 +78,7 @@ class SharedPages:
         if not present:
             raise LinkEnded("The runs of this link were deleted.")
         html = report(self._service, present, link.expires_at)
-        return SharedPage(200, html, report_policy(len(present)))
+        return SharedPage(200, html, report_policy(present))
 
 
 def _refusal(status: int, sentence: str, advice: str) -> SharedPage:

@@ -40,8 +40,9 @@ def share(
             for run_id in runs:
                 run_path(run_id)  # an odd id is refused here as well
             made = server.post(PATH, {"runs": runs, "days": days})
-            until = f"Valid until {clock_time(made['expires_at'])} UTC; shown only now."
-            print_outcome(made, as_json, f"{made['url']}\n{until}")
+            print_outcome(made, as_json, made["url"])
+            if not as_json:
+                say(f"Valid until {clock_time(made['expires_at'])} UTC; shown only now.")
 
 
 def _list(links: list[dict[str, Any]], as_json: bool) -> None:

@@ -20,7 +20,8 @@ def test_a_link_is_made_listed_and_revoked(
     made = document(rankzero("share", run_id, "--days", "2", "--json"))
     assert made["expires_at"] - made["created_at"] == 2 * 24 * 3600
     assert dashboard.anonymous().get(made["url"]).status_code == 200
-    assert dashboard.url in rankzero("share", run_id)[1]
+    address, until = rankzero("share", run_id)[1].splitlines()
+    assert dashboard.anonymous().get(address).status_code == 200 and until.startswith("Valid until 20")
     assert [link["id"] for link in document(rankzero("share", "list", "--json"))][1] == made["id"]
     assert document(rankzero("share", "revoke", made["id"], "--json"))["state"] == "revoked"
     assert dashboard.anonymous().get(made["url"]).status_code == 410
