@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,14 +31,14 @@ class _Owned:
     """The last points of a name's owner."""
 
     def __init__(self) -> None:
-        self.values: dict[int, float] = {}
+        self.values: OrderedDict[int, float] = OrderedDict()  # forgets its first entry in constant time
         self.reached = -math.inf
 
     def add(self, step: int, value: float) -> None:
         """Add a point; of two at one step the later one counts."""
         self.values[step], self.reached = value, max(self.reached, step)
         if len(self.values) > MAX_STEPS:
-            del self.values[next(iter(self.values))]
+            self.values.popitem(last=False)
 
     def is_forgotten(self, step: int) -> bool:
         """Whether the point of a step may have been among those before the ones that are remembered."""

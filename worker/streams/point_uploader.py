@@ -53,8 +53,11 @@ class _Progress:
     """The batch of one source that is being sent."""
 
     batch: PointBatch | None = None
+    size_bytes: int = 0
+    """Size of the file before the batch was read."""
     max_bytes: int = BATCH_BYTES
     mistakes: int = 0
+    has_caught_up: bool = False
 
     def halve(self, batch: PointBatch) -> bool:
         """Halve the size of batches; return False if it cannot be halved."""
@@ -77,8 +80,9 @@ class PointUploader:
         Raises every failure of the server that may pass with another try; the batch is then sent again.
         """
         progress = self._progress.setdefault((source.path, source.generation), _Progress())
-        batch = progress.batch = progress.batch or source.read(progress.max_bytes)
-        if batch is None:
+        if progress.batch is None:
+            progress.size_bytes, progress.batch = source.size_bytes, source.read(progress.max_bytes)
+        if (batch := progress.batch) is None:
             return False
         try:
             offset = self._deliver(batch, progress)
@@ -90,7 +94,12 @@ class PointUploader:
             source.rewind(batch.start)
             return False  # the file was truncated, and its next generation follows
         source.rewind(offset)
+        progress.has_caught_up = batch.end <= offset and offset >= progress.size_bytes
         return True
+
+    def has_caught_up(self, source: PointSource) -> bool:
+        """Whether the last batch reached the end that the file had then; a busy writer has added to it since."""
+        return self._progress[source.path, source.generation].has_caught_up
 
     def _deliver(self, batch: PointBatch, progress: _Progress) -> int:
         try:
@@ -129,13 +138,16 @@ class PointStream:
         self._sources, self._uploader = sources, uploader
 
     def step(self, *, final: bool = False) -> int:
-        """Send new points; return the number of batches, `STEP_BATCHES` if more may be waiting.
+        """Send what was there when it began; return the number of batches, `STEP_BATCHES` if more is waiting.
 
         `final`: the writers have ended, so incomplete records and lines are read as they are. Raises what
         `PointUploader.upload` raises.
         """
-        sent = 0
+        sent = full = 0
         for source in self._sources(final):
-            while sent < STEP_BATCHES and self._uploader.upload(source):
+            while full < STEP_BATCHES and self._uploader.upload(source):
                 sent += 1
-        return sent
+                if self._uploader.has_caught_up(source):
+                    break
+                full += 1
+        return STEP_BATCHES if full == STEP_BATCHES else min(sent, STEP_BATCHES - 1)
