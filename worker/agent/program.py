@@ -161,17 +161,18 @@ class Worker(SessionOwner):
 
     def _step(self) -> None:
         while not self._session.is_closed:
-            began = time.monotonic()
+            began, cpu_s = time.monotonic(), time.thread_time()
             more = self._daemon.step(began)
-            took_s = time.monotonic() - began
-            # The cores are for trainings: a backlog gets at most half of one core, polling a third.
+            # The cores are for trainings: a backlog gets at most half of one core, polling a third of the thread's own
+            # time: while the server answered, points may have come.
             if more:
-                time.sleep(took_s)
+                time.sleep(time.monotonic() - began)
                 continue
             attempts = self._daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
             is_watched = self._daemon.watched and bool(attempts)
-            self._wake.wait(max(self._pace.pause_s(began, ended, is_watched=is_watched), 2 * took_s))
+            pause_s = self._pace.pause_s(began, ended, is_watched=is_watched)
+            self._wake.wait(max(pause_s, 2 * (time.thread_time() - cpu_s)))
             self._wake.clear()
 
     # -- the session with the server -----------------------------------------------------------
