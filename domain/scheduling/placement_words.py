@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import neg
 
 from domain.protocol import is_older, is_spoken
 from domain.scheduling.models import Kind, NodeState, ResourceRequest
@@ -137,7 +139,8 @@ def _missing(request: ResourceRequest, context: PlacementContext) -> str:
     """Why the request could not start even if all runs ended."""
     if not context.nodes:
         return "no such node has joined" if request.on_nodes or request.labels else "no node has joined"
-    large, largest = sum(size >= request.devices_per_node for size in context.sizes), context.sizes[0]
+    # From the largest to the smallest, so that those of a size are not counted for each of many requests.
+    large, largest = bisect_right(context.sizes, -request.devices_per_node, key=neg), context.sizes[0]
     if not large:
         return f"the largest registered node has {plural(largest, context.unit)}"
     if large < request.fewest:
