@@ -5,8 +5,34 @@ WHY = {
     "torchrun's own restart; the warm one forks both, and its seconds are those of a machine with a load of 15.",
     "chart": "TensorBoard keeps at most 1,000 points of a series, in memory, and has nothing to read or to thin; "
     "ours reads 2,000 of the million from SQLite.",
+    "checkpoints": "each batch is on the disk (fsync) before it is acknowledged, and both ends hash it; `cp` "
+    "leaves the bytes in memory. A disk that syncs faster, or hashing while bytes arrive, would bring it nearer.",
     "command_line": "most of the time is imports: of those of `rankzero runs` pydantic takes a quarter, and httpx with "
     "httpcore and h11 a sixth; `--help` needs neither.",
+    "comparison": "each of the two series takes 92 ms of processor time for fifty runs, one after another: "
+    "reading their packed chunks, thinning them and building statements. Reading both in two threads, or thinning "
+    "all runs in one array, would meet it.",
+    "drawn_point": "of a median of 31 ms 13 pass until the worker sees the point, 9 until it is stored and sent, and 9 "
+    "until it is painted; most of the latest points are of the second in which the page opens, while Chromium, "
+    "the server, the worker and the script share two cores. A page that is open, or more cores, would be nearer.",
+    "event_files": "the ratio of two processes that are bound by the processor changes between 8 and 10 from round to "
+    "round on this machine.",
     "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
     "requests of 409 points, one run is 8 of 5,120. trackio and the writers have no server and buffer.",
+    "many_runs": "of a window of 100 rows two fifths of the processor time make its runs (rows of four tables, parsed "
+    "specs), a fifth reads and thins 100 small curves, and a tenth counts all runs; sorting by a series reads the last "
+    "value of every run. Rows that are kept until a run changes would meet it. trackio's page gets names alone.",
+    "overhead": "two ranks fill both cores, so whatever four open pages cost is taken from them: 14 % of a core in the "
+    "dashboard and 4 % in the worker. With the dashboard on another machine the worker's share alone counts.",
+    "pages": "the median of the clicks is within the limit, one in twenty is not: Chromium, Streamlit's rerun and the "
+    "table's request, of some 150 ms of processor time (see many runs), share two cores.",
+    "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
+    "attempts, and 29 % place. Keeping both between turns, and reading only what changed, would meet it.",
+    "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "
+    "beyond the plain loop a recipe's step votes on stopping.",
+    "rest": "of 0.7 % of a core 0.3 are the look once a second whether the next warm start is due, 0.2 the look at "
+    "the node's address and 0.1 the hardware's samples; longer pauses between them would meet it.",
+    "submissions": "a submission takes 23 ms of one Python process, and 16 clients wait for each other: 17 % write it, "
+    "23 % read it back for the answer, 25 % are FastAPI's, 8 % the turns of the scheduler. A second process, or "
+    "an answer without reading back, would meet it.",
 }

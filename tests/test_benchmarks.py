@@ -54,7 +54,10 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
 
 
 def test_measurements_run_in_small() -> None:
-    names = ["command_line", "event_files", "ingestion_growth"]
+    run_in_small("command_line", "event_files", "ingestion_growth", "many_runs")
+
+
+def run_in_small(*names: str) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

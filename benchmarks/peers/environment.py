@@ -22,12 +22,16 @@ def install() -> None:
 
     Raises CalledProcessError.
     """
-    requirements = REQUIREMENTS.read_text()
-    if INSTALLED.exists() and INSTALLED.read_text() == requirements:
+    if is_installed():
         return
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(HERE / ".venv")], check=True)
     subprocess.run([str(PYTHON), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)
-    INSTALLED.write_text(requirements)
+    INSTALLED.write_text(REQUIREMENTS.read_text())
+
+
+def is_installed() -> bool:
+    """Whether all requirements of now are there."""
+    return INSTALLED.exists() and INSTALLED.read_text() == REQUIREMENTS.read_text()
 
 
 class Peer:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import Page
 
 from benchmarks.figures import Figure, Spread
@@ -28,7 +29,7 @@ MOST_MS, MOST_SHIFT, MOST_MB = 300, 0.1, 5
 
 def measure(quick: bool) -> Iterator[Figure]:
     """Milliseconds of a warm page, layout shift while it changes, and MB over the network with an empty cache."""
-    runs, clicks = (200, 2) if quick else (10_000, 11)
+    runs, clicks = (200, 2) if quick else (10_000, 20)
     with tempfile.TemporaryDirectory() as folder:
         service = opened(Path(folder) / "data")
         seed_runs(service.store, service.clock(), runs)
@@ -47,6 +48,9 @@ def measure(quick: bool) -> Iterator[Figure]:
     spread = Spread.of(each / MOST_MS for each in taken_ms)
     what = f"click to the content, Runs page of {runs:,}"
     yield Figure(what, f"{Spread.of(taken_ms).median:.0f} ms", "a limit", f"{MOST_MS} ms", spread, 1, "less")
+    p95 = float(np.percentile(taken_ms, 95))
+    limit = Spread.of([p95 / MOST_MS])
+    yield Figure(f"{what}, p95", f"{p95:.0f} ms", "a limit", f"{MOST_MS} ms", limit, 1, "less")
     limit = Spread.of([shift / MOST_SHIFT])
     yield Figure("layout shift of it", f"{shift:.3f}", "a limit", f"{MOST_SHIFT}", limit, 1, "less")
     limit = Spread.of([megabytes / MOST_MB])
