@@ -97,8 +97,8 @@ if IS_FIRST:
 dist.destroy_process_group()
 """
 CLEARML_READER = """
-import glob, json, zipfile
-(archive,) = glob.glob("**/*.zip", recursive=True) + glob.glob(".clearml/**/*.zip", recursive=True)
+import glob, json, os, zipfile
+(archive,) = glob.glob(os.path.expanduser("~/.clearml/**/*.zip"), recursive=True)
 curves = {}
 for line in zipfile.ZipFile(archive).read("metrics.jsonl").splitlines():
     for event in json.loads(line):
