@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from benchmarks import figures, misses, pages
 from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios, write
 from benchmarks.table import document, table
+from tests.end_to_end.browsers import CHROMIUM
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,6 +57,16 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
 
 def test_measurements_run_in_small() -> None:
     run_in_small("command_line", "event_files", "ingestion_growth", "many_runs")
+
+
+@pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)")
+def test_those_in_a_browser_run_in_small() -> None:
+    run_in_small("comparison")
+
+
+@pytest.mark.training
+def test_what_is_measured_beside_a_training_runs_in_small() -> None:
+    run_in_small("overhead")
 
 
 def run_in_small(*names: str) -> None:
