@@ -3,10 +3,6 @@
 One unchanged script trains under Rankzero. In every other slice of time dashboard, worker and supervisor are stopped by
 SIGSTOP, so that the machine belongs to the script alone; what piles up meanwhile is worked off in the slice after, and
 counts against us. Two whole runs, one under plain torchrun, differ by more than what is to be measured here.
-
-A host that takes its processors away blurs the clock, not the processor time: so the time that dashboard, worker and
-supervisor take is set against that of the ranks. Where ranks are in lockstep on cores that are all busy, each second of
-ours may stop every rank, so the worst case is 1 - ours / (ours + one rank's).
 """
 
 from __future__ import annotations
@@ -20,14 +16,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from websockets.sync.client import ClientConnection, connect
 
-from benchmarks.figures import Figure, Spread, ratios
+from benchmarks.figures import Figure, ratios
 from benchmarks.rows.start import started
 from tests.end_to_end.product import Product
 
@@ -43,37 +38,23 @@ def measure(quick: bool) -> Iterator[Figure]:
     """Steps of two lengths, of two ranks that share the machine's cores with us and with four viewers."""
     for name, sizes in STEPS.items():
         with tempfile.TemporaryDirectory() as folder:
-            slices, steps, spent = slices_of_a_run(sizes, quick, Path(folder))
+            slices, steps = slices_of_a_run(sizes, quick, Path(folder))
         pairs = [(rate(steps, *busy), rate(steps, *frozen)) for busy, frozen in slices]
         ours, theirs = ([*each] for each in zip(*pairs, strict=True))
         texts = [f"{statistics.median(each):.1f} steps/s" for each in (ours, theirs)]
         what = f"step rate with everything on, {name} steps"
         yield Figure(what, texts[0], "us frozen", texts[1], ratios(ours, theirs), LEAST)
-        share = spent.ours_s / (spent.ours_s + spent.ranks_s / RANKS)
-        worst = Spread.of([1 - share])
-        yield Figure(
-            f"the same by processor time, {name} steps", f"{spent.ours_s:.2f} s", "a rank",
-            f"{spent.ranks_s / RANKS:.1f} s", worst, LEAST,
-        )  # fmt: skip
 
 
 Slice = tuple[float, float]
 
 
-@dataclass
-class ProcessorTime:
-    """Seconds that dashboard, worker and supervisor took, and those of the ranks, while all of them ran."""
-
-    ours_s: float = 0.0
-    ranks_s: float = 0.0
-
-
-Slices = tuple[list[tuple[Slice, Slice]], list[float], ProcessorTime]
+Slices = tuple[list[tuple[Slice, Slice]], list[float]]
 
 
 def slices_of_a_run(sizes: Sequence[str], quick: bool, folder: Path) -> Slices:
-    """The slices with and without us, the time of each step of rank 0, and the processor time."""
-    settle_s, counted_s, pairs, slice_s = (5.0, 2.0, 2, 3.0) if quick else (15.0, 20.0, 10, 3.0)
+    """The slices with and without us, and the time of each step of rank 0."""
+    settle_s, pairs, slice_s = (5.0, 2, 3.0) if quick else (40.0, 12, 3.0)
     with ExitStack() as running:
         product = started(folder / "data", running)
         arguments = ["--seconds", "3600", *sizes, "--out", str(folder / "rate.json")]
@@ -82,14 +63,10 @@ def slices_of_a_run(sizes: Sequence[str], quick: bool, folder: Path) -> Slices:
         for _ in range(VIEWERS):
             running.enter_context(viewer(product, run_id))
         time.sleep(settle_s)
-        began = processor_time(product, run_id)
-        time.sleep(counted_s)
-        counted = processor_time(product, run_id)
         slices = [one_pair(product, slice_s, frozen_first=bool(n % 2)) for n in range(pairs)]
         product.request("POST", f"/api/runs/{run_id}/stop")
         assert product.wait_state(run_id)["state"] == "stopped"
-        spent = ProcessorTime(counted.ours_s - began.ours_s, counted.ranks_s - began.ranks_s)
-        return slices, step_times(folder), spent
+        return slices, step_times(folder)
 
 
 @contextmanager
@@ -147,17 +124,6 @@ def our_processes(product: Product) -> list[psutil.Process]:
     """The dashboard, the worker and the supervisor."""
     ours = {"cli.main", "worker", "worker.attempt.supervisor"}
     return [process for process in product.processes() if ours & set(process.cmdline())]
-
-
-def processor_time(product: Product, run_id: str) -> ProcessorTime:
-    """Seconds taken until now."""
-    ranks = product.ranks(run_id).values()
-    return ProcessorTime(sum(map(cpu_s, our_processes(product))), sum(map(cpu_s, ranks)))
-
-
-def cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 def step_times(folder: Path) -> list[float]:
