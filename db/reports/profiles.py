@@ -119,7 +119,7 @@ def profile(store: Store, run_id: str, profile_id: str, now: float) -> ProfileVi
 
 
 def cost_elsewhere(store: Store, run_id: str) -> ProfileCost | None:
-    """What the latest profile of any other run cost; None where none was recorded."""
+    """Return what the latest profile of any other run cost; None where none was recorded."""
     query = (
         select(ProfiledRank, Attempt.run_id)
         .join(Attempt, Attempt.fence == ProfiledRank.fence)

@@ -82,6 +82,11 @@ class Daemon:
         return sorted(self._attempts.values(), key=lambda attempt: attempt.key)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing of any attempt is to be done until the desired state changes."""
+        return not (self._attempts or self._lost_attempts)
+
+    @property
     def held_attempts(self) -> list[HeldAttempt]:
         """The attempts on this node that are not settled, for a server that may not know them."""
         return [_held_attempt(attempt) for attempt in self.attempts]

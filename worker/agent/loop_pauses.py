@@ -8,35 +8,41 @@ from typing import TypeAlias
 
 HURRIED_PAUSE_S = 0.02
 PAUSE_S = 0.2
+IDLE_PAUSE_S = 1.0
+"""While no attempt is on this node; news from the server end the pause of the steps."""
 HURRY_S = 5.0
 """Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
 
 Key: TypeAlias = tuple[int, int]
 
 
-class Pace:
+class LoopPauses:
     """The pauses of the loops, which run in a thread each."""
 
     def __init__(self) -> None:
         self._ended: frozenset[Key] = frozenset()
         self._hurried_until = float("-inf")
+        self._usual_s = PAUSE_S
         self._may_copy, self._may_send = threading.Event(), threading.Event()
 
-    def pause_s(self, now: float, ended: Collection[Key], *, is_watched: bool) -> float:
+    def pause_s(
+        self, now: float, ended: Collection[Key], *, is_watched: bool, is_idle: bool = False
+    ) -> float:
         """Seconds until the next step; `ended`: the attempts without a process whose end is not settled."""
+        self._usual_s = IDLE_PAUSE_S if is_idle else PAUSE_S
         if not self._ended.issuperset(ended):
             self._hurried_until = now + HURRY_S
             self._may_copy.set()
         self._ended = frozenset(ended)
-        return HURRIED_PAUSE_S if is_watched or now < self._hurried_until else PAUSE_S
+        return HURRIED_PAUSE_S if is_watched or now < self._hurried_until else self._usual_s
 
     def wait_to_copy(self) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended."""
-        if self._may_copy.wait(PAUSE_S):
+        if self._may_copy.wait(self._usual_s):
             self._may_copy.clear()
             self._may_send.set()
 
     def wait_to_send(self) -> None:
         """Wait until copies are sent again."""
-        self._may_send.wait(PAUSE_S)
+        self._may_send.wait(self._usual_s)
         self._may_send.clear()

@@ -16,8 +16,8 @@ from typing import Any
 
 from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.daemon import SHUTDOWN_GRACE_S, Daemon
+from worker.agent.loop_pauses import LoopPauses
 from worker.agent.node_address import FIRST_REFRESH_S, REFRESH_EVERY_S, NodeAddress
-from worker.agent.pace import Pace
 from worker.attempt.ending import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
@@ -72,7 +72,7 @@ class Worker(SessionOwner):
         self._checks = Checks(node, self._client, self._in_background, gpus)
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
-        self._wake, self._signalled, self._pace = threading.Event(), threading.Event(), Pace()
+        self._wake, self._signalled, self._pauses = threading.Event(), threading.Event(), LoopPauses()
         self._is_warned = self._may_leave = False
         self._signals = 0
         self._removed_since: float | None = None
@@ -170,8 +170,8 @@ class Worker(SessionOwner):
                 continue
             attempts = self._daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
-            is_watched = self._daemon.watched and bool(attempts)
-            pause_s = self._pace.pause_s(began, ended, is_watched=is_watched)
+            is_watched, is_idle = self._daemon.watched and bool(attempts), self._daemon.is_idle
+            pause_s = self._pauses.pause_s(began, ended, is_watched=is_watched, is_idle=is_idle)
             self._wake.wait(max(pause_s, 2 * (time.thread_time() - cpu_s)))
             self._wake.clear()
 
@@ -249,7 +249,7 @@ class Worker(SessionOwner):
     def _take_checkpoints(self) -> None:
         while not self._session.is_closed:
             self._daemon.take_checkpoints(time.monotonic())
-            self._pace.wait_to_copy()
+            self._pauses.wait_to_copy()
 
     def _prepare_starts(self) -> None:
         self._session.registered.wait()
@@ -275,7 +275,7 @@ class Worker(SessionOwner):
             try:
                 self._daemon.send_checkpoints(self._adoption, lambda: not self._session.is_closed)
                 backoff.worked()
-                self._pace.wait_to_send()
+                self._pauses.wait_to_send()
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
                 time.sleep(backoff.failed(time.monotonic()))

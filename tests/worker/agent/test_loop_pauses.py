@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import threading
 
-from worker.agent.pace import HURRIED_PAUSE_S, HURRY_S, PAUSE_S, Pace
+from worker.agent.loop_pauses import HURRIED_PAUSE_S, HURRY_S, IDLE_PAUSE_S, PAUSE_S, LoopPauses
 
 ONE, OTHER = (7, 0), (8, 0)
 
 
 def test_after_an_end_the_steps_follow_soon_for_a_moment_only():
-    pace = Pace()
-    assert pace.pause_s(0.0, [], is_watched=False) == PAUSE_S
-    assert pace.pause_s(1.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
-    assert pace.pause_s(0.9 + HURRY_S, [ONE], is_watched=False) == HURRIED_PAUSE_S
-    assert pace.pause_s(1.1 + HURRY_S, [ONE], is_watched=False) == PAUSE_S, "the server may be away for hours"
-    assert pace.pause_s(20.0, [ONE, OTHER], is_watched=False) == HURRIED_PAUSE_S
-    assert pace.pause_s(21.0, [], is_watched=False) == HURRIED_PAUSE_S
-    assert pace.pause_s(40.0, [], is_watched=False) == PAUSE_S
+    pauses = LoopPauses()
+    assert pauses.pause_s(0.0, [], is_watched=False) == PAUSE_S
+    assert pauses.pause_s(1.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(0.9 + HURRY_S, [ONE], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(1.1 + HURRY_S, [ONE], is_watched=False) == PAUSE_S, (
+        "the server may be away for hours"
+    )
+    assert pauses.pause_s(20.0, [ONE, OTHER], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(21.0, [], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(40.0, [], is_watched=False) == PAUSE_S
+
+
+def test_without_attempts_they_rest_longer():
+    assert LoopPauses().pause_s(0.0, [], is_watched=False, is_idle=True) == IDLE_PAUSE_S
 
 
 def test_while_somebody_watches_the_steps_follow_soon():
-    assert Pace().pause_s(0.0, [], is_watched=True) == HURRIED_PAUSE_S
+    assert LoopPauses().pause_s(0.0, [], is_watched=True) == HURRIED_PAUSE_S
 
 
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
-    monkeypatch.setattr("worker.agent.pace.PAUSE_S", 60.0)
-    pace, woken = Pace(), []
+    monkeypatch.setattr("worker.agent.loop_pauses.PAUSE_S", 60.0)
+    pauses, woken = LoopPauses(), []
 
     def wait_for(name):
-        getattr(pace, f"wait_to_{name}")()
+        getattr(pauses, f"wait_to_{name}")()
         woken.append(name)
 
     threads = [threading.Thread(target=wait_for, args=(name,), daemon=True) for name in ("send", "copy")]
     for thread in threads:
         thread.start()
-    pace.pause_s(0.0, [ONE], is_watched=False)
+    pauses.pause_s(0.0, [ONE], is_watched=False)
     for thread in threads:
         thread.join(30)
     assert sorted(woken) == ["copy", "send"]
