@@ -65,6 +65,7 @@ def test_those_in_a_browser_run_in_small() -> None:
 
 
 @pytest.mark.training
+@pytest.mark.long
 def test_what_is_measured_beside_a_training_runs_in_small() -> None:
     run_in_small("overhead")
 

@@ -39,6 +39,7 @@ def assert_is_whole(receiver: Receiver, parts: int, status: str | None) -> None:
     assert len(receiver.runs) == 1 and receiver.runs["run0"].get("status") == status
 
 
+@pytest.mark.long
 def test_a_run_is_followed_until_it_ends(training: Training, receiver: Receiver, tmp_path: Path) -> None:
     training.train()
     with following(training, receiver.url, log := tmp_path / "log") as command:

@@ -56,6 +56,7 @@ def assert_is_whole(wandb: WandbServer, training: Training, exit_code: int | Non
     assert wandb.runs[training.run_id]["exit_code"] == exit_code and not wandb.unknown
 
 
+@pytest.mark.long
 def test_a_run_is_followed_until_it_ends(
     training: Training, wandb: WandbServer, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
     assert "Tried to log" not in log.read_text(), "rows were sent again"
 
 
+@pytest.mark.long
 def test_what_is_logged_while_wandb_is_away_arrives_once(
     training: Training, wandb: WandbServer, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ def test_what_is_logged_while_wandb_is_away_arrives_once(
     assert_is_whole(wandb, training)
 
 
+@pytest.mark.long
 def test_another_folder_does_not_go_on_with_rows_that_it_does_not_know(
     training: Training, wandb: WandbServer, env: dict[str, str], tmp_path: Path
 ) -> None:

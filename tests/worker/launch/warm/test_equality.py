@@ -182,6 +182,7 @@ def prepared(warm: Supervisors, folder: Path, **env: str) -> Any:
     return warm._process
 
 
+@pytest.mark.long
 def test_a_variable_that_nothing_has_read_needs_no_other_process(both, warm, tmp_path):
     process = prepared(warm, tmp_path)
     plain, forked = both(CORPUS_FOLDER="/data/a b=c")
