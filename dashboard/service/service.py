@@ -55,7 +55,7 @@ from domain.spec_size import check_size
 from domain.views import NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
-LIVE_RUN_AGE_S = 0.2
+LIVE_RUN_AGE_S = 0.9
 
 
 class Service(Membership):

@@ -35,7 +35,7 @@ LOG_MOST_BEHIND_BYTES = 4 * 1024 * 1024
 """A page that falls further behind a growing log restarts from the log's last lines."""
 LOG_KINDS = {"log", "run", "subscription"}
 """Messages after which a followed log may have grown, or belong to a new attempt."""
-RUN_EVERY_S = 0.25
+RUN_EVERY_S = 1.0
 UNKNOWN_RUN, RESTARTING = 4404, 1012
 
 
