@@ -10,6 +10,11 @@ HURRIED_PAUSE_S = 0.02
 PAUSE_S = 0.2
 IDLE_PAUSE_S = 1.0
 """While no attempt is on this node; news from the server end the pause of the steps."""
+PAUSE_PER_STEP = 5
+"""How many times as long as a step, with the server's answers, the pause after it is at least: the busier the machine
+that both share with trainings, the longer they take, and the fewer they become."""
+LONGEST_PAUSE_S = 1.0
+"""Also where the server answers late."""
 HURRY_S = 5.0
 """Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
 
@@ -26,15 +31,20 @@ class LoopPauses:
         self._may_copy, self._may_send = threading.Event(), threading.Event()
 
     def pause_s(
-        self, now: float, ended: Collection[Key], *, is_watched: bool, is_idle: bool = False
+        self, now: float, took_s: float, ended: Collection[Key], *, is_watched: bool, is_idle: bool = False
     ) -> float:
-        """Seconds until the next step; `ended`: the attempts without a process whose end is not settled."""
+        """Seconds from a step that took so long until the next one.
+
+        `ended`: the attempts without a process whose end is not settled."""
         self._usual_s = IDLE_PAUSE_S if is_idle else PAUSE_S
         if not self._ended.issuperset(ended):
             self._hurried_until = now + HURRY_S
             self._may_copy.set()
         self._ended = frozenset(ended)
-        return HURRIED_PAUSE_S if is_watched or now < self._hurried_until else self._usual_s
+        is_hurried = is_watched or now < self._hurried_until
+        return max(
+            HURRIED_PAUSE_S if is_hurried else self._usual_s, min(PAUSE_PER_STEP * took_s, LONGEST_PAUSE_S)
+        )
 
     def wait_to_copy(self) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended."""

@@ -38,8 +38,6 @@ from worker.session.server_session import ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
 PREPARE_PAUSE_S = 1.0
-PAUSES_PER_STEP = 5
-"""At most a sixth of the time is spent with steps, the waiting for the server included."""
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to acknowledge their ends."""
 LEAVE_LIMIT_S = 1.0
@@ -166,15 +164,16 @@ class Worker(SessionOwner):
             began = time.monotonic()
             more = self._daemon.step(began)
             took_s = time.monotonic() - began
-            # The cores are for trainings. On a busy machine a step and its answers take longer, so there are fewer.
+            # The cores are for trainings: a backlog gets at most half of one.
             if more:
                 time.sleep(took_s)
                 continue
             attempts = self._daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
             is_watched, is_idle = self._daemon.watched and bool(attempts), self._daemon.is_idle
-            pause_s = self._pauses.pause_s(began, ended, is_watched=is_watched, is_idle=is_idle)
-            self._wake.wait(max(pause_s, PAUSES_PER_STEP * took_s))
+            self._wake.wait(
+                self._pauses.pause_s(began, took_s, ended, is_watched=is_watched, is_idle=is_idle)
+            )
             self._wake.clear()
 
     # -- the session with the server -----------------------------------------------------------

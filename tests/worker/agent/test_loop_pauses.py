@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import threading
 
-from worker.agent.loop_pauses import HURRIED_PAUSE_S, HURRY_S, IDLE_PAUSE_S, PAUSE_S, LoopPauses
+from worker.agent.loop_pauses import (
+    HURRIED_PAUSE_S,
+    HURRY_S,
+    IDLE_PAUSE_S,
+    LONGEST_PAUSE_S,
+    PAUSE_PER_STEP,
+    PAUSE_S,
+    LoopPauses,
+)
 
 ONE, OTHER = (7, 0), (8, 0)
 
 
 def test_after_an_end_the_steps_follow_soon_for_a_moment_only():
     pauses = LoopPauses()
-    assert pauses.pause_s(0.0, [], is_watched=False) == PAUSE_S
-    assert pauses.pause_s(1.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
-    assert pauses.pause_s(0.9 + HURRY_S, [ONE], is_watched=False) == HURRIED_PAUSE_S
-    assert pauses.pause_s(1.1 + HURRY_S, [ONE], is_watched=False) == PAUSE_S, (
+    assert pauses.pause_s(0.0, 0.0, [], is_watched=False) == PAUSE_S
+    assert pauses.pause_s(1.0, 0.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(0.9 + HURRY_S, 0.0, [ONE], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(1.1 + HURRY_S, 0.0, [ONE], is_watched=False) == PAUSE_S, (
         "the server may be away for hours"
     )
-    assert pauses.pause_s(20.0, [ONE, OTHER], is_watched=False) == HURRIED_PAUSE_S
-    assert pauses.pause_s(21.0, [], is_watched=False) == HURRIED_PAUSE_S
-    assert pauses.pause_s(40.0, [], is_watched=False) == PAUSE_S
+    assert pauses.pause_s(20.0, 0.0, [ONE, OTHER], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(21.0, 0.0, [], is_watched=False) == HURRIED_PAUSE_S
+    assert pauses.pause_s(40.0, 0.0, [], is_watched=False) == PAUSE_S
 
 
 def test_without_attempts_they_rest_longer():
-    assert LoopPauses().pause_s(0.0, [], is_watched=False, is_idle=True) == IDLE_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 0.0, [], is_watched=False, is_idle=True) == IDLE_PAUSE_S
 
 
 def test_while_somebody_watches_the_steps_follow_soon():
-    assert LoopPauses().pause_s(0.0, [], is_watched=True) == HURRIED_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 0.0, [], is_watched=True) == HURRIED_PAUSE_S
+
+
+def test_the_longer_a_step_took_the_longer_is_its_pause():
+    assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True) == PAUSE_PER_STEP * 0.1
+    assert LoopPauses().pause_s(0.0, 0.001, [], is_watched=True) == HURRIED_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 30.0, [], is_watched=True) == LONGEST_PAUSE_S
 
 
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
@@ -41,7 +55,7 @@ def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
     threads = [threading.Thread(target=wait_for, args=(name,), daemon=True) for name in ("send", "copy")]
     for thread in threads:
         thread.start()
-    pauses.pause_s(0.0, [ONE], is_watched=False)
+    pauses.pause_s(0.0, 0.0, [ONE], is_watched=False)
     for thread in threads:
         thread.join(30)
     assert sorted(woken) == ["copy", "send"]
