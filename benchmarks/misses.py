@@ -1,8 +1,8 @@
 """Why a measurement misses a target, where that is known; printed only while it is missed."""
 
 WHY = {
-    "back_to_training": "a new attempt without the warm start runs torchrun anew, which imports torch once more than "
-    "torchrun's own restart; the warm one forks both, and its seconds are those of a machine with a load of 15.",
+    "back_to_training": "without the warm start a new attempt runs torchrun anew, which imports torch once more than "
+    "torchrun's own restart of its ranks, and the ended one takes its modules apart first. The warm start forks both.",
     "chart": "TensorBoard keeps at most 1,000 points of a series, in memory, and has nothing to read or to thin; "
     "ours reads 2,000 of the million from SQLite.",
     "checkpoints": "each batch is on the disk (fsync) before it is acknowledged, and both ends hash it; `cp` "
@@ -12,9 +12,9 @@ WHY = {
     "comparison": "each of the two series takes 92 ms of processor time for fifty runs, one after another: "
     "reading their packed chunks, thinning them and building statements. Reading both in two threads, or thinning "
     "all runs in one array, would meet it.",
-    "drawn_point": "of a median of 31 ms 13 pass until the worker sees the point, 9 until it is stored and sent, and 9 "
-    "until it is painted; most of the latest points are of the second in which the page opens, while Chromium, "
-    "the server, the worker and the script share two cores. A page that is open, or more cores, would be nearer.",
+    "drawn_point": "a look of the worker and the server's answer take some 25 ms on these two cores, and the pause "
+    "after it is five times as long, since a training that fills the cores lost a quarter of its steps to shorter "
+    "ones; with them p95 was 93 to 190 ms. A faster answer, or cores to spare, brings it nearer.",
     "event_files": "the ratio of two processes that are bound by the processor changes between 8 and 10 from round to "
     "round on this machine.",
     "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
@@ -22,8 +22,8 @@ WHY = {
     "many_runs": "of a window of 100 rows two fifths of the processor time make its runs (rows of four tables, parsed "
     "specs), a fifth reads and thins 100 small curves, and a tenth counts all runs; sorting by a series reads the last "
     "value of every run. Rows that are kept until a run changes would meet it. trackio's page gets names alone.",
-    "overhead": "two ranks fill both cores, so whatever four open pages cost is taken from them: 14 % of a core in the "
-    "dashboard and 4 % in the worker. With the dashboard on another machine the worker's share alone counts.",
+    "overhead": "two ranks fill both cores, so whatever four open pages cost is taken from them: 12 % of a core in the "
+    "dashboard and 3 % in the worker. With the dashboard on another machine the worker's share alone counts.",
     "pages": "the median of the clicks is within the limit, one in twenty is not: Chromium, Streamlit's rerun and the "
     "table's request, of some 150 ms of processor time (see many runs), share two cores.",
     "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
