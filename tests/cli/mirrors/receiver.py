@@ -6,10 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.cli.mirrors.loopback import QuietHandler
 
 
 class Receiver:
@@ -111,8 +113,8 @@ class Receiver:
         return 200, {}
 
 
-def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(receiver: Receiver) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             url = urlsplit(self.path)
             self._answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
@@ -125,15 +127,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             if not status:
                 self.close_connection = True
                 return
-            content = (document if isinstance(document, str) else json.dumps(document)).encode()
-            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked did not wait
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            return
+            self.reply(status, (document if isinstance(document, str) else json.dumps(document)).encode())
 
     return Handler
 

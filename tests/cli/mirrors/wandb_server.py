@@ -8,9 +8,11 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.cli.mirrors.loopback import QuietHandler
 
 HISTORY, SUMMARY = "wandb-history.jsonl", "wandb-summary.json"
 OWN = ("_step", "_timestamp", "_runtime")
@@ -117,8 +119,8 @@ class _Listening(ThreadingHTTPServer):
         """A client that was killed closes its connections."""
 
 
-def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(server: WandbServer) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -149,16 +151,7 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
 
         def _answer(self, status: int, document: dict[str, Any]) -> None:
-            content = json.dumps(document).encode()
-            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked did not wait
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            return
+            self.reply(status, json.dumps(document).encode())
 
     return Handler
 

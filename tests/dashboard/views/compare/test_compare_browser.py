@@ -101,14 +101,7 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     expect(loss.locator(".note")).to_have_text(re.compile(r"^training, step 121$"))
     expect(loss.locator(".value")).to_have_text("0.125")
 
-    plot = loss.locator(".u-over")
-    box = plot.bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.25, middle)
-    expect(loss.locator(".note")).to_have_text(re.compile(r"^(first|second|training), step \d+$"))
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
-    page.mouse.up()
+    zoom_in(page, loss)
     page.get_by_role("button", name="Log scale").click()
     legend.get_by_role("button", name="second").click()
     page.get_by_label("Baseline").select_option("Baseline: first")
@@ -133,6 +126,26 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     assert chosen(page) == address
     assert axe_faults(page) == []
 
+    assert_drawn_relative_to_the_baseline(page, legend)
+    page.get_by_role("link", name="Choose runs").click()
+    expect(page.get_by_label("Select training")).to_be_checked()
+    expect(page.get_by_label("Select first")).to_be_checked()
+
+
+def zoom_in(page: Page, chart: Locator) -> None:
+    """Drag over the second quarter of a chart, under whose pointer a run is named."""
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+    expect(chart.locator(".note")).to_have_text(re.compile(r"^(first|second|training), step \d+$"))
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    page.mouse.up()
+
+
+def assert_drawn_relative_to_the_baseline(page: Page, legend: Locator) -> None:
+    """The chart shows per cent of the baseline on request, and each point its change to it."""
     page.get_by_role("button", name="% of baseline").click()
     expect(loss_of(page, 2).locator(".value")).to_have_text(re.compile(r"^[+−±][\d.]+ %( – .*)?$"))
     legend.get_by_role("button", name="first").hover()
@@ -143,14 +156,29 @@ def test_picked_runs_share_charts_and_all_that_is_chosen_is_in_the_address(page,
     expect(loss_of(page, 2).locator(".note")).to_have_text(
         re.compile(r"^training, step 1\d\d(, [+−][\d.]+ % to baseline)?$")
     )
-    page.get_by_role("link", name="Choose runs").click()
-    expect(page.get_by_label("Select training")).to_be_checked()
-    expect(page.get_by_label("Select first")).to_be_checked()
 
 
 def loss_of(page: Page, runs: int) -> Locator:
     """The chart of the training loss."""
     return page.get_by_role("region", name=f"train/loss of {runs} runs")
+
+
+def choose_fields(page: Page, fields: Locator, groups: Locator) -> None:
+    """Runs are points over one field and lines over all; what is chosen is in the address."""
+    points = fields.get_by_role("group", name="val/loss (best) over Learning rate").locator("a")
+    expect(points).to_have_count(3)
+    lines = fields.get_by_role("group", name="Parallel coordinates").locator("a.hovered")
+    points.first.hover()
+    expect(lines).to_have_count(1)
+    expect(groups.first).to_have_class("highlighted")
+    fields.get_by_label("Horizontal field").select_option("Seed")
+    fields.get_by_label("Colour by").select_option("train/loss (min)")
+    fields.get_by_role("button", name="Log").first.click()
+    fields.get_by_label("Add or remove an axis").select_option("train/loss (last)")
+    assert chosen(page) | {
+        "across": "seed", "colour": "train/loss:min", "logs": "val/loss:best",
+        "axes": "batch_size,lr,global_batch_size,val/loss:best,train/loss:last",
+    } == chosen(page)  # fmt: skip
 
 
 @pytest.mark.long
@@ -182,20 +210,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     )
 
     fields = page.get_by_role("region", name="Fields")
-    points = fields.get_by_role("group", name="val/loss (best) over Learning rate").locator("a")
-    expect(points).to_have_count(3)
-    lines = fields.get_by_role("group", name="Parallel coordinates").locator("a.hovered")
-    points.first.hover()
-    expect(lines).to_have_count(1)
-    expect(groups.first).to_have_class("highlighted")
-    fields.get_by_label("Horizontal field").select_option("Seed")
-    fields.get_by_label("Colour by").select_option("train/loss (min)")
-    fields.get_by_role("button", name="Log").first.click()
-    fields.get_by_label("Add or remove an axis").select_option("train/loss (last)")
-    assert chosen(page) | {
-        "across": "seed", "colour": "train/loss:min", "logs": "val/loss:best",
-        "axes": "batch_size,lr,global_batch_size,val/loss:best,train/loss:last",
-    } == chosen(page)  # fmt: skip
+    choose_fields(page, fields, groups)
     page.get_by_label("Rows", exact=True).select_option("Seed")
     page.get_by_label("Columns", exact=True).select_option("Learning rate")
     crossed = page.get_by_role("table", name="val/loss (best) by Seed and Learning rate")
