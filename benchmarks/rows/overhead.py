@@ -47,8 +47,6 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 Slice = tuple[float, float]
-
-
 Slices = tuple[list[tuple[Slice, Slice]], list[float]]
 
 

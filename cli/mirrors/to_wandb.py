@@ -38,7 +38,7 @@ class Wandb:
         self._followed: dict[str, _Followed] = {}
 
     def mirror(self, server: ServerClient, run_id: str, experiment: str | None) -> Mirrored:
-        """Copy what the copy lacks; of a run that trains only where runs are followed, online. Raises CommandFailed."""
+        """Copy what the copy lacks; a run that still trains only with follow, online. Raises CommandFailed."""
         run = server.get(run_path(run_id))
         project = self._project or experiment or run["project"]
         journal, is_ended = self._journal(run_id, project), run["state"] in TERMINAL_STATES

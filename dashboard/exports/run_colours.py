@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 PALETTE = 8
-"""Colours that are as distinct as can be; further ones are made."""
+"""Number of fixed colours; further ones are computed."""
 
 
 def colour_numbers(run_ids: Sequence[str]) -> list[int]:

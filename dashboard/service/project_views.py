@@ -1,4 +1,4 @@
-"""The figures of projects, which all who look at one share: with many runs they take a while to read."""
+"""The figures of projects, shared by all who look at one: with many runs they take a while to read."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ log = logging.getLogger("rankzero")
 PIECE_POINTS = 4096
 """Of one transaction: it takes about ten milliseconds."""
 PAUSE_S = 0.005
-"""Between two transactions: whoever waits for the store then gets it, since its lock knows no order."""
+"""Pause between two transactions, in which a waiting writer gets the store: its lock keeps no order."""
 ABANDONED_AFTER_S = 900.0
 _STAGED = Series.fence.is_(None)
 
@@ -43,7 +43,7 @@ class Staging:
         self._store, self._clock, self._owner = store, clock, new_id()
 
     def __enter__(self) -> Self:
-        """Nothing is stored yet."""
+        """Return it; nothing is stored yet."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -72,7 +72,7 @@ class Step:
 
     @property
     def is_starved(self) -> bool:
-        """Whether the slow rank is slow for want of a CPU, on a node that has a rank for each core."""
+        """Whether the slow rank lacks a CPU, on a node that has a rank for each core."""
         is_full = self.ranks_per_core is not None and self.ranks_per_core >= 1
         return is_full and self.slow is not None and self.slow.cause == "cpu"
 

@@ -11,10 +11,10 @@ PAUSE_S = 0.2
 IDLE_PAUSE_S = 1.0
 """While no attempt is on this node; news from the server end the pause of the steps."""
 PAUSE_PER_STEP = 5
-"""How many times as long as a step, with the server's answers, the pause after it is at least: the busier the machine
-that both share with trainings, the longer they take, and the fewer they become."""
+"""The pause after a step is at least this many times as long as the step and the server's answers took: on a machine
+that is busy with trainings a step takes longer, so there are fewer."""
 LONGEST_PAUSE_S = 1.0
-"""Also where the server answers late."""
+"""The longest pause in seconds, also where the server answers late."""
 HURRY_S = 5.0
 """Seconds after an end: once the server has everything, it opens the next attempt or gives the devices away."""
 
