@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.end_to_end import test_failures, test_kills
-from tests.end_to_end.product import Product, is_ready_to_start, wait_for
+from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_for
 from worker.launch.warm.supervisors import IS_WARM
 
 
@@ -33,6 +34,11 @@ def warm_start(product: Product) -> str:
     return str(product.get("/api/nodes")[0]["load"]["warm_start"])
 
 
+def prepared(product: Product) -> list[psutil.Process]:
+    """The processes that have torch imported, or are importing it."""
+    return [p for p in product.processes() if any("worker/warm/start.py" in w for w in safely(p.cmdline, []))]
+
+
 def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(product: Product, tmp_path: Path):
     (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(1))\n")
     assert warm_start(product).startswith("torch is imported ahead (")
@@ -47,15 +53,10 @@ def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(produ
 
 def test_a_process_that_was_killed_is_prepared_again(product: Product):
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
-    (before,) = (p for p in product.processes() if any("worker/warm/start.py" in w for w in p.cmdline()))
-    before.kill()
+    before = wait_for(lambda: prepared(product), "a process")
+    before[0].kill()
     wait_for(
-        lambda: [
-            p
-            for p in product.processes()
-            if p.pid != before.pid and any("worker/warm/start.py" in word for word in p.cmdline())
-        ],
-        "another process",
+        lambda: [p for p in prepared(product) if p.pid != before[0].pid], "another", explain=product.tail
     )
     wait_for(lambda: any(map(is_ready_to_start, product.get("/api/nodes"))), "torch")
 

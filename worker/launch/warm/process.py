@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -66,13 +67,18 @@ class WarmProcess:
         received = None
         with suppress(OSError, ValueError):
             received = channel.receive(self._connection)
-        message: dict[str, Any] = (
-            received[0] if received else {"problem": "torch could not be imported ahead"}
-        )
+        message: dict[str, Any] = received[0] if received else {"problem": self._import_problem()}
         self.problem = message["problem"]
         self.modules = frozenset(message.get("modules", ()))
         self._files = list(message.get("files", ()))
         self._connection.settimeout(ANSWER_LIMIT_S)
+
+    def _import_problem(self) -> str:
+        """Why it ended before torch was imported; nothing where somebody killed it, which can go well another time."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ANSWER_LIMIT_S)
+        was_killed = self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+        return "" if was_killed else "torch could not be imported ahead"
 
     @property
     def is_current(self) -> bool:

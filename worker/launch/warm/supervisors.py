@@ -28,7 +28,7 @@ from worker.node.state_files import read_object, write_whole
 
 log = logging.getLogger(__name__)
 QUIET_S = 15.0
-"""After a start, the time in which nothing is prepared: the cores are the run's."""
+"""After a start, the time in which nothing is prepared: the cores are the run's. Also after it was killed early."""
 FREE_BYTES = 2 << 30
 """It is prepared only while so much memory is free, and ended when less than half of it is."""
 READY, NOT_READY = "torch is imported ahead", "torch is not imported ahead"
@@ -110,6 +110,8 @@ class Supervisors:
             self._replace(process)
             process.wait_until_ready()
             log.info("%s", self.status)
+            if not process.is_current:  # killed meanwhile, perhaps for the memory that it took
+                self._quiet_until = time.monotonic() + QUIET_S
 
     def close(self) -> None:
         """End the process; what was forked from it continues."""

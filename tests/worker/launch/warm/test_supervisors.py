@@ -35,12 +35,7 @@ def test_where_memory_is_short_nothing_is_prepared(tmp_path: Path, monkeypatch: 
 
 
 def test_a_torch_that_cannot_be_imported_is_said_and_not_tried_again(tmp_path: Path):
-    broken = tmp_path / "broken" / "torch"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')\n")
-    warm = Supervisors(tmp_path, is_warm=True)
-    launch = default_launch(sys.executable, 1)
-    warm.want(launch | {"env": launch["env"] | {"PYTHONPATH": str(broken.parent)}})
+    warm = importing(tmp_path, "raise ImportError('libcudart.so.12 is missing')\n")
     try:
         warm.prepare()
         assert warm.status == "torch could not be imported ahead"
@@ -50,6 +45,32 @@ def test_a_torch_that_cannot_be_imported_is_said_and_not_tried_again(tmp_path: P
         assert "libcudart.so.12 is missing" in (tmp_path / "node" / "warm.log").read_text()
     finally:
         warm.close()
+
+
+def test_a_process_that_was_killed_while_it_imported_torch_is_prepared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisors, "QUIET_S", 0.0)
+    warm = importing(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    try:
+        warm.prepare()
+        assert warm.status == PREPARING
+        first = warm._process
+        warm.prepare()
+        assert warm._process is not first and warm.status == PREPARING
+    finally:
+        warm.close()
+
+
+def importing(tmp_path: Path, source: str) -> Supervisors:
+    """Supervisors that prepare for launches whose torch is this source."""
+    torch = tmp_path / "path" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text(source)
+    warm = Supervisors(tmp_path, is_warm=True)
+    launch = default_launch(sys.executable, 1)
+    warm.want(launch | {"env": launch["env"] | {"PYTHONPATH": str(torch.parent)}})
+    return warm
 
 
 def test_a_default_python_that_cannot_train_is_said_until_a_run_brings_another(tmp_path: Path):
