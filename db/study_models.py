@@ -19,14 +19,15 @@ class ScalingStudy(Base):
     spec: Mapped[dict[str, Any]]
     """The spec that all its runs share, with the snapshot of its code."""
     mode: Mapped[str] = mapped_column(String(8))
-    """weak: the batch of each rank stays; strong: the global batch stays."""
+    """weak: the batch of each rank stays; strong: the global batch stays, or each of several."""
     steps: Mapped[int]
-    """Steps of each run that are measured."""
+    """Steps of each run that are measured; with several global batches, of the largest one."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""
     points: Mapped[list[Any]]
-    """devices, nodes, spec's fields of this size (`changes`), and the `problem` of one that could not be launched."""
+    """devices, nodes, spec's fields of this size (`changes`), and the `problem` of one that could not be launched;
+    of strong scaling also `global_batch_size`, `lr` (null: the script's own) and `steps`, which older ones lack."""
     ended_at: Mapped[float | None] = mapped_column(index=True)
 
 

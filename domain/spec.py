@@ -267,7 +267,7 @@ def rank_at(node_rank: int, devices: int, position: int, strategy: str | None) -
     return node_rank if strategy in ("dp", "single") else node_rank * devices + position
 
 
-def lr_factor(scaling: LrScaling, world_size: int) -> float:
+def lr_factor(scaling: LrScaling, world_size: float) -> float:
     """The factor of the scaling rule for n ranks: n (Goyal et al. 2017, arXiv:1706.02677), or sqrt(n)
     (Krizhevsky 2014, arXiv:1404.5997); accumulation does not count."""
     return {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[scaling]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from dashboard.scaling.request import ends_itself, run_spec
 from dashboard.service.service import Service
@@ -12,7 +13,6 @@ from db.scaling.studies import RunOfStudy, StudyView
 from domain.errors import InvalidRequest
 from domain.scaling.conduct import Action, StudyRun, next_action
 from domain.scaling.measurement import WARMUP_STEPS
-from domain.spec import RunSpec
 
 log = logging.getLogger("rankzero")
 SHORTEST_S = 5.0
@@ -35,20 +35,19 @@ class Conductor:
 
     def _points(self, study: StudyView) -> list[list[StudyRun] | None]:
         return [
-            None
-            if "problem" in point
-            else [self._run(study, run, run_spec(study.spec, point)) for run in study.runs_of(number)]
+            None if "problem" in point else [self._run(study, run, point) for run in study.runs_of(number)]
             for number, point in enumerate(study.points)
         ]
 
-    def _run(self, study: StudyView, run: RunOfStudy, spec: RunSpec) -> StudyRun:
-        enough = run.last_step >= WARMUP_STEPS + study.steps and run.stepped_s >= SHORTEST_S
+    def _run(self, study: StudyView, run: RunOfStudy, point: dict[str, Any]) -> StudyRun:
+        steps = study.steps_of(point)
+        enough = run.last_step >= WARMUP_STEPS + steps and run.stepped_s >= SHORTEST_S
         return StudyRun(
             run.run_id,
             run.state,
             run.is_stopping,
-            has_enough=enough and not ends_itself(spec),
-            figures=self._service.figures.of(run, study.steps),
+            has_enough=enough and not ends_itself(run_spec(study.spec, point)),
+            figures=self._service.figures.of(run, steps),
         )
 
     def _act(self, study: StudyView, action: Action) -> None:

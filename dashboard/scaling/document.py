@@ -8,8 +8,10 @@ from typing import Any, Literal
 from db.scaling.figures import Figures
 from db.scaling.studies import RunOfStudy, StudyView
 from domain.messages import State
-from domain.scaling.judgement import Judgement, MeasuredPoint, judge
-from domain.scaling.measurement import RunFigures
+from domain.scaling.batches import BatchComparison, rule_in_words
+from domain.scaling.judgement import Judgement, judge
+from domain.scaling.measurement import WARMUP_STEPS, RunFigures
+from domain.scaling.points import MeasuredPoint
 
 StudyState = Literal["running", "stopping", "succeeded", "failed", "stopped"]
 
@@ -39,13 +41,32 @@ def document(study: StudyView, figures: Figures) -> dict[str, Any]:
         "steps": study.steps,
         "target": study.spec.target,
         "points": [asdict(point) for point in judged.points],
+        "batches": _batches(study, judged.batches) if judged.batches else None,
         "verdict": judged.verdict,
+    }
+
+
+def rate_rule(study: StudyView) -> str:
+    """Return in words how the learning rate of a study follows its global batches."""
+    batches = [point["global_batch_size"] for point in study.points]
+    return rule_in_words(study.spec, batches, study.points[0]["lr"] is not None)
+
+
+def _batches(study: StudyView, compared: BatchComparison) -> dict[str, Any]:
+    return {
+        "loss": compared.loss_name,
+        "samples": compared.samples,
+        "lr_rule": rate_rule(study),
+        "flat_from": compared.flat_from,
+        "best": compared.best,
+        "batches": [asdict(one) for one in compared.batches],
     }
 
 
 def _measured(study: StudyView, number: int, figures: Figures) -> MeasuredPoint:
     point, runs = study.points[number], study.runs_of(number)
-    by_run = {run.run_id: figures.of(run, study.steps) for run in runs}
+    steps, batch = study.steps_of(point), point.get("global_batch_size")
+    by_run = {run.run_id: figures.of(run, steps) for run in runs}
     measured = [one for one in by_run.values() if one is not None]
     return MeasuredPoint(
         point["devices"],
@@ -53,11 +74,16 @@ def _measured(study: StudyView, number: int, figures: Figures) -> MeasuredPoint:
         point["strategy"],
         measured,
         run=next((run for run in reversed(by_run) if by_run[run]), runs[-1].run_id if runs else None),
-        problem=point.get("problem") or _problem(study, runs, by_run),
+        problem=point.get("problem") or _problem(study, steps, runs, by_run),
+        global_batch_size=batch,
+        lr=point.get("lr"),
+        samples=batch and batch * (WARMUP_STEPS + steps),
     )
 
 
-def _problem(study: StudyView, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]) -> str | None:
+def _problem(
+    study: StudyView, steps: int, runs: list[RunOfStudy], by_run: dict[str, RunFigures | None]
+) -> str | None:
     """Why the last run of a point counts for nothing; None where it is measured or still to come."""
     if not runs or not runs[-1].state.is_terminal or by_run[runs[-1].run_id]:
         return None
@@ -67,6 +93,6 @@ def _problem(study: StudyView, runs: list[RunOfStudy], by_run: dict[str, RunFigu
     if study.stop_requested_at is not None:
         return None if any(by_run.values()) else "the study was stopped before it was measured"
     return (
-        f"run {run.run_id} {run.state.value} at step {run.last_step}, too soon to measure {study.steps} steps: "
+        f"run {run.run_id} {run.state.value} at step {run.last_step}, too soon to measure {steps} steps: "
         "let it train longer, or measure fewer with --steps"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.planning.resolve import Resolved
-from dashboard.script_reader.reading import Script
+from dashboard.scaling.batches import of_batch, strong_batches
 from dashboard.service.service import Service
 from db.scaling import studies
 from domain.choices import RECIPES
@@ -35,30 +35,49 @@ class StudyRequest(BaseModel):
         Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=32)] | None
     ) = None
     """Numbers of devices; None: 1, 2, 4 and 8, as far as the nodes have them."""
-    mode: Mode = "weak"
-    """weak: the batch of each rank stays; strong: the global batch stays."""
+    global_batches: (
+        Annotated[list[Annotated[int, Field(ge=1, le=1_000_000_000)]], Field(min_length=1, max_length=16)]
+        | None
+    ) = None
+    """Global batches that are each measured on every number of devices."""
+    mode: Mode | None = None
+    """weak: the batch of each rank stays, the default; strong: the global batch stays, as each of `global_batches`."""
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Steps of each run that are measured, after the warm-up."""
+    """Steps of each run that are measured, after the warm-up; with several global batches, of the largest one."""
 
 
 def create(service: Service, request: StudyRequest, like: str | None = None) -> str:
     """Store the study and its code; return its id. Raises InvalidRequest."""
-    _check(request.spec)
+    _check(request)
     cluster = service.cluster()
     spec = service.launchable(request.spec, cluster, like)
     sizes = _layouts(request.gpus, _capacities(spec, service))
     with service.snapshots.for_launch(spec) as code:
         resolved = service.resolve(spec, cluster, code)
         base = resolved.spec.model_copy(update={name: getattr(spec, name) for name in OPEN_SIZE})
-        kind = cluster.device_kind(base)
-        points = [
-            {"devices": size.devices, "nodes": size.nodes, "strategy": strategy, "kind": kind}
-            | {"changes": _changes(size, strategy, request, resolved, sizes[0].devices)}
-            for size, strategy in _compared(sizes, base, kind)
-        ]
+        points = _points(request, resolved, base, sizes, cluster.device_kind(base))
         for point in points:
             run_spec(base, point)
-        return studies.create(service.store, base, request.mode, request.steps, points, service.clock())
+        mode = "strong" if request.global_batches else request.mode or "weak"
+        return studies.create(service.store, base, mode, request.steps, points, service.clock())
+
+
+def _points(
+    request: StudyRequest, resolved: Resolved, base: RunSpec, sizes: Sequence[Layout], kind: str
+) -> list[dict[str, Any]]:
+    """Return each size, in strong scaling with each global batch, as the store keeps it."""
+    is_strong = request.global_batches or request.mode == "strong"
+    batches = strong_batches(request.global_batches, resolved, sizes) if is_strong else []
+    each: Sequence[int | None] = batches or [None]
+    return [
+        point | {"changes": _changes(size, strategy, point, request.steps, resolved.spec, len(batches))}
+        for batch in each
+        for size, strategy in _compared(sizes, base, kind, len(batches))
+        for point in [
+            {"devices": size.devices, "nodes": size.nodes, "strategy": strategy, "kind": kind}
+            | (of_batch(batch, batches, request.steps, resolved) if batch else {})
+        ]
+    ]
 
 
 def run_spec(base: RunSpec, point: dict[str, Any]) -> RunSpec:
@@ -71,7 +90,13 @@ def ends_itself(spec: RunSpec) -> bool:
     return spec.max_steps is not None and (spec.target in RECIPES or spec.hands_over("max_steps"))
 
 
-def _check(spec: RunSpec) -> None:
+def _check(request: StudyRequest) -> None:
+    spec = request.spec
+    if request.global_batches and request.mode == "weak":
+        raise InvalidRequest(
+            "mode",
+            "mode: each of several global batches stays on more devices, which is strong; leave weak out.",
+        )
     if not spec.probe:
         raise InvalidRequest("probe", "probe: a scaling study is measured by the probe; switch it on.")
     if spec.nodes > 1:
@@ -111,10 +136,11 @@ def _layouts(gpus: Sequence[int] | None, capacities: Sequence[int]) -> list[Layo
     return [size for _, size in sizes if size is not None]
 
 
-def _compared(sizes: Sequence[Layout], base: RunSpec, kind: str) -> list[tuple[Layout, str]]:
-    """Each size with its strategy; for recipes on GPUs also a single process, and DataParallel on one node."""
+def _compared(sizes: Sequence[Layout], base: RunSpec, kind: str, batches: int) -> list[tuple[Layout, str]]:
+    """Each size with its strategy; for recipes on GPUs also a single process, and DataParallel on one node, unless
+    several global batches are compared."""
     compared: list[tuple[Layout, str]] = [(size, base.strategy) for size in sizes]
-    if kind != "cuda" or base.strategy != "ddp" or base.target not in RECIPES:
+    if kind != "cuda" or base.strategy != "ddp" or base.target not in RECIPES or batches > 1:
         return compared
     single = [(size, "single") for size in sizes if size.devices == 1]
     several = [(size, "dp") for size in sizes if size.nodes == 1 and size.devices > 1]
@@ -122,13 +148,14 @@ def _compared(sizes: Sequence[Layout], base: RunSpec, kind: str) -> list[tuple[L
 
 
 def _changes(
-    size: Layout, strategy: str, request: StudyRequest, resolved: Resolved, smallest: int
+    size: Layout, strategy: str, point: dict[str, Any], steps: int, spec: RunSpec, batches: int
 ) -> dict[str, Any]:
-    """Fields of the spec for one size."""
-    spec = resolved.spec
-    name = program_name(spec)
+    """Return the fields of the spec for a point; `steps` are measured where it does not say."""
+    batch = point.get("global_batch_size")
     changes: dict[str, Any] = {
-        "name": f"{name} on {size.devices}" + (f" ({strategy})" if strategy != spec.strategy else ""),
+        "name": f"{program_name(spec)} on {size.devices}"
+        + (f", batch {batch}" if batches > 1 else "")
+        + (f" ({strategy})" if strategy != spec.strategy else ""),
         "nodes": size.nodes,
         "gpus_per_node": size.devices_per_node,
         "elastic": False,
@@ -141,27 +168,11 @@ def _changes(
     if strategy != spec.strategy:
         changes["launcher"] = None
     if spec.target in RECIPES or spec.hands_over("max_steps"):
-        changes["max_steps"] = WARMUP_STEPS + request.steps
-    if request.mode == "strong":
-        changes["batch_size"] = _strong_batch(size.devices, resolved, smallest)
+        changes["max_steps"] = WARMUP_STEPS + point.get("steps", steps)
+    if spec.target in RECIPES and spec.epochs is None:
+        changes["epochs"] = changes["max_steps"]  # enough: an epoch has at least a step
+    if batch is not None:
+        changes["batch_size"] = batch // (size.devices * spec.accumulate)
+    if point.get("lr") is not None:
+        changes |= {"lr": point["lr"], "lr_scaling": "none"}
     return changes
-
-
-def _strong_batch(devices: int, resolved: Resolved, smallest: int) -> int:
-    """Return the batch of each rank with which the global batch is that of the smallest size."""
-    spec, script = resolved.spec, resolved.script
-    reaches = spec.target in RECIPES or spec.hands_over("batch_size")
-    reaches = reaches or (isinstance(script, Script) and "batch_size" in script.variables)
-    if spec.batch_size is None or not reaches:
-        raise InvalidRequest(
-            "batch_size",
-            "batch_size: mode strong divides the global batch among the ranks, so the script must take it: give "
-            "--batch-size and hand it over, for example with -- --batch-size '{batch_size}'.",
-        )
-    whole = spec.batch_size * smallest
-    if whole % devices:
-        raise InvalidRequest(
-            "batch_size",
-            f"batch_size: the global batch of {whole} cannot be divided among {devices} ranks; choose a multiple.",
-        )
-    return whole // devices

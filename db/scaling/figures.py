@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from statistics import fmean
@@ -11,13 +12,14 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
+from db.metrics.curves import VALIDATION_LOSS, main_loss
 from db.metrics.phases import phase_totals
 from db.models import Attempt, Node, Series, Task
 from db.queries.usage import SOURCE
 from db.records.exceptions import NoSuchRun
 from db.records.lookups import attempt_spec, latest_attempt
 from db.scaling.studies import RunOfStudy
-from domain.messages import Point, State
+from domain.messages import SCRIPT_KINDS, Point, State
 from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import slow_ranks
 from domain.scaling import measurement
@@ -72,7 +74,23 @@ def run_figures(store: Store, run_id: str, steps: int) -> RunFigures | None:
             _ranks_per_core(session, attempt),
             measurement.uneven_s(steps_of_ranks),
             next(iter(slow_ranks(totals, world_size)), None),
+            _losses(session, attempt, WARMUP_STEPS + steps),
         )
+
+
+def _losses(session: Session, attempt: Attempt, until: int) -> dict[str, float]:
+    """The validation losses and the training loss that a run had reached at a step, by name."""
+    query = select(Series).where(
+        Series.fence == attempt.fence, Series.node_rank == 0, Series.source.in_(SCRIPT_KINDS)
+    )
+    by_tag: dict[str, Series] = {}
+    for series in session.scalars(query.order_by(Series.source)):  # events before printed
+        by_tag.setdefault(series.tag, series)
+    names = {*VALIDATION_LOSS, main_loss(by_tag) or ""} & by_tag.keys()
+    since = math.ceil(measurement.LOSS_FROM * until)
+    read = {name: points.read(session, by_tag[name].id, since, None, until) for name in names}
+    losses = {name: measurement.mean_loss([value for _, value, _ in read[name]]) for name in sorted(names)}
+    return {name: loss for name, loss in losses.items() if loss is not None}
 
 
 def _samples_per_step(session: Session, attempt: Attempt, rates: Sequence[Point]) -> float | None:

@@ -41,6 +41,7 @@ class StudyView:
     """Includes secrets, which must not be shown."""
     mode: str
     steps: int
+    """Steps of each run that are measured; with several global batches, of the largest one."""
     points: list[dict[str, Any]]
     created_at: float
     stop_requested_at: float | None
@@ -50,6 +51,11 @@ class StudyView:
     def runs_of(self, number: int) -> list[RunOfStudy]:
         """Return the runs of a point."""
         return [run for run in self.runs if run.point == number]
+
+    def steps_of(self, point: dict[str, Any]) -> int:
+        """Return the steps of a point's runs that are measured: more with a smaller global batch."""
+        steps: int = point.get("steps", self.steps)
+        return steps
 
 
 def create(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,6 +18,8 @@ MEASURED_SHARE = 0.5
 """Share of a study's steps that a run must have made after the warm-up for its figure to count."""
 SMALL_SPREAD = 0.05
 MOST_RUNS = 5
+LOSS_FROM = 0.8
+"""Share of a run's steps from which on the mean of a loss is the one that it reached: a single value says little."""
 FEWEST_WINDOWS = 4
 
 Progress = Sequence[tuple[int, float]]
@@ -53,6 +56,8 @@ class RunFigures:
     """Seconds of a step that a rank waits, in the mean, for the one with the most work of its own."""
     slow: SlowRank | None = None
     """The rank that the others waited for."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """By series: the mean over the last fifth of the steps; infinite where one of them is not finite."""
 
     @property
     def steps_per_s(self) -> float:
@@ -96,6 +101,13 @@ def uneven_s(ranks: Collection[Mapping[str, float]]) -> float:
         sum(step[name] for name in PHASES) - step["exposed_comm_s"] - step["cpu_wait_s"] for step in ranks
     ]
     return max(work) - fmean(work) if work else 0.0
+
+
+def mean_loss(values: Sequence[float]) -> float | None:
+    """Return the loss that a run reached from its last values; infinite where one is not finite, None without any."""
+    if not values:
+        return None
+    return fmean(values) if all(map(math.isfinite, values)) else math.inf
 
 
 def is_measured(run_windows: Sequence[Window], steps: int) -> bool:

@@ -32,17 +32,32 @@ Gpus = Annotated[
     str | None,
     typer.Option(metavar="N,N,…", help="Numbers of devices.", show_default="1,2,4,8 as far as they exist"),
 ]
-ModeOption = Annotated[
-    Mode, typer.Option(help="weak: the batch of each rank stays; strong: the global batch stays.")
+GlobalBatches = Annotated[
+    str | None,
+    typer.Option(
+        metavar="B,B,…",
+        help="Global batches to compare, each on every number of devices.",
+        show_default="one",
+    ),
 ]
-Steps = Annotated[int, typer.Option(min=1, help="Steps of each run that are measured.")]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        help="weak: the batch of each rank stays; strong: the global batch stays.",
+        show_default="weak; strong with --global-batches",
+    ),
+]
+Steps = Annotated[
+    int, typer.Option(min=1, help="Steps of each run that are measured; of the largest global batch.")
+]
 
 
 @with_options_of_launch(besides=NOT_OF_A_STUDY)
 def scale(
     context: typer.Context,
     gpus: Gpus = None,
-    mode: ModeOption = Mode.WEAK,
+    global_batches: GlobalBatches = None,
+    mode: ModeOption = None,
     steps: Steps = 100,
     **options: Any,
 ) -> None:
@@ -55,7 +70,8 @@ def scale(
         return
     spec = spec_of(dict.fromkeys(NOT_OF_A_STUDY) | context.params, server.address.is_local)
     spec = code.with_code(server, interpreter.with_project_python(server, spec, is_launch=True))
-    study = server.post(PATH, {"spec": spec, "gpus": numbers(gpus), "mode": mode.value, "steps": steps})
+    asked = {"gpus": numbers(gpus, "gpus"), "global_batches": numbers(global_batches, "global_batches")}
+    study = server.post(PATH, asked | {"spec": spec, "mode": mode and mode.value, "steps": steps})
     if not options["wait"]:
         show(study, as_json)
         return
@@ -70,14 +86,14 @@ def _show_end(study: dict[str, Any], as_json: bool) -> None:
         raise CommandFailed(f"Study {study['id']} {study['state']}.")
 
 
-def numbers(text: str | None) -> list[int] | None:
-    """Return the numbers of `--gpus`. Raises CommandFailed for anything else."""
+def numbers(text: str | None, field: str) -> list[int] | None:
+    """Return the numbers of an option. Raises CommandFailed for anything else."""
     if text is None:
         return None
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise CommandFailed(f"gpus: must be numbers, for example 1,2,4, got {text!r}.", 2) from None
+        raise CommandFailed(f"{field}: must be numbers, for example 1,2,4, got {text!r}.", 2) from None
 
 
 def show(study: dict[str, Any], as_json: bool) -> None:
@@ -86,16 +102,40 @@ def show(study: dict[str, Any], as_json: bool) -> None:
         print_json(study)
         return
     say(f"Study {study['id']} of {study['target']}: {study['state']}, {study['mode']} scaling.")
-    right = frozenset((0, 1, 4, 5, 6, 7))
-    print_table(TITLES, [row(point) for point in study["points"]], right=right)
+    batches = study["batches"]
+    titles = ("batch", *TITLES) if batches else TITLES
+    right = frozenset(titles.index(title) for title in titles if title not in ("strategy", "run", "limit"))
+    print_table(titles, [row(point, bool(batches)) for point in study["points"]], right=right)
+    if batches:
+        say("")
+        _show_batches(batches)
     if study["verdict"]:
         say(study["verdict"])
 
 
-def row(point: dict[str, Any]) -> tuple[object, ...]:
+def _show_batches(batches: dict[str, Any]) -> None:
+    """Print the global batches beside each other."""
+    loss = (
+        f"{batches['loss']} after {formats.number(batches['samples'])} samples" if batches["loss"] else "loss"
+    )
+    titles = ("batch", f"learning rate ({batches['lr_rule']})", loss, "higher by")
+    rows = [
+        (
+            one["global_batch_size"],
+            formats.learning_rate(one["lr"]),
+            formats.number(one["loss"]),
+            f"{one['loss_change']:.0%}" if isinstance(one["loss_change"], float) else "",
+        )
+        for one in batches["batches"]
+    ]
+    print_table(titles, rows, right=frozenset(range(4)))
+
+
+def row(point: dict[str, Any], has_batches: bool = False) -> tuple[object, ...]:
     """Return a point's cells."""
     shares = (f"{share:.0%}" if share is not None else "" for share in (point["efficiency"], point["spread"]))
     return (
+        *([point["global_batch_size"]] if has_batches else []),
         point["devices"],
         point["nodes"],
         point["strategy"],

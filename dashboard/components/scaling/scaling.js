@@ -1,4 +1,4 @@
-/** Scaling studies: speed-up over devices beside the ideal line, and tables whose first cell is a link. */
+/** Scaling studies: speed-up over devices beside the ideal line, global batches side by side, tables with links. */
 
 import { el } from '../elements/elements.js';
 import { mountOnce } from '../elements/mounting.js';
@@ -18,8 +18,9 @@ export const mount = (component) => mountOnce(
 class Scaling {
   constructor(component) {
     this._chart = el('figure', { class: 'chart' });
+    this._batches = el('div', { class: 'scroll batches', hidden: true });
     this._table = el('div', { class: 'scroll' });
-    this._root = el('section', { class: 'scaling', 'aria-label': 'Scaling' }, this._chart, this._table);
+    this._root = el('section', { class: 'scaling', 'aria-label': 'Scaling' }, this._chart, this._batches, this._table);
     component.parentElement.append(this._root);
     this._observer = new ResizeObserver(() => this._draw());
     this._observer.observe(this._root);
@@ -30,6 +31,8 @@ class Scaling {
     if (!picture) return;
     this._picture = picture;
     this._left?.();
+    this._batches.hidden = !picture.batches;
+    if (picture.batches) this._batches.replaceChildren(batchesTable(picture.batches), el('p', { text: picture.batches.note }));
     this._table.replaceChildren(table(picture, (left) => { this._left = left; }));
     this._draw();
   }
@@ -55,7 +58,7 @@ function svg(tag, attributes, text = '') {
   return element;
 }
 
-function drawing({ points, base, rule, unit }, width) {
+function drawing({ points, curves, base, rule, unit }, width) {
   const sizes = [...new Set(points.map((point) => point.devices))].sort((one, other) => one - other);
   const most = Math.max(...sizes);
   const highest = Math.max(most / base, ...points.map((point) => point.high ?? 0)) * 1.05;
@@ -74,12 +77,12 @@ function drawing({ points, base, rule, unit }, width) {
   root.append(svg('text', { class: 'tick', x: (width + MARGIN.left) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, unit));
   root.append(svg('line', { class: 'ideal', x1: x(0), y1: y(0), x2: x(most), y2: y(most / base) }));
   for (const [devices, low, high] of rule) root.append(thumb(x(devices), y(low), y(high)));
-  for (const strategy of [...new Set(points.map((point) => point.strategy))]) {
-    const line = points.filter((point) => point.strategy === strategy && point.speedup !== null)
+  for (const curve of curves) {
+    const line = points.filter((point) => point.curve === curve.id && point.speedup !== null)
       .sort((one, other) => one.devices - other.devices);
     const path = line.map((point) => `${x(point.devices)},${y(point.speedup)}`).join(' ');
-    root.append(svg('polyline', { class: `line ${strategy}`, points: path }));
-    for (const point of line) root.append(mark(point, x(point.devices), y));
+    root.append(svg('polyline', { ...hue(curve, 'line'), points: path }));
+    for (const point of line) root.append(mark(point, curve, x(point.devices), y));
   }
   return root;
 }
@@ -94,26 +97,45 @@ function thumb(x, low, high) {
   return svg('rect', { class: 'thumb', x: x - 9, width: 18, y: Math.min(low, high) - 2, height: Math.abs(low - high) + 4 });
 }
 
-function mark(point, x, y) {
-  const group = svg('g', { class: `point ${point.strategy}` });
-  const label = point.strategy === 'dp' ? { x: x + 9, y: y(point.speedup) + 14 } : { x: x - 9, y: y(point.speedup) - 9 };
+/** The colour of a curve: by its strategy, or between two hues by its global batch. */
+function hue({ id, shade }, kind) {
+  return shade === undefined ? { class: `${kind} ${id}` } : { class: `${kind} shaded`, style: `--shade: ${Math.round(100 * shade)}%` };
+}
+
+function mark(point, curve, x, y) {
+  const group = svg('g', hue(curve, 'point'));
+  const label = curve.id === 'dp' ? { x: x + 9, y: y(point.speedup) + 14 } : { x: x - 9, y: y(point.speedup) - 9 };
   group.append(
     svg('title', {}, point.label),
     svg('path', { class: 'spread', d: `M${x - 5} ${y(point.low)}h10M${x - 5} ${y(point.high)}h10M${x} ${y(point.low)}V${y(point.high)}` }),
     svg('circle', { cx: x, cy: y(point.speedup), r: 4.5 }),
-    svg('text', { ...label, 'text-anchor': point.strategy === 'dp' ? 'start' : 'end' }, `${point.speedup.toFixed(2)}x`),
   );
+  // Curves of several global batches lie close together: their figures are in the table and the title.
+  if (curve.shade === undefined) group.append(svg('text', { ...label, 'text-anchor': curve.id === 'dp' ? 'start' : 'end' }, `${point.speedup.toFixed(2)}x`));
   return group;
 }
 
-function legend({ points, rule, names, source }) {
-  const strategies = [...new Set(points.map((point) => point.strategy))];
+function legend({ curves, rule, source }) {
   return el(
     'figcaption', {},
-    ...strategies.map((strategy) => el('span', {}, el('i', { class: strategy }), el('span', { text: names[strategy] ?? strategy }))),
+    ...curves.map((curve) => el('span', {}, el('i', hue(curve, '')), el('span', { text: curve.name }))),
     el('span', {}, el('i', { class: 'ideal' }), el('span', { text: 'ideal' })),
     rule.length ? el('span', { title: source }, el('i', { class: 'thumb' }), el('span', { text: 'rule of thumb' })) : null,
   );
+}
+
+/** A column for each global batch; the one to choose stands out, and so do cells with a mark. */
+function batchesTable({ columns, best, rows }) {
+  const chosen = (number) => (number && number === best ? 'best' : '');
+  const head = columns.map((text, number) => el('th', { scope: 'col', class: chosen(number), text }));
+  const lines = rows.map(({ title, cells }) => el(
+    'tr', {}, el('th', { scope: 'row', text: title }),
+    ...cells.map((cell, number) => el(
+      'td', { class: chosen(number + 1), title: cell.title ?? '' },
+      el('span', { text: cell.text }), cell.mark ? el('em', { class: cell.mark, text: cell.mark }) : null,
+    )),
+  ));
+  return el('table', {}, el('thead', {}, el('tr', {}, ...head)), el('tbody', {}, ...lines));
 }
 
 function table({ columns, rows }, onLeft) {

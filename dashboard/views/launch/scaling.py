@@ -12,7 +12,7 @@ from dashboard.views.launch.study_popover import StudyPopover
 from dashboard.views.layout import links
 from db.scaling import studies
 from domain.errors import InvalidRequest
-from domain.scaling.judgement import named
+from domain.scaling.points import named
 from domain.spec import RunSpec
 
 PREFIX = "study_"
@@ -27,10 +27,12 @@ def cite(planned: Resolved) -> None:
         return
     points = judgement(study, current.figures).points
     measured = [one for one in points if one.efficiency is not None and one.strategy == study.spec.strategy]
-    if len(measured) < 2:
+    if len({point.devices for point in measured}) < 2:
         return
-    devices = planned.spec.nodes * (planned.spec.gpus_per_node or 1)
-    point = max(measured, key=lambda point: (point.devices == devices, point.devices))
+    devices, batch = planned.spec.nodes * (planned.spec.gpus_per_node or 1), planned.spec.global_batch_size
+    point = max(
+        measured, key=lambda one: (one.devices == devices, one.devices, one.global_batch_size == batch)
+    )
     reached = f"{point.efficiency:.0%} on {named(point.devices, study.points[0]['kind'])}"
     links.link(
         "scaling", f"Reached {reached} in a scaling study", "launch_scaling", "chart", "tertiary", id=study.id
@@ -40,27 +42,46 @@ def cite(planned: Resolved) -> None:
 def _fields() -> None:
     st.caption("Trains these settings on each number of devices, one run after another in the queue.")
     st.text_input("Numbers of devices", key=f"{PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
+    batches = st.text_input(
+        "Global batches to compare",
+        key=f"{PREFIX}batches",
+        placeholder="one; or 256,512,1024",
+        live=True,
+        help="Each is measured on every number of devices, over as many samples: where throughput stops growing, "
+        "and where the loss becomes worse.",
+    )
     st.segmented_control(
         "The batch that stays",
         list(MODES),
         default="weak",
         format_func=MODES.__getitem__,
         key=f"{PREFIX}mode",
+        disabled=bool(batches),
+        help="With global batches to compare, each of them stays." if batches else None,
     )
     st.number_input("Measured steps of each run", 1, 1_000_000, 100, key=f"{PREFIX}steps")
 
 
 def _create(spec: RunSpec, like: str | None) -> str:
-    sizes = [text.strip() for text in str(st.session_state[f"{PREFIX}gpus"] or "").split(",") if text.strip()]
-    if not all(text.isdecimal() and 0 < int(text) <= 65536 for text in sizes):
-        raise InvalidRequest("gpus", "Numbers of devices must be numbers, for example 1,2,4.")
+    batches = _numbers("batches", "Global batches", 1_000_000_000, 16)
     request = StudyRequest(
         spec=spec,
-        gpus=[int(text) for text in sizes] or None,
-        mode=st.session_state[f"{PREFIX}mode"] or "weak",
+        gpus=_numbers("gpus", "Numbers of devices", 65536, 32),
+        global_batches=batches,
+        mode=None if batches else st.session_state[f"{PREFIX}mode"] or "weak",
         steps=st.session_state[f"{PREFIX}steps"],
     )
     return create(service.current(), request, like)
+
+
+def _numbers(field: str, label: str, most: int, most_numbers: int) -> list[int] | None:
+    """Read a field of numbers between commas; None where it is empty. Raises InvalidRequest."""
+    texts = [text.strip() for text in str(st.session_state[PREFIX + field] or "").split(",") if text.strip()]
+    if len(texts) > most_numbers:
+        raise InvalidRequest(field, f"{label}: at most {most_numbers}.")
+    if not all(text.isdecimal() and len(text) < 11 and 0 < int(text) <= most for text in texts):
+        raise InvalidRequest(field, f"{label} must be numbers, for example 1,2,4.")
+    return [int(text) for text in texts] or None
 
 
 POPOVER = StudyPopover(

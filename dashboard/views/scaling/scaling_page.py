@@ -8,10 +8,11 @@ from dashboard.components.browser import scaling
 from dashboard.scaling.document import judgement, state
 from dashboard.service import service
 from dashboard.views.layout import links, refusals, style
-from dashboard.views.scaling.picture import studies_picture, study_name, study_picture
+from dashboard.views.scaling.batches import runs_of_batches
+from dashboard.views.scaling.picture import batches_words, studies_picture, study_name, study_picture
 from db.records.exceptions import NoSuchStudy
 from db.scaling import studies
-from domain.text.formats import as_text, plural
+from domain.text.formats import as_text, number, plural
 
 EXAMPLE = "rankzero scale train.py --gpus 1,2,4,8"
 
@@ -56,8 +57,11 @@ def _study(study_id: str) -> None:
     study_state = state(study, judged)
     with st.container(horizontal=True, vertical_alignment="center", key="scaling_head"):
         st.header(as_text(study_name(study)), anchor=False, width="content")
+        length = (
+            f"{number(judged.batches.samples)} samples" if judged.batches else plural(study.steps, "step")
+        )
         st.markdown(
-            f"{study_state}, {study.mode} scaling, {plural(study.steps, 'step')} a run", width="content"
+            f"{study_state}, {study.mode} scaling{batches_words(study)}, {length} a run", width="content"
         )
         if study_state == "running":
             st.button(
@@ -67,6 +71,17 @@ def _study(study_id: str) -> None:
     if judged.verdict:
         st.markdown(f"**{as_text(judged.verdict)}**")
     scaling(study_picture(study, judged), key="scaling_study")
+    if judged.batches and judged.batches.loss_name:
+        runs = ",".join(runs_of_batches(judged.points))
+        links.link(
+            "compare",
+            "Compare their losses by samples",
+            "scaling_compare",
+            "chart",
+            "tertiary",
+            runs=runs,
+            x="samples",
+        )
 
 
 @refusals.told

@@ -44,11 +44,12 @@ def train(
     records: int = 13,
     size: int = 10,
     rank: int = 0,
+    samples: int = 64,
     **phases: float,
 ) -> None:
     """Send the records of a rank whose steps take so long."""
     steps = [1 + size * number for number in range(records)]
-    series = {"steps_per_s": [1 / step_s] * records, "samples_per_s": [64 / step_s] * records}
+    series = {"steps_per_s": [1 / step_s] * records, "samples_per_s": [samples / step_s] * records}
     shares = {"forward_s": step_s - sum(phases.values()), **phases}
     for name, seconds in shares.items():
         series[TAG.format(rank=rank, name=name)] = [seconds * step for step in steps]
@@ -150,12 +151,65 @@ def test_a_size_that_fails_is_named_and_a_stop_ends_the_rest(dashboard: Running,
     assert [one["id"] for one in dashboard.http.get("/api/scaling-studies").json()] == [study_id]
 
 
+def test_several_global_batches_train_as_many_samples_each_with_its_learning_rate(
+    dashboard: Running, node: FakeNode, monkeypatch, capfd
+) -> None:
+    spec = SPEC | {"lr": 0.1, "lr_scaling": "linear"}
+    study_id = start(dashboard, spec=spec, global_batches=[128, 64])
+    expected = [(64, 1, 64, 240, 0.2), (64, 2, 32, 240, 0.2), (128, 1, 128, 120, 0.4), (128, 2, 64, 120, 0.4)]
+    for batch, devices, of_rank, steps, rate in expected:
+        assignment, part = next_run(node)
+        trained = assignment.spec
+        assert (trained.gpus_per_node, trained.batch_size, trained.max_steps) == (devices, of_rank, steps)
+        assert (trained.scaled_lr, trained.global_batch_size) == (pytest.approx(rate), batch)
+        report_loss(node, part, [(steps // 2, 9.0), (steps - 1, 1.0), (steps, 3.0)])
+        train(node, part, 0.1 * batch / 64 / devices, size=steps // 12, samples=batch)
+        node.report(part, "succeeded")
+    study = wait_for(lambda: (found := show(dashboard, study_id))["state"] != "running" and found, "the end")
+    assert [point["global_batch_size"] for point in study["points"]] == [64, 64, 128, 128]
+    assert [point["speedup"] for point in study["points"]] == pytest.approx([1, 2, 1, 2])
+    assert study["mode"] == "strong"
+    batches = study["batches"]
+    assert (batches["loss"], batches["samples"], batches["lr_rule"]) == (
+        "train/loss",
+        15360,
+        "linear, 0.1 for 32",
+    )
+    assert [(one["lr"], one["loss"]) for one in batches["batches"]] == [
+        (pytest.approx(0.2), 2),
+        (pytest.approx(0.4), 2),
+    ]
+    assert (batches["flat_from"], batches["best"]) == ({"1": 64, "2": 64}, 64)
+    assert study["verdict"].startswith(
+        "On 2 processes global batches larger than 64 gain less than 10% throughput"
+    )
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
+    assert main.run(["scale", "show", study_id]) == 0
+    printed = capfd.readouterr().out
+    assert "learning rate (linear, 0.1 for 32)" in printed and "train/loss after 15.4 k samples" in printed
+    assert main.run(["scale", "image_classifier", "--global-batches", "64,x"]) == 2
+    assert "global_batches: must be numbers" in capfd.readouterr().err
+
+
+def report_loss(node: FakeNode, part: TaskRef, losses: list[tuple[int, float]]) -> None:
+    """Send what the script logged."""
+    points = [(step, loss, 1000.0 + step) for step, loss in losses]
+    node.client.points(
+        part, PointBatch(path="events", generation=0, start=0, end=10, series={"train/loss": points})
+    )
+
+
 @pytest.mark.parametrize(
     ("field", "request_"),
     [
         ("gpus", {"gpus": [1, 4]}),
         ("gpus", {"spec": SPEC | {"gpus_per_node": 1}}),
         ("batch_size", {"mode": "strong", "spec": SPEC | {"batch_size": 31}}),
+        ("global_batches", {"global_batches": [64, 63]}),
+        ("global_batches", {"global_batches": [66], "spec": SPEC | {"accumulate": 2}}),
+        ("global_batches", {"global_batches": []}),
+        ("mode", {"global_batches": [64], "mode": "weak"}),
         ("probe", {"spec": SPEC | {"probe": False}}),
         ("nodes", {"spec": SPEC | {"nodes": 2}}),
         ("strategy", {"spec": SPEC | {"strategy": "single"}}),
