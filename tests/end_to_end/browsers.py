@@ -22,7 +22,7 @@ from playwright.sync_api import (
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--renderer-process-limit=1", "--process-per-site",
 )  # fmt: skip
 STORED = "local_storage,indexeddb,service_workers,cache_storage"
 LIMIT_MS = 120_000
