@@ -37,11 +37,16 @@ MOST_COMMANDS = 64
 Changes = Mapping[str, object]
 
 
-@dataclass(frozen=True)
 class ClusterNodes:
-    """All registered nodes at one moment."""
+    """All registered nodes at one moment, read when a step needs them: many launches need none."""
 
-    nodes: Sequence[NodeView] = ()
+    def __init__(self, read: Callable[[], Sequence[NodeView]] = tuple) -> None:
+        self._read = read
+
+    @cached_property
+    def nodes(self) -> Sequence[NodeView]:
+        """The nodes as people see them."""
+        return self._read()
 
     @cached_property
     def states(self) -> list[NodeState]:
@@ -85,6 +90,8 @@ class Situation:
 
 
 def _number_of_devices(spec: RunSpec, situation: Situation) -> Changes:
+    if spec.gpus_per_node is not None:
+        return {}
     return {"gpus_per_node": devices_per_node(spec, situation.cluster.states)}
 
 
@@ -97,6 +104,8 @@ def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
 
 
 def _python(spec: RunSpec, situation: Situation) -> Changes:
+    if spec.python or spec.snapshot or spec.target in RECIPES:
+        return {}
     python = interpreters.python_to_use(spec, situation.cluster.nodes)
     return {"python": str(python)} if python else {}
 

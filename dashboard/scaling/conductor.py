@@ -62,6 +62,6 @@ class Conductor:
     def _launch(self, study: StudyView, number: int) -> None:
         spec = run_spec(study.spec, study.points[number])
         try:
-            self._service.submit(spec, part_of=StudyPoint(study.id, number))
+            self._service.launch(spec, part_of=StudyPoint(study.id, number))
         except InvalidRequest as error:
             studies.note_problem(self._service.store, study.id, number, str(error))

@@ -42,10 +42,8 @@ class Scheduler:
         self._turns.wait(only_if_due=True)
 
     def schedule_launch(self) -> None:
-        """Schedule after a launch: at once, unless a long queue is before it."""
-        if self._is_queue_long:
-            self.schedule_in_turn()
-        else:
+        """Schedule after a launch: at once, or where a long queue is before it by the next tick."""
+        if not self._is_queue_long:
             self.schedule()
 
     def _place_queue(self) -> None:

@@ -26,6 +26,7 @@ from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, res
 from dashboard.private_files import keep_spare, make_private_directory
 from dashboard.script_reader import targets
 from dashboard.security.token_files import Credentials
+from dashboard.service.live_runs import LiveRuns
 from dashboard.service.scheduler import Scheduler
 from dashboard.service.store_opening import open_store
 from dashboard.settings import MIB, Settings
@@ -55,7 +56,6 @@ from domain.spec_size import check_size
 from domain.views import NodeView, RunView, StacksView
 
 log = logging.getLogger("rankzero")
-LIVE_RUN_AGE_S = 0.9
 
 
 class Service(Membership):
@@ -81,8 +81,7 @@ class Service(Membership):
         self.uploads: dict[int, object] = {}
         """The request that is uploading each checkpoint, by the checkpoint's id."""
         self._run_of_fence: dict[int, str] = {}
-        self._live_runs: dict[str, tuple[float, str]] = {}
-        self._live_changes = 0
+        self._live_runs = LiveRuns(lambda run_id: json_text(document(self.run(run_id))))
         self._silence = Silence(store, self.hub, self.run_changed, self.leads)
         self._slow_ranks = SlowRanks(store, self.run_changed, self.leads)
         self._lost_nodes = LostNodes()
@@ -117,7 +116,13 @@ class Service(Membership):
     def submit(
         self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
     ) -> RunView:
-        """Queue a run; masked values are taken from the run `like`. Raises InvalidRequest."""
+        """Queue a run and read it; masked values are taken from the run `like`. Raises InvalidRequest."""
+        return self.run(self.launch(spec, like, part_of))
+
+    def launch(
+        self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
+    ) -> str:
+        """Queue a run and return its id, like `submit`, which takes longer because it reads the run."""
         cluster = self.cluster()
         spec = self.launchable(spec, cluster, like)
         with self.snapshots.for_launch(spec) as code:
@@ -128,11 +133,11 @@ class Service(Membership):
             run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self._scheduler.schedule_launch()
-        return self.run(run_id)
+        return run_id
 
     def cluster(self) -> ClusterNodes:
         """The nodes as they are registered now, for `launchable` and `resolve`."""
-        return ClusterNodes(self.nodes())
+        return ClusterNodes(self.nodes)
 
     def resolve(self, spec: RunSpec, cluster: ClusterNodes, code: PackedCode | None = None) -> Resolved:
         """Fill in a spec for the nodes of a cluster, and say what follows from it."""
@@ -213,7 +218,7 @@ class Service(Membership):
 
     def run_changed(self, run_id: str) -> None:
         """Notify the run's viewers that something about it has changed."""
-        self._forget_live_run(run_id)
+        self._live_runs.forget(run_id)
         self.hub.publish(run_id, {"type": "run"})
         self.hub.publish(run_id, {"type": "history"})
 
@@ -271,16 +276,8 @@ class Service(Membership):
         return self._run_of_fence.get(fence)
 
     def live_run(self, run_id: str) -> str:
-        """A run as JSON text, at most LIVE_RUN_AGE_S old: shared by all its viewers."""
-        now, (read_at, text) = self.clock(), self._live_runs.get(run_id, (float("-inf"), ""))
-        if now - read_at >= LIVE_RUN_AGE_S:
-            changes = self._live_changes
-            text = json_text(document(self.run(run_id)))
-            if changes != self._live_changes:  # the run changed while it was read: do not cache this
-                return text
-            self._live_runs = {r: entry for r, entry in self._live_runs.items() if now - entry[0] < 60}
-            self._live_runs[run_id] = (now, text)
-        return text
+        """A run as JSON text, less than a second old: shared by all its viewers."""
+        return self._live_runs.text(run_id, self.clock())
 
     def latest_attempt(self, run_id: str) -> int:
         """The number of a run's latest attempt."""
@@ -346,14 +343,10 @@ class Service(Membership):
 
     def _peers(self) -> DashboardPeers:
         peers = DashboardPeers(self.store, self.hub)
-        peers.on_run = self._forget_live_run
+        peers.on_run = self._live_runs.forget
         peers.on_node = self.registry.forget
         self.hub.peers = peers
         return peers
-
-    def _forget_live_run(self, run_id: str) -> None:
-        self._live_changes += 1
-        self._live_runs.pop(run_id, None)
 
     def _token_ended(self, node_id: str) -> None:
         if self.peers is not None:

@@ -86,7 +86,7 @@ class SweepConductor:
         number, params = len(sweep.trials), dict(next_params(sweep))
         try:
             spec = trial_spec(sweep.spec, params)
-            self._service.submit(spec, part_of=NewTrial(sweep.id, number, params))
+            self._service.launch(spec, part_of=NewTrial(sweep.id, number, params))
         except (InvalidRequest, ValidationError) as error:
             message = f"It could not be launched: {error}"
             trials.add_unlaunched(self._service.store, sweep.id, number, params, message)

@@ -21,5 +21,5 @@ def launch_with_seeds(service: Service, sweep: SweepView, trial: TrialView) -> l
     runs = []
     for seed in SEEDS:
         spec = trial_spec(sweep.spec, {**trial.params, "seed": seed})
-        runs.append(service.submit(spec).id)
+        runs.append(service.launch(spec))
     return runs

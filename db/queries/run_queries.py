@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -18,6 +18,7 @@ from db.queries.attempt_changes import takeovers
 from db.queries.baselines import against_baseline
 from db.queries.node_queries import nodes
 from db.queries.run_summary import PROBED_TAGS, run_view
+from db.records.exceptions import NoSuchRun
 from db.records.liveness import last_heartbeat, pending_nodes
 from db.records.lookups import attempt_spec
 from db.reports.findings import first_findings
@@ -31,6 +32,14 @@ __all__ = [
     "attempts", "checkpoint_file", "checkpoints", "files", "history", "nodes", "run", "runs",
     "series", "series_names", "series_sources",
 ]  # fmt: skip
+
+_NAME_AND_STATE = (
+    select(Run.name, Attempt.state)
+    .join(Attempt, Attempt.run_id == Run.id)
+    .where(Run.id == bindparam("run_id"))
+    .order_by(Attempt.number.desc())
+    .limit(1)
+)
 
 
 def runs(
@@ -71,6 +80,15 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
         (view,) = views(session, [(row, attempt)], now)
         starts = takeovers(session, run_id, view.spec) if view.attempt > 1 else []
         return replace(view, takeovers=starts, against_baseline=against_baseline(session, row))
+
+
+def name_and_state(store: Store, run_id: str) -> tuple[str, State]:
+    """What the answer to a launch says, without reading the whole run. Raises NoSuchRun."""
+    with store.read() as session:
+        row = session.execute(_NAME_AND_STATE, {"run_id": run_id}).first()
+    if row is None:
+        raise NoSuchRun(f"There is no run {run_id!r}.")
+    return row[0], State(row[1])
 
 
 def live_attempts(store: Store) -> list[LiveAttempt]:

@@ -17,6 +17,30 @@ from domain.protocol import FIRST
 from domain.scheduling.models import Allocation, NodeState
 
 
+def has_devices() -> ColumnElement[bool]:
+    """A condition on tasks: their devices are not free.
+
+    The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
+    being resized, once all of its tasks have ended, so that no other run comes between."""
+    ending = select(Attempt.fence).where(
+        Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
+    )
+    return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
+
+
+# Built once: every launch and every turn of the scheduler reads them.
+_OCCUPIED = (
+    select(Task.node_id, Task.devices, Task.fence, Attempt.run_id)
+    .join(Attempt, Attempt.fence == Task.fence)
+    .where(has_devices())
+    .order_by(Task.fence, Task.node_rank)
+)
+_REGISTERED = select(
+    Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at, Node.foreign_devices,
+    Node.pool, Node.protocol, Node.unknown_attempts,
+).where(Node.removed_at.is_(None))  # fmt: skip
+
+
 def node_states(
     session: Session,
     now: float,
@@ -25,22 +49,11 @@ def node_states(
     lost_after_s: float = LOST_AFTER_S,
 ) -> list[NodeState]:
     """All registered nodes; `ends`: the expected ends of attempts, by fence. Nodes of Slurm jobs only while alive."""
-    occupied = (
-        select(Task.node_id, Task.devices, Task.fence, Attempt.run_id)
-        .join(Attempt, Attempt.fence == Task.fence)
-        .where(has_devices())
-        .order_by(Task.fence, Task.node_rank)
-    )
     allocations: dict[str, list[Allocation]] = {}
-    for node_id, devices, fence, run_id in session.execute(occupied):
+    for node_id, devices, fence, run_id in session.execute(_OCCUPIED):
         allocations.setdefault(node_id, []).append(Allocation(run_id, tuple(devices), ends.get(fence)))
-    registered = select(
-        Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at,
-        Node.foreign_devices, Node.pool, Node.protocol,
-        Node.unknown_attempts,
-    ).where(Node.removed_at.is_(None))  # fmt: skip
     states = []
-    for row in session.execute(registered):
+    for row in session.execute(_REGISTERED):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
         silent_s = now - last_heartbeat(session, node_id, last_seen)
         if pool.startswith("slurm:") and is_silent(silent_s, silent_after_s):
@@ -70,17 +83,6 @@ def node_states(
 def unknown_devices(unknown: list[Any] | None) -> set[str]:
     """Devices of a node that are used by attempts unknown to this store."""
     return {device for attempt in unknown or () for device in attempt.get("devices", ())}
-
-
-def has_devices() -> ColumnElement[bool]:
-    """A condition on tasks: their devices are not free.
-
-    The devices of a lost node become free once it has reported that no process is left; those of an attempt that is
-    being resized, once all of its tasks have ended, so that no other run comes between."""
-    ending = select(Attempt.fence).where(
-        Attempt.resize_requested_at.is_not(None), Attempt.state.in_(LIVE_STATES)
-    )
-    return or_(Task.state.in_(LIVE_STATES), Task.lost_at.is_not(None), Task.fence.in_(ending))
 
 
 def registered_nodes(session: Session, now: float) -> list[NodeState]:

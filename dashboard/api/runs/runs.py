@@ -63,10 +63,11 @@ async def list_runs(
 @router.post("/runs", status_code=201)
 def launch(service: TheService, request: Request, spec: RunSpec, like: Like = None) -> Response:
     """Launch a run."""
-    run = service.submit(spec, like)
-    url = f"{request.base_url}run?id={run.id}"
-    summary = {"id": run.id, "name": run.name, "state": run.state, "url": url}
-    return answer(summary, 201, {"Location": f"/api/runs/{run.id}"})
+    run_id = service.launch(spec, like)
+    name, state = run_queries.name_and_state(service.store, run_id)
+    url = f"{request.base_url}run?id={run_id}"
+    summary = {"id": run_id, "name": name, "state": state, "url": url}
+    return answer(summary, 201, {"Location": f"/api/runs/{run_id}"})
 
 
 @router.post("/preview")

@@ -121,5 +121,5 @@ def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running,
     assert "--cpus-per-task=2" in planned.job.argv and "--server http://gpu-0" in planned.job.script
     assert not [text for text in planned.warnings if "slot" in text]
     spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2, slurm={"partition": "gpu"})
-    assert "--gpus-per-node=2" in slurm_job(spec, ClusterNodes(dashboard.service.nodes())).argv
+    assert "--gpus-per-node=2" in slurm_job(spec, ClusterNodes(dashboard.service.nodes)).argv
     assert "'<server>'" in slurm_job(spec, ClusterNodes()).script

@@ -36,7 +36,7 @@ def spec(**chosen: object) -> RunSpec:
 
 
 def resolved(asked: RunSpec, nodes: Sequence[NodeView] = ()) -> Resolved:
-    return resolve(asked, ClusterNodes(nodes), script_or_problem(asked))
+    return resolve(asked, ClusterNodes(lambda: nodes), script_or_problem(asked))
 
 
 def preview(asked: RunSpec, nodes: Sequence[NodeView]) -> Preview:
@@ -62,11 +62,13 @@ def test_no_number_of_processes_means_what_the_emptiest_node_has_free() -> None:
 
 def test_only_nodes_that_may_get_the_run_count_for_it() -> None:
     login, gpu = node("login", slots=64), node("gpu-1", slots=8, used=2, kind="cuda")
-    assert [found.name for found in ClusterNodes([login, gpu]).eligible(spec())] == ["gpu-1"]
-    assert [found.name for found in ClusterNodes([login, gpu]).eligible(spec(gpus_per_node=9))] == ["login"]
-    assert [found.name for found in ClusterNodes([login, gpu]).eligible(spec(on_nodes=["login"]))] == [
+    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec())] == ["gpu-1"]
+    assert [found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(gpus_per_node=9))] == [
         "login"
     ]
+    assert [
+        found.name for found in ClusterNodes(lambda: [login, gpu]).eligible(spec(on_nodes=["login"]))
+    ] == ["login"]
     assert preview(spec(), [login, gpu]).world_size == 6
     assert "0 of the known nodes have that many" in warned(spec(labels={"rack": "b"}, gpus_per_node=1), gpu)
 
@@ -98,7 +100,7 @@ def test_the_commands_of_a_thousand_nodes_are_not_all_made() -> None:
 
 
 def test_targets_are_checked_where_they_can_be_seen(tmp_path: Path) -> None:
-    here, far = ClusterNodes([node(hostname=socket.gethostname())]), ClusterNodes([node()])
+    here, far = ClusterNodes(lambda: [node(hostname=socket.gethostname())]), ClusterNodes(lambda: [node()])
     (tmp_path / "train.py").touch()
     check_target(RunSpec(target=str(tmp_path / "train.py")), here)
     check_target(RunSpec(target=str(tmp_path), entry="train.py"), here)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.dashboard.running import FakeNode, Running, wait_for
+from worker.session.client import TaskRef
 
 
 def test_a_run_is_launched_and_shown(dashboard: Running, node: FakeNode) -> None:
@@ -21,6 +26,58 @@ def test_a_run_is_launched_and_shown(dashboard: Running, node: FakeNode) -> None
     run = dashboard.run(launched["id"])
     assert (run["world_size"], run["attempt"], run["state"]) == (2, 1, "starting")
     assert [r["id"] for r in dashboard.http.get("/api/runs").json()] == [launched["id"]]
+
+
+def test_a_launch_is_answered_as_the_run_then_reads(dashboard: Running, node: FakeNode) -> None:
+    for expected, spec in (
+        ("starting", {"gpus_per_node": 2}),
+        ("queued", {"gpus_per_node": 1}),
+        ("queued", {"name": "named"}),
+    ):
+        launched = dashboard.http.post("/api/runs", json={"target": "image_classifier"} | spec).json()
+        run = dashboard.run(launched["id"])
+        assert [*launched] == ["id", "name", "state", "url"] and launched["state"] == expected
+        assert {key: launched[key] for key in ("id", "name", "state")} == {
+            key: run[key] for key in ("id", "name", "state")
+        }
+
+
+def test_every_kind_of_write_shows_in_the_next_list(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch(gpus_per_node=1)
+    dashboard.launch(gpus_per_node=1)
+    assignments = node.client.desired_state(None, 0).assignments
+    part = next(TaskRef(a.fence, a.node_rank) for a in assignments if a.run_id == run_id)
+
+    def edited(**change: Any) -> None:
+        assert dashboard.http.patch(f"/api/runs/{run_id}", json=change).status_code == 200
+
+    def row() -> dict[str, Any]:
+        runs = dashboard.http.get("/api/runs", params={"filter": "archived:yes or archived:no"}).json()
+        return next(run for run in runs if run["id"] == run_id)
+
+    writes: list[tuple[Callable[[], object], dict[str, Any]]] = [
+        (lambda: edited(name="renamed"), {"name": "renamed"}),
+        (lambda: edited(project="vision"), {"project": "vision"}),
+        (lambda: edited(add_tags=["b", "a"]), {"tags": ["a", "b"]}),
+        (lambda: edited(remove_tags=["b"]), {"tags": ["a"]}),
+        (lambda: edited(note="a note"), {"note": "a note"}),
+        (lambda: edited(pinned=True), {"pinned": True}),
+        (lambda: edited(archived=True), {"archived": True}),
+        (lambda: edited(baseline=True), {"baseline": True}),
+        (lambda: node.report(part, "running"), {"state": "running"}),
+        (lambda: node.log_points(part, 0, train__loss=[(1, 0.5, 1e9)]), {"step": 1, "last_loss": 0.5}),
+        (lambda: node.log_points(part, 10, train__loss=[(2, 0.4, 1e9)]), {"step": 2, "last_loss": 0.4}),
+        (lambda: node.log_points(part, 20, train__loss=[(2, math.nan, 1e9)]), {"last_loss": "NaN"}),
+        (lambda: node.report(part, "failed", exit_code=1, message="gone"), {"state": "failed", "message": "gone"}),
+        (lambda: dashboard.http.post(f"/api/runs/{run_id}/resume"), {"attempt": 2}),
+    ]  # fmt: skip
+    for write, after in writes:
+        before = row()
+        assert {name: before[name] for name in after} != after
+        write()
+        now = row()
+        assert {name: now[name] for name in after} == after
+        assert now | {"takeovers": ANY, "against_baseline": ANY, "remedy": ANY} == dashboard.run(run_id)
 
 
 def test_a_recipes_own_batch_size_and_rate_make_the_figures_known(dashboard: Running, node: FakeNode) -> None:

@@ -1,0 +1,35 @@
+"""The runs that somebody looks at as JSON text, made once for all who look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+LIVE_RUN_AGE_S = 0.9
+FORGOTTEN_AFTER_S = 60.0
+
+
+class LiveRuns:
+    """The texts that were made last; safe to use from any thread."""
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        """`read` makes a run's text."""
+        self._read = read
+        self._texts: dict[str, tuple[float, str]] = {}
+        self._changes = 0
+
+    def text(self, run_id: str, now: float) -> str:
+        """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
+        read_at, text = self._texts.get(run_id, (float("-inf"), ""))
+        if now - read_at >= LIVE_RUN_AGE_S:
+            changes = self._changes
+            text = self._read(run_id)
+            if changes != self._changes:  # the run changed while it was read: do not keep this
+                return text
+            self._texts = {r: entry for r, entry in self._texts.items() if now - entry[0] < FORGOTTEN_AFTER_S}
+            self._texts[run_id] = (now, text)
+        return text
+
+    def forget(self, run_id: str) -> None:
+        """Note that a run has changed."""
+        self._changes += 1
+        self._texts.pop(run_id, None)
