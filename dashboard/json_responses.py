@@ -38,6 +38,32 @@ def json_text(value: Any) -> str:
     return text.encode(errors="replace").decode()
 
 
+def text_of(value: Any) -> str:
+    """The JSON text of anything the store returns, as `json_text(document(value))` makes it.
+
+    Several times as fast, because it makes no plain values first; only where a number is not finite it has to."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_one_level
+        )
+    except ValueError:
+        return json_text(document(value))
+    return text.encode(errors="replace").decode()
+
+
+def _one_level(value: Any) -> Any:
+    """What json does not know itself: its parts, which json asks for again."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    return [*value]
+
+
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON response with anything the store returns."""
-    return Response(json_text(document(value)), status, media_type="application/json", headers=headers)
+    return Response(text_of(value), status, media_type="application/json", headers=headers)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.json_responses import document, json_text
+from dashboard.json_responses import text_of
 
 
 class Tagged(NamedTuple):
@@ -21,7 +21,7 @@ class Tagged(NamedTuple):
 
 def tagged(value: Any) -> Tagged:
     """Convert anything the store returns to gzipped JSON and its tag."""
-    text = json_text(document(value)).encode()
+    text = text_of(value).encode()
     return Tagged(gzip.compress(text, 1, mtime=0), hashlib.sha256(text).hexdigest()[:16])
 
 

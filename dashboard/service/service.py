@@ -16,7 +16,7 @@ from dashboard.cluster.preflights import Preflights
 from dashboard.cluster.registry import NodeRegistry
 from dashboard.cluster.silence import Silence
 from dashboard.cluster.slurm_jobs import SlurmJobs
-from dashboard.json_responses import document, json_text
+from dashboard.json_responses import text_of
 from dashboard.live.hub import Hub
 from dashboard.live.pubsub import DashboardPeers
 from dashboard.performance.slow_ranks import SlowRanks
@@ -81,7 +81,7 @@ class Service(Membership):
         self.uploads: dict[int, object] = {}
         """The request that is uploading each checkpoint, by the checkpoint's id."""
         self._run_of_fence: dict[int, str] = {}
-        self._live_runs = LiveRuns(lambda run_id: json_text(document(self.run(run_id))))
+        self._live_runs = LiveRuns(lambda run_id: text_of(self.run(run_id)))
         self._silence = Silence(store, self.hub, self.run_changed, self.leads)
         self._slow_ranks = SlowRanks(store, self.run_changed, self.leads)
         self._lost_nodes = LostNodes()

@@ -13,7 +13,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
 from dashboard.api.shared_reads import SharedReads
-from dashboard.json_responses import answer, document, json_text
+from dashboard.json_responses import answer, document, text_of
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
@@ -53,7 +53,7 @@ async def list_runs(
         now = service.now_for_contact()
         selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
         views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
-        return json_text(document([with_next_step(run) for run in views])).encode()
+        return text_of([with_next_step(run) for run in views]).encode()
 
     reads: SharedReads = request.app.state.shared_reads
     content = await reads.get((tuple(state or ()), q, project, limit, search, sort, offset), read)
