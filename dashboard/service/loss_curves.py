@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
@@ -14,7 +14,6 @@ from db.metrics import points
 from db.metrics.curves import main_loss
 from db.models import Attempt, Series
 from db.queries import run_queries
-from domain.messages import Point
 from domain.views import RunView
 
 CURVE_POINTS = 40
@@ -54,8 +53,11 @@ def _read(store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
         for run_id, tag, series_id in session.execute(query):
             series.setdefault(run_id, {})[tag] = series_id
         losses = {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
-        read = points.read_each(session, losses.values(), CURVE_POINTS)
-    curves |= {run_id: _rounded(read.get(series_id, [])) for run_id, series_id in losses.items()}
+        read = points.values_of_each(session, losses.values(), CURVE_POINTS)
+    curves |= {
+        run_id: _rounded(read[series_id].tolist() if series_id in read else ())
+        for run_id, series_id in losses.items()
+    }
     return curves | {run.id: _over_attempts(store, run.id) for run in runs if run.attempt > 1}
 
 
@@ -63,9 +65,10 @@ def _over_attempts(store: Store, run_id: str) -> Curve:
     name = main_loss(run_queries.series_names(store, run_id))
     if name is None:
         return None
-    return _rounded(run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points)
+    points_read = run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points
+    return _rounded([value for _, value, _ in points_read])
 
 
-def _rounded(curve: Sequence[Point]) -> Curve:
-    finite = [float(f"{value:.4g}") for _, value, _ in curve if math.isfinite(value)]
+def _rounded(curve: Iterable[float]) -> Curve:
+    finite = [float(f"{value:.4g}") for value in curve if math.isfinite(value)]
     return finite if len(finite) > 1 else None

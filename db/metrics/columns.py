@@ -42,11 +42,34 @@ def thinned(columns: Columns, most: int) -> Columns:
 
 def picked(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
     """Return where at most `most` of the values stand, in buckets of a power of two."""
-    bucket, places = SMALLEST_BUCKET, np.arange(len(values))
-    while len(places) > most and bucket < 4 * len(values):
-        places = extremes(values, bucket)
+    return picked_each([values], most)[0]
+
+
+def picked_each(series: Sequence[NDArray[np.float64]], most: int) -> list[NDArray[np.intp]]:
+    """Return what `picked` returns for each of the series; numpy is called for all of them at once."""
+    places = [np.arange(len(values)) for values in series]
+    bucket = SMALLEST_BUCKET
+    while long := [
+        at for at, values in enumerate(series) if len(places[at]) > most and bucket < 4 * len(values)
+    ]:
+        chosen = _extremes_each([series[at] for at in long], bucket)
+        for at, own in zip(long, chosen, strict=True):
+            places[at] = own
         bucket *= 2
     return places
+
+
+def _extremes_each(series: Sequence[NDArray[np.float64]], bucket: int) -> list[NDArray[np.intp]]:
+    """Return what `extremes` returns for each: side by side, each from the beginning of a bucket."""
+    ends = np.cumsum([-(-len(values) // bucket) * bucket for values in series])
+    starts = [0, *ends[:-1]]
+    joined = np.full(ends[-1], np.nan)
+    for start, values in zip(starts, series, strict=True):
+        joined[start : start + len(values)] = values
+    chosen = extremes(joined, bucket)
+    parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    own = zip(parts, starts, series, strict=True)
+    return [part[part < start + len(values)] - start for part, start, values in own]
 
 
 def extremes(values: NDArray[np.float64], bucket: int) -> NDArray[np.intp]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.metrics import points
+from db.metrics import columns, points
 from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, thin_out, unpack
 from db.models import Chunk
 
@@ -92,3 +93,19 @@ def test_thinning_never_gives_more_than_asked(count, most):
 
 def test_buckets_divide_chunks():
     assert CHUNK_POINTS % BUCKET_POINTS == 0
+
+
+def test_many_series_are_thinned_as_each_alone():
+    luck = np.random.default_rng(1)
+    for _ in range(200):
+        many = [luck.normal(size=luck.integers(0, 300)) for _ in range(luck.integers(0, 5))]
+        for values in many[1:]:  # the first stays finite
+            values[luck.random(len(values)) < luck.choice([0, 0.05, 1])] = luck.choice([np.nan, np.inf])
+        most = int(luck.integers(1, 60))
+        each = columns.picked_each(many, most)
+        assert len(each) == len(many)
+        for values, places in zip(many, each, strict=True):
+            assert places.tolist() == columns.picked(values, most).tolist()
+            assert len(places) <= max(most, 3) and (np.diff(places) > 0).all()
+            finite = values[np.isfinite(values)]
+            assert not finite.size or {finite.min(), finite.max()} <= {*values[places]}
