@@ -118,7 +118,7 @@ def _loss() -> Expression:
     places = {tag: place for place, tag in enumerate(MAIN_LOSS)}
     order = (Series.source, case(places, value=Series.tag, else_=len(places)), Series.tag)
     chosen = select(Series.last_number).where(_is_rank_0s(), _is_the_scripts(), is_loss)
-    return chosen.order_by(*order).limit(1).scalar_subquery()
+    return func.coalesce(_logged(MAIN_LOSS[0]), chosen.order_by(*order).limit(1).scalar_subquery())
 
 
 def _throughput() -> Expression:
@@ -126,7 +126,16 @@ def _throughput() -> Expression:
     places = {tag: place for place, tag in enumerate(THROUGHPUT_TAGS)}
     chosen = select(Series.last_number).where(_is_rank_0s(), or_(_is_the_scripts(), _is_probed()))
     chosen = chosen.where(Series.tag.in_(THROUGHPUT_TAGS))
-    return chosen.order_by(case(places, value=Series.tag), Series.source).limit(1).scalar_subquery()
+    chosen = chosen.order_by(case(places, value=Series.tag), Series.source).limit(1)
+    return func.coalesce(_logged(THROUGHPUT_TAGS[0]), chosen.scalar_subquery())
+
+
+def _logged(tag: str) -> Expression:
+    """The last number of the tag that is chosen before all others, looked up by its key: most runs log it.
+
+    A search for the one to choose reads all series of a run, three times as long in a list of ten thousand."""
+    is_it = and_(Series.source == "events", Series.tag == tag)
+    return select(Series.last_number).where(_is_rank_0s(), is_it).scalar_subquery()
 
 
 def _progress() -> Expression:
