@@ -17,8 +17,8 @@ def with_attention(run: RunView, now: float) -> RunView:
     """The run with its `attention` field set; nothing can be done here about imported ones."""
     if run.imported_from:
         return run
-    about = (run.state, run.finding, run.lost_contact, run.last_loss, run.ended_at)
-    return replace(run, attention=attention(*about, now))
+    why = attention(run.state, run.finding, run.lost_contact, run.last_loss, run.ended_at, now)
+    return replace(run, attention=why) if why else run
 
 
 def attention(

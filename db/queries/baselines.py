@@ -13,6 +13,7 @@ from db.metrics.run_results import results_of
 from db.models import Run
 from domain.goals import BaselineChange, better_percent, main_metric
 from domain.messages import SCRIPT_KINDS
+from domain.views import RunView
 
 
 def baseline_of(session: Session, project: str) -> Run | None:
@@ -29,9 +30,9 @@ def common_baseline(store: Store, run_ids: Collection[str]) -> str | None:
     return ids[0] if len(ids) == 1 else None
 
 
-def against_baseline(session: Session, run: Run) -> BaselineChange | None:
+def against_baseline(session: Session, run: RunView) -> BaselineChange | None:
     """The run's best value beside the baseline's; None for the baseline itself, and where there is none."""
-    baseline = None if run.baseline_at is not None else baseline_of(session, run.project)
+    baseline = None if run.baseline else baseline_of(session, run.project)
     if baseline is None:
         return None
     ids = (run.id, baseline.id)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
 from db.models import Attempt, Run, Series
-from db.queries import run_queries, run_search
+from db.queries import run_queries, run_search, run_views
 from db.queries.run_fields import value_of
 from domain.attention import FAILED_LATELY_S
 from domain.messages import LIVE_STATES, State
@@ -68,7 +68,7 @@ class RunList:
             select(_AnyAttempt.run_id).where(_AnyAttempt.ended_at > since),
             select(_AnyRun.id).where(_AnyRun.pinned_at.is_not(None)),
         )
-        urgent = self._listed(Run, Attempt).where(Run.id.in_(few), is_urgent)
+        urgent = self._listed(Attempt.fence).where(Run.id.in_(few), is_urgent)
         return self._views(urgent, None, 0, limit)
 
     def page(
@@ -81,7 +81,7 @@ class RunList:
         only: Collection[str] | None = None,
     ) -> list[RunView]:
         """Runs from the offset on, newest first or sorted; `without` some and `only` some by their ids."""
-        query = self._listed(Run, Attempt)
+        query = self._listed(Attempt.fence)
         if states:
             query = query.where(Attempt.state.in_(states))
         if without:
@@ -120,8 +120,8 @@ class RunList:
 
     def _views(self, query: Select[Any], sort: Sort | None, offset: int, limit: int) -> list[RunView]:
         ordered = query.order_by(*run_search.in_order(sort, self._now)).offset(offset).limit(limit)
-        rows = [(row[0], row[1]) for row in self._session.execute(ordered)]
-        return run_queries.views(self._session, rows, self._now)
+        # Sorted without their rows: a sort of ten thousand carries what is selected.
+        return run_views.views(self._session, self._session.scalars(ordered).all(), self._now)
 
     def _listed(self, *columns: Any) -> Select[Any]:
         return _with_latest_attempt(select(*columns)).where(*self._conditions())

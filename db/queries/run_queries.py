@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
 from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
-from db.models import Attempt, Checkpoint, File, HistoryEntry, ImportedRun, Node, Run, RunTag, Series, Task
+from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
 from db.queries.attempt_changes import takeovers
 from db.queries.baselines import against_baseline
 from db.queries.node_queries import nodes
-from db.queries.run_summary import PROBED_TAGS, run_view
+from db.queries.run_views import views
 from db.records.exceptions import NoSuchRun
-from db.records.liveness import last_heartbeat, pending_nodes
+from db.records.liveness import last_heartbeat
 from db.records.lookups import attempt_spec
-from db.reports.findings import first_findings
-from domain.attention import with_attention
 from domain.masking import masked_args, masked_changes, masked_env
-from domain.messages import LIVE_STATES, SCRIPT_KINDS, TERMINAL_STATES, State
+from domain.messages import LIVE_STATES, TERMINAL_STATES, State
 from domain.scheduling import resizing
 from domain.views import AttemptView, CheckpointView, FileView, HistoryView, LiveAttempt, RunView, TaskView
 
@@ -52,7 +50,7 @@ def runs(
 ) -> list[RunView]:
     """Runs, newest first; `text` is searched in id, name, project and target."""
     newest = select(func.max(Attempt.fence)).group_by(Attempt.run_id)
-    query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id).where(Attempt.fence.in_(newest))
+    query = select(Attempt.fence).join(Run, Run.id == Attempt.run_id).where(Attempt.fence.in_(newest))
     if states is not None:
         query = query.where(Attempt.state.in_([*states]))
     if project:
@@ -61,7 +59,7 @@ def runs(
         query = query.where(has_text(text))
     with store.read() as session:
         query = query.order_by(Run.created_at.desc(), Run.id).limit(limit)
-        return views(session, [(row[0], row[1]) for row in session.execute(query)], now)
+        return views(session, session.scalars(query).all(), now)
 
 
 def has_text(text: str) -> ColumnElement[bool]:
@@ -72,14 +70,14 @@ def has_text(text: str) -> ColumnElement[bool]:
 
 def run(store: Store, run_id: str, now: float) -> RunView | None:
     """One run; None when it does not exist."""
-    newest = select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number.desc()).limit(1)
+    newest = select(func.max(Attempt.fence)).where(Attempt.run_id == run_id)
     with store.read() as session:
-        row, attempt = session.get(Run, run_id), session.scalars(newest).first()
-        if row is None or attempt is None:
+        fence = session.scalar(newest)
+        if fence is None:
             return None
-        (view,) = views(session, [(row, attempt)], now)
+        (view,) = views(session, [fence], now)
         starts = takeovers(session, run_id, view.spec) if view.attempt > 1 else []
-        return replace(view, takeovers=starts, against_baseline=against_baseline(session, row))
+        return replace(view, takeovers=starts, against_baseline=against_baseline(session, view))
 
 
 def name_and_state(store: Store, run_id: str) -> tuple[str, State]:
@@ -170,67 +168,6 @@ def last_word(store: Store) -> float | None:
     """The time of the latest heartbeat of any node; None when there was none."""
     with store.read() as session:
         return session.scalar(select(func.max(Node.last_seen)))
-
-
-def views(session: Session, rows: Sequence[tuple[Run, Attempt]], now: float) -> list[RunView]:
-    """The views of runs and their latest attempts, in the same order."""
-    fences = [attempt.fence for _, attempt in rows if attempt.state != State.QUEUED]
-    summaries = _summaries(session, fences)
-    nodes = pending_nodes(session, fences, now)
-    findings, probed = first_findings(session, fences), _probed(session, fences)
-    run_ids = [run.id for run, _ in rows]
-    tags, formats = _tags(session, run_ids), _formats(session, run_ids)
-    read = (
-        run_view(
-            run,
-            attempt,
-            summaries.get(attempt.fence, []),
-            probed.get(attempt.fence, []),
-            nodes.get(attempt.fence, []),
-            findings.get(attempt.fence),
-            tags.get(run.id, []),
-            formats.get(run.id),
-        )
-        for run, attempt in rows
-    )
-    return [with_attention(view, now) for view in read]
-
-
-def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The tags of each run that has some, in order, by its id."""
-    tags: dict[str, list[str]] = {}
-    for row in session.scalars(select(RunTag).where(RunTag.run_id.in_(run_ids)).order_by(RunTag.tag)):
-        tags.setdefault(row.run_id, []).append(row.tag)
-    return tags
-
-
-def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
-    """The format that each imported run was read from, by its id."""
-    imported = select(ImportedRun).where(ImportedRun.run_id.in_(run_ids))
-    return {row.run_id: row.format for row in session.scalars(imported)}
-
-
-def _summaries(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
-    """Node rank 0's series of each attempt, by fence: logged ones and those parsed from the output."""
-    return _by_fence(session, fences, Series.source.in_(SCRIPT_KINDS))
-
-
-def _probed(session: Session, fences: Sequence[int]) -> dict[int, list[Series]]:
-    """The probe's series of each whole attempt, by fence, for scripts that do not log their own."""
-    return _by_fence(session, fences, and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS)))
-
-
-def _by_fence(
-    session: Session, fences: Sequence[int], selection: ColumnElement[bool]
-) -> dict[int, list[Series]]:
-    """Node rank 0's selected series, by fence, the oldest first."""
-    if not fences:
-        return {}
-    query = select(Series).where(Series.fence.in_(fences), selection, Series.node_rank == 0)
-    rows_by_fence: dict[int, list[Series]] = {}
-    for row in session.scalars(query.order_by(Series.fence, Series.id)):
-        rows_by_fence.setdefault(row.fence, []).append(row)
-    return rows_by_fence
 
 
 def _attempt_view(session: Session, attempt: Attempt) -> AttemptView:

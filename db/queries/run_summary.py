@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
-from db.models import Attempt, Run, Series
+from db.models import Attempt
 from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s
 from domain.liveness import is_silent
@@ -29,21 +31,53 @@ THROUGHPUT_TAGS = (
 )
 
 
+MOST_PARSED = 1024
+"""Specs that stay in memory, some 10 KB each."""
+
+
+class RunRow(NamedTuple):
+    """The row of a run."""
+
+    id: str
+    name: str
+    project: str
+    spec: str
+    """As JSON text."""
+    created_at: float
+    note: str | None
+    archived_at: float | None
+    pinned_at: float | None
+    baseline_at: float | None
+
+
+class SeriesRow(NamedTuple):
+    """What a run's figures need of one of its series, without its points."""
+
+    source: str
+    tag: str
+    first_step: int
+    last_step: int
+    first_wall: float
+    last_wall: float
+    last_value: float
+    finite_sum: float
+    finite_count: int
+    not_finite_since: int | None
+
+
 def run_view(
-    run: Run,
+    run: RunRow,
     attempt: Attempt,
-    rows: Sequence[Series],
-    probed: Sequence[Series],
+    series: Sequence[SeriesRow],
     nodes: Sequence[PendingNode],
     finding: str | None,
     tags: Sequence[str] = (),
     imported_from: str | None = None,
 ) -> RunView:
-    """A run and its latest attempt, with the summaries of that attempt's series (`rows`).
+    """A run and its latest attempt, with that attempt's series.
 
-    What the script says of itself comes before what the probe saw of it (`probed`). `nodes`: those whose tasks
-    have not ended."""
-    launched = RunSpec.model_validate(run.spec)
+    What the script says of itself comes before what the probe saw of it. `nodes`: those whose tasks have not ended."""
+    launched, shown = _parsed(run.spec)
     spec = resizing.effective(launched, attempt.changes)
     state, silent_s = State(attempt.state), max((node.silent_s for node in nodes), default=None)
     return RunView(
@@ -72,19 +106,30 @@ def run_view(
         base_lr=launched.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,
-        spec=masked_spec(launched),
+        spec=shown,
         tags=list(tags),
         note=run.note,
         archived=run.archived_at is not None,
         pinned=run.pinned_at is not None,
         imported_from=imported_from,
         baseline=run.baseline_at is not None,
-        **_figures(rows, probed, state, spec),
+        **_figures(series, state, spec),
     )
 
 
-def _figures(rows: Sequence[Series], probed: Sequence[Series], state: State, spec: RunSpec) -> dict[str, Any]:
+@lru_cache(maxsize=MOST_PARSED)
+def _parsed(spec: str) -> tuple[RunSpec, RunSpec]:
+    """A stored spec, and the same with secrets masked; parsed once for each text, since most lists repeat."""
+    launched = RunSpec.model_validate(json.loads(spec))
+    return launched, masked_spec(launched)
+
+
+def _figures(series: Sequence[SeriesRow], state: State, spec: RunSpec) -> dict[str, Any]:
     """The fields of `RunView` that come from series."""
+    rows, probed = (
+        [row for row in series if row.source != "probe"],
+        [row for row in series if row.source == "probe"],
+    )
     leading = [row for row in rows if row.source == "events"] or rows
     by_tag = {row.tag: row for row in leading}
     loss, speed = by_tag.get(main_loss(by_tag) or ""), _speed(by_tag, probed)
@@ -106,13 +151,13 @@ def _figures(rows: Sequence[Series], probed: Sequence[Series], state: State, spe
     }
 
 
-def _speed(by_tag: Mapping[str, Series], probed: Sequence[Series]) -> Series | None:
+def _speed(by_tag: Mapping[str, SeriesRow], probed: Sequence[SeriesRow]) -> SeriesRow | None:
     """The throughput that the script logs, else the probe's."""
     speeds = {row.tag: row for row in probed} | dict(by_tag)
     return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
 
 
-def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | None:
+def _logged_or_printed(rows: Sequence[SeriesRow], tags: Sequence[str]) -> SeriesRow | None:
     """The first of the tags that the script logs, else the first that it prints.
 
     Not used for steps, which may be counted differently in logged and printed series."""
@@ -120,7 +165,7 @@ def _logged_or_printed(rows: Sequence[Series], tags: Sequence[str]) -> Series | 
     return min(candidates, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
 
 
-def _printed(figures: Mapping[str, Series | None]) -> list[str]:
+def _printed(figures: Mapping[str, SeriesRow | None]) -> list[str]:
     """The names of those figures that were read from the script's output."""
     return [name for name, row in figures.items() if row is not None and row.source == "printed"]
 
@@ -139,7 +184,7 @@ def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
     return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 
-def _total_steps(by_tag: dict[str, Series], spec: RunSpec) -> int | None:
+def _total_steps(by_tag: dict[str, SeriesRow], spec: RunSpec) -> int | None:
     series = by_tag.get(TOTAL_STEPS_TAG)
     return (logged_total(series.last_value) if series else None) or spec.max_steps
 
@@ -152,7 +197,7 @@ def _progress(state: State, step: int | None, total_steps: int | None) -> float 
     return min(1.0, (step or 0) / total_steps)
 
 
-def _eta_s(state: State, loss: Series | None, total_steps: int | None) -> float | None:
+def _eta_s(state: State, loss: SeriesRow | None, total_steps: int | None) -> float | None:
     """Steps left at the attempt's mean step time so far."""
     estimate = pace(loss, total_steps) if state == State.RUNNING else None
     return estimate.left_s(estimate.last_step) if estimate else None

@@ -1,0 +1,78 @@
+"""Runs as lists and pages show them: the rows of a few queries for all of them, and of each what its series say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Text, and_, cast, or_, select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, ImportedRun, Run, RunTag, Series
+from db.queries.run_summary import PROBED_TAGS, RunRow, SeriesRow, run_view
+from db.records.liveness import pending_nodes
+from db.reports.findings import first_findings
+from domain.attention import with_attention
+from domain.messages import SCRIPT_KINDS, State
+from domain.views import RunView
+
+# Built once, and without objects for the rows of runs and series: a window of a list reads a hundred of the one, and
+# six hundred of the other.
+_RUNS = select(
+    Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
+    Run.pinned_at, Run.baseline_at,
+).join(Run, Run.id == Attempt.run_id)  # fmt: skip
+_SERIES = select(Series.fence, *(getattr(Series, name) for name in SeriesRow._fields)).where(
+    or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
+    Series.node_rank == 0,
+)
+
+
+def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
+    """The views of the runs with these latest attempts, in the same order."""
+    read = session.execute(_RUNS.where(Attempt.fence.in_(fences)))
+    rows: dict[int, tuple[Attempt, RunRow]] = {row[0].fence: (row[0], RunRow._make(row[1:])) for row in read}
+    begun = [fence for fence, (attempt, _) in rows.items() if attempt.state != State.QUEUED]
+    series, findings = _series(session, begun), first_findings(session, begun)
+    nodes = pending_nodes(session, begun, now)
+    run_ids = [run.id for _, run in rows.values()]
+    tags, formats = _tags(session, run_ids), _formats(session, run_ids)
+    return [
+        with_attention(
+            run_view(
+                run,
+                attempt,
+                series.get(fence, []),
+                nodes.get(fence, []),
+                findings.get(fence),
+                tags.get(run.id, []),
+                formats.get(run.id),
+            ),
+            now,
+        )
+        for fence, (attempt, run) in ((fence, rows[fence]) for fence in fences)
+    ]
+
+
+def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The tags of each run that has some, in order, by its id."""
+    tags: dict[str, list[str]] = {}
+    query = select(RunTag.run_id, RunTag.tag).where(RunTag.run_id.in_(run_ids)).order_by(RunTag.tag)
+    for run_id, tag in session.execute(query):
+        tags.setdefault(run_id, []).append(tag)
+    return tags
+
+
+def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
+    """The format that each imported run was read from, by its id."""
+    imported = select(ImportedRun.run_id, ImportedRun.format).where(ImportedRun.run_id.in_(run_ids))
+    return {row.run_id: row.format for row in session.execute(imported)}
+
+
+def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesRow]]:
+    """Node rank 0's series of each attempt, by fence: logged ones, those parsed from the output, and the probe's
+    speeds of the whole attempt."""
+    rows_by_fence: dict[int, list[SeriesRow]] = {}
+    if fences:
+        for fence, *row in session.execute(_SERIES.where(Series.fence.in_(fences))):
+            rows_by_fence.setdefault(fence, []).append(SeriesRow._make(row))
+    return rows_by_fence
