@@ -74,16 +74,17 @@ def queue(session: Session, now: float) -> list[ResourceRequest]:
     )
     rows = session.execute(query).all()
     durations = expected_durations(session, [fence for fence, number, *_ in rows if number > 1])
+    requests = [_request(*row) for row in rows]
     return [
-        replace(_request(spec, fence, run_id, number), created_at=turn, duration_s=durations.get(fence))
-        for fence, number, run_id, turn, spec in rows
+        replace(request, duration_s=durations[request.fence]) if request.fence in durations else request
+        for request in requests
     ]
 
 
 @lru_cache(maxsize=MOST_PARSED)
-def _request(spec: str, fence: int, run_id: str, number: int) -> ResourceRequest:
+def _request(fence: int, number: int, run_id: str, since: float, spec: str) -> ResourceRequest:
     """Parsed once, not in every turn: a queue has a thousand specs that do not change."""
-    return ResourceRequest.of(RunSpec.model_validate(json.loads(spec)), fence, run_id, attempt=number)
+    return ResourceRequest.of(RunSpec.model_validate(json.loads(spec)), fence, run_id, since, attempt=number)
 
 
 def _news(session: Session, decision: Decision) -> list[int]:
