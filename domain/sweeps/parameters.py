@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
@@ -10,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Value = bool | int | float | str
 Number = int | Annotated[float, Field(allow_inf_nan=False)]
+_LOG = re.compile(r"\s*:?\s+log\s*$")
+"""The end of a range that is written with a space: 1e-5..1e-2 log."""
 FORM = "NAME=VALUE,VALUE,… or NAME=LOW..HIGH, for example lr=1e-4,1e-3 or lr=1e-5..1e-2:log"
 
 
@@ -42,6 +45,14 @@ class SweptParameter(BaseModel):
         """Whether a range has only whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
+    @property
+    def tried(self) -> list[Value]:
+        """All values, or the ends of a range and, unless it is of whole numbers, a fraction within: to check them."""
+        if self.low is None or self.high is None:
+            return list(self.values or ())
+        inside = [] if self.is_whole else [self.low + (self.high - self.low) / math.pi]
+        return [self.low, self.high, *inside]
+
     def __str__(self) -> str:
         if self.values is not None:
             return ",".join(as_argument(value) for value in self.values)
@@ -61,9 +72,14 @@ def parameters_of(texts: Iterable[str]) -> dict[str, SweptParameter]:
     return parameters
 
 
+def holds_several(text: str) -> bool:
+    """Whether a text is a list or a range, where a single value is expected otherwise."""
+    return "," in text or ".." in text
+
+
 def parameter_of(text: str) -> SweptParameter:
     """Return the parameter of a list or range as people write it. Raises ValueError."""
-    ends, _, scale = text.partition(":")
+    ends, _, scale = _LOG.sub(":log", text).partition(":")
     low, dots, high = ends.partition("..")
     if not dots:
         return SweptParameter(values=[value_of(value.strip()) for value in text.split(",")])

@@ -23,17 +23,19 @@ HELP = {
     "code_as": "The snapshot of the earlier run, or the current files.",
     "nodes": "2:4 starts with 2 to 4 available nodes, and grows and shrinks at checkpoints.",
     "gpus_per_node": "Processes started on each node. Empty: all free slots of the node with the most.",
-    "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation.",
+    "batch_size": "Samples per GPU and forward pass. Out of memory? Lower this and raise the accumulation. "
+    "Several make a sweep: 16, 32, 64.",
     "accumulate": "Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
-    "lr": "Rate for one GPU, before the scaling rule; 3e-4 is accepted.",
+    "lr": "Rate for one GPU, before the scaling rule. Several make a sweep: 1e-4, 3e-4 or 1e-5..1e-2 log.",
     "lr_scaling": "linear: times the ranks (SGD, Goyal et al. 2017). sqrt: times their square root (Adam).",
     "warmup_steps": "Optimizer steps over which the rate rises from nearly 0.",
     "strategy": "ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
     "dp: one process, all GPUs. single: one process, one GPU.",
     "precision": "bf16 and fp16 are autocast; fp16 with a gradient scaler.",
-    "seed": "Each rank derives its own seed. Empty: set by the script.",
+    "seed": "Each rank derives its own seed. Empty: set by the script. Several make a sweep: 1, 2, 3.",
     "args": "Added to the command, quoted as in a shell. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, "
-    "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on.",
+    "{run_dir} and {resume} are filled in; the environment has the same values as RANKZERO_LR and so on. "
+    "Several values in braces make a sweep: --width {64,128}.",
     "env": "One NAME=VALUE a line.",
     "links": "One NAME=PATH a line: a folder of the node that appears as NAME in the working directory.",
     "priority": "-100 to 100; higher priorities start first.",

@@ -11,20 +11,23 @@ from dashboard.planning import fixes, preview
 from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
+from dashboard.sweeps.request import SweepRequest
 from dashboard.views.launch import code, plan, scaling, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
-from dashboard.views.layout import links, style
+from dashboard.views.launch.sweeping import Sweep
+from dashboard.views.launch.swept_fields import LINES, take_out
+from dashboard.views.layout import links, refusals, style
 from dashboard.views.layout.refusals import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.queries import run_queries
 from domain.errors import InvalidRequest
 from domain.field_labels import LABELS
 from domain.spec import RunSpec
-from domain.text.formats import as_text
+from domain.text.formats import as_text, plural
 from domain.views import RunView
 
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
@@ -39,11 +42,16 @@ def page() -> None:
     """Show the form and its meaning; the input stays while other pages are open."""
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}
     _prepare(recipes)
-    script = _script()
     values = {name: st.session_state[PREFIX + name] for name in EMPTY}
-    reading = _read(values, script)
+    swept = take_out(values, sweeping.lines())
+    script = _script(values | {"args": swept.values["args"]})
+    reading = _read(swept.values, script)
+    if script is not None:
+        swept = swept.with_those(script.swept)
+    sweep = sweeping.sweep_of(reading.draft, swept)
     cluster = service.current().cluster()
-    refusals = reading.refusals | _target_error(reading.spec, cluster) | _launch_error(reading.spec)
+    wrong = reading.refusals | _target_error(reading.spec, cluster) | _launch_error(reading.spec)
+    wrong |= sweep.refusals if sweep else {}
     labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
@@ -51,14 +59,14 @@ def page() -> None:
         own = script.own_defaults() if script else {option.name: option.default for option in recipe}
         owner = "script" if script else "recipe"
         defaults = {name: f"default of the {owner}: {value}" for name, value in own.items() if value}
-        _fields(Fields(labels, _placeholders(cluster) | defaults, refusals), recipes, recipe, script, cluster)
+        _fields(Fields(labels, _placeholders(cluster) | defaults, wrong), recipes, recipe, script, cluster)
     with meaning, st.container(key="launch_meaning"):
-        _meaning(reading, cluster, refusals, labels)
+        _meaning(reading, sweep, cluster, wrong, labels)
 
 
-def _script() -> ScriptForm | None:
+def _script(values: Mapping[str, Any]) -> ScriptForm | None:
     """Read the named script's own fields."""
-    script = launch_script.form_of({name: st.session_state[PREFIX + name] for name in EMPTY})
+    script = launch_script.form_of(values)
     launch_script.follow_strategy(script, PREFIX + "strategy")
     return script
 
@@ -93,6 +101,7 @@ def _clear() -> None:
         st.session_state.pop(PREFIX + name, None)
     launch_script.forget()
     st.session_state.pop("launch_notice", None)
+    st.session_state.pop(LINES, None)
 
 
 def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
@@ -211,37 +220,68 @@ def _advanced_section(form: Fields) -> None:
 
 
 def _meaning(
-    reading: FormReading, cluster: ClusterNodes, refusals: Mapping[str, str], labels: Mapping[str, str]
+    reading: FormReading,
+    sweep: Sweep | None,
+    cluster: ClusterNodes,
+    wrong: Mapping[str, str],
+    labels: Mapping[str, str],
 ) -> None:
-    planned = None if reading.draft is None else service.current().resolve(reading.draft, cluster)
+    """Show what follows from the form; of a sweep, of its first trial."""
+    draft = sweep.trial if sweep and sweep.trial else reading.draft
+    planned = None if draft is None else service.current().resolve(draft, cluster)
     if planned is not None:
         plan.figures(planned)
     with st.container(key="launch_go"):
-        _launch_button(reading, refusals, labels)
+        button = st.container()
+        _refused_fields(wrong, labels)
+    request = sweeping.panel(sweep, reading.spec) if sweep else None
+    with button:
+        if sweep is None:
+            _launch_button(reading, wrong)
+        else:
+            _sweep_button(request, wrong)
     if planned is not None:
-        plan.fit_and_advice(planned, set(refusals.values()))
+        plan.fit_and_advice(planned, set(wrong.values()))
         scaling.cite(planned)
-        scaling.POPOVER.show(reading.spec, _like())
-        sweeping.POPOVER.show(reading.spec, _like())
+        if sweep is None:
+            scaling.POPOVER.show(reading.spec, _like())
+        sweeping.popover(wrong.get(LINES))
     if planned is not None and reading.spec is not None:
         plan.commands(planned)
 
 
-def _launch_button(reading: FormReading, refusals: Mapping[str, str], labels: Mapping[str, str]) -> None:
+def _launch_button(reading: FormReading, wrong: Mapping[str, str]) -> None:
     """Show the Launch button, disabled while a field is wrong; a launch that the store rejected can be retried."""
     again = "launch_refused" in st.session_state
     # No callback: it would get the spec of the last drawing, which lacks what was typed since.
     if st.button(
         "Launch", type="primary", icon=":material/play_arrow:", width="stretch", key="launch_now",
-        disabled=bool(refusals) and not again,
+        disabled=bool(wrong) and not again,
     ):  # fmt: skip
         _launch(reading.spec)
-    if refusals:
-        target = TARGET_LABELS[st.session_state[PREFIX + "source"]]
-        labels = {**labels, "target": target, "snapshot": target}
-        fields = ", ".join(dict.fromkeys(labels.get(name, "the script's arguments") for name in refusals))
-        sentence = "Not launched. Fix these fields and try again" if again else "Fix these fields to launch"
-        st.caption(f":red[{sentence}: {as_text(fields)}.]")
+
+
+def _sweep_button(request: SweepRequest | None, wrong: Mapping[str, str]) -> None:
+    """Show the button that launches the sweep, and why it was refused."""
+    label = f"Launch the sweep of {plural(request.count, 'run')}" if request else "Launch the sweep"
+    if st.button(
+        label, type="primary", icon=":material/tune:", width="stretch", key="launch_now",
+        disabled=request is None or bool(wrong),
+    ) and request:  # fmt: skip
+        sweeping.launch(request, _like())
+    refusals.show(sweeping.REFUSED)
+
+
+def _refused_fields(wrong: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    """Name the fields that are wrong."""
+    if not wrong:
+        return
+    again = "launch_refused" in st.session_state
+    target = TARGET_LABELS[st.session_state[PREFIX + "source"]]
+    labels = {**labels, "target": target, "snapshot": target, LINES: "Sweep"}
+    fields = ", ".join(dict.fromkeys(labels.get(name, "the script's arguments") for name in wrong))
+    sentence = "Not launched. Fix these fields and try again" if again else "Fix these fields to launch"
+    st.caption(f":red[{sentence}: {as_text(fields)}.]")
 
 
 def _launch(spec: RunSpec | None) -> None:

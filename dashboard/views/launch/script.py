@@ -18,7 +18,9 @@ from dashboard.script_reader.proposals import LABELS, Proposal
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.views.launch.code_fields import RECIPE, named, spec_fields
+from dashboard.views.launch.swept_fields import SweptFields, add
 from domain.spec import RunSpec
+from domain.sweeps.parameters import as_argument, holds_several
 from domain.text.formats import as_text, plural
 
 MOST_AT_ONCE = 8
@@ -53,7 +55,23 @@ class ScriptForm:
         """Errors of argument values, by the key of their field."""
         typed = [(o, self._typed(o)) for o in self._offered() if o.kind != "switch"]
         problems = [(o, command.problem(o, text)) for o, text in typed if text]
-        return {self.key(option): sentence for option, sentence in problems if sentence}
+        return {self.key(option): sentence for option, sentence in problems if sentence} | self.swept.refusals
+
+    @property
+    def swept(self) -> SweptFields:
+        """Numbers of which several values or a range are typed; they are left out of the arguments."""
+        swept = SweptFields({})
+        for option in self._offered():
+            if self._holds_several(option):
+                text = str(st.session_state[self.key(option)])
+                add(swept, self.key(option), f"{option.name}={text}", option.flag)
+        for option in self._offered():
+            parameter = swept.parameters.get(option.name)
+            problems = (
+                [command.problem(option, as_argument(one)) for one in parameter.tried] if parameter else []
+            )
+            swept.refusals.update({self.key(option): problem for problem in problems if problem})
+        return swept
 
     def own_defaults(self) -> dict[str, Any]:
         """Return the script's defaults for the form's fields that it takes."""
@@ -218,10 +236,16 @@ class ScriptForm:
     def _typed(self, option: Option) -> Any:
         """Return an argument's value; None where it is the script's default."""
         stored = st.session_state.get(self.key(option))
+        if self._holds_several(option):
+            return None
         if option.kind == "switch":
             return stored if isinstance(stored, bool) and stored != bool(option.default) else None
         text = str(stored or "").strip()
         return None if text in ("", str(option.default)) else text
+
+    def _holds_several(self, option: Option) -> bool:
+        is_number = option.type in ("int", "float") and option.kind in ("value", "override")
+        return is_number and holds_several(str(st.session_state.get(self.key(option)) or ""))
 
     def _is_taken(self, proposal: Proposal) -> bool:
         return bool(st.session_state.get(self._take_key(proposal), proposal.is_ticked))

@@ -46,7 +46,7 @@ def _list() -> None:
     st.header("Which values train best?", anchor=False)
     st.markdown(
         "A sweep trains one spec with different parameters, each trial a run in the queue, and names the best. "
-        "Start one with *Sweep* on the Launch page, or from a terminal:"
+        "Type several values into a field of the Launch page, or start one from a terminal:"
     )
     st.code(EXAMPLE, language="bash")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from db.queries import run_queries
 from db.sweeps import sweeps
 from tests.dashboard.pages import button, links, served, texts
@@ -48,22 +50,88 @@ def test_the_page_is_empty_lists_sweeps_and_shows_one(tmp_path) -> None:
         assert "There is no sweep" in texts(pages.open("sweeps", id="nope")).replace("\\", "")
 
 
-def test_the_form_starts_a_sweep_and_names_what_is_wrong_with_it(tmp_path) -> None:
+def said(page) -> str:
+    return texts(page).replace("\\", "")
+
+
+def test_fields_with_several_values_make_a_sweep(tmp_path) -> None:
     with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         form = pages.open("launch")
-        button(form, "Start the sweep").click().run()
+        assert "Sweep of" not in texts(form)
+        form.text_input(key="launch_lr").set_value("0.1, 0.2").run()
+        form.text_input(key="launch_accumulate").set_value("1,2").run()
+        form.text_input(key="launch_args").set_value("--model {cnn,resnet18}").run()
         assert not form.exception
-        assert "Parameters must not be empty" in texts(form).replace("\\", "")
-        form.text_area(key="sweep_parameters").set_value("lr=2..1")
-        button(form, "Start the sweep").click().run()
-        assert "from a lower to a higher number" in texts(form).replace("\\", "")
-        form.text_area(key="sweep_parameters").set_value("lr=0.1,0.2\n\naccumulate=1,2")
-        form.text_input(key="sweep_metric").set_value("val/loss")
+        assert "Sweep of 8 runs" in texts(form)
+        (trials,) = [code.value for code in form.code if "accumulate=1" in code.value]
+        assert trials.splitlines()[0] == "accumulate=1 lr=0.1 model=cnn" and trials.endswith("and 2 more")
+        (command,) = [code.value for code in form.code if "torchrun" in code.value]
+        assert "--model cnn" in command and "--lr=0.1" in command  # of the first trial
         form.segmented_control(key="sweep_early_stop").set_value("asha").run()
-        form.number_input(key="sweep_first_rung").set_value(400)
-        button(form, "Start the sweep").click().run()
+        form.number_input(key="sweep_first_rung").set_value(400).run()
+        button(form, "Launch the sweep of 8 runs").click().run()
         assert not form.exception
         (made,) = sweeps.sweeps(pages.service.store)
-        assert (made.plan.early_stop, made.plan.first_rung) == ("asha", 400)
-        assert (made.plan.count, made.plan.metric, made.spec.target) == (4, "val/loss", "image_classifier")
+        assert (made.plan.early_stop, made.plan.first_rung, made.plan.goal) == ("asha", 400, "min")
+        assert (made.plan.count, made.plan.metric, made.spec.target) == (8, "val/loss", "image_classifier")
+        assert (made.spec.lr, made.spec.args) == (0.003, ["--model", "{model}"])
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "sentence"),
+    [
+        ("lr", "2..1", "Learning rate must be a list of values, or a range from a lower to a higher number."),
+        ("lr", "0.1, fast", "Learning rate must be a number, got 'fast'."),
+        ("batch_size", "16..64.5", "Batch per GPU must be a whole number, got 64.5."),
+        ("seed", "1, 1", "Seed names a value twice."),
+        ("args", "{1,2}", "{1,2} needs an option before it, for example --width {1,2}."),
+        (
+            "gpus_per_node",
+            "1,2,4..8",
+            "GPUs per node: a range must be LOW..HIGH or LOW..HIGH:log with numbers",
+        ),
+    ],
+)
+def test_values_that_make_no_sense_are_said_at_their_field(
+    tmp_path, field: str, text: str, sentence: str
+) -> None:
+    with served(tmp_path / "data") as pages:
+        form = pages.open("launch")
+        form.text_input(key=f"launch_{field}").set_value(text).run()
+        assert not form.exception
+        assert sentence in said(form)
+        assert next(one for one in form.button if one.key == "launch_now").disabled
+
+
+def test_parameters_without_a_field_are_lines_and_a_script_that_does_not_take_one_says_so(tmp_path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width', type=int, default=64)\n"
+        "parser.parse_args()\n"
+    )
+    with served(tmp_path / "data") as pages:
+        pages.seed.node("gpu-1", 2)
+        form = pages.open("launch")
+        form.text_area(key="sweep_parameters").set_value("precision=fp32,bf16").run()
+        assert "Sweep of 2 runs" in texts(form)
+        form.text_area(key="sweep_parameters").set_value("precision=fp32,bf17").run()
+        assert "Precision must be one of" in said(form)
+        form.text_area(key="sweep_parameters").set_value("").run()
+        form.segmented_control(key="launch_source").set_value("Script").run()
+        form.text_input(key="launch_script").set_value(str(script)).run()
+        width = next(one for one in form.text_input if str(one.key).endswith("_width"))
+        width.set_value("64..wide").run()
+        assert "a range must be LOW..HIGH or LOW..HIGH:log with numbers" in said(form)
+        next(one for one in form.text_input if str(one.key).endswith("_width")).set_value("64..256").run()
+        assert "Name the series that is compared" in said(form)
+        form.text_input(key="sweep_metric").set_value("val/accuracy").run()
+        assert not form.exception
+        assert "Sweep of 20 runs" in texts(form)
+        form.text_input(key="launch_lr").set_value("0.1,0.2").run()
+        assert "has no option 'lr'; it has width" in said(form)
+        form.text_input(key="launch_lr").set_value("").run()
+        button(form, "Launch the sweep of 20 runs").click().run()
+        assert not form.exception
+        (made,) = sweeps.sweeps(pages.service.store)
+        assert (made.plan.goal, made.plan.parameters["width"].low, made.spec.args) == ("max", 64, [])
