@@ -41,12 +41,13 @@ def json_text(value: Any) -> str:
 def text_of(value: Any) -> str:
     """The JSON text of anything the store returns, as `json_text(document(value))` makes it.
 
-    Several times as fast, because it makes no plain values first; only where a number is not finite it has to."""
+    Several times as fast, because it makes no plain values first; it has to where a number is not finite, or a key
+    neither text nor a number."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_one_level
         )
-    except ValueError:
+    except (ValueError, TypeError):
         return json_text(document(value))
     return text.encode(errors="replace").decode()
 

@@ -34,7 +34,7 @@ class Holder:
 
 VALUES = [
     None, True, -3, 0.1, 1e300, "ü\ud800", [], {}, (1, 2), b"ab", {"a"}, frozenset({1}), range(3), Side.LEFT,
-    State.QUEUED, {State.QUEUED: [State.FAILED]}, {1: "one", 2.5: "some"}, Counter("aab"),
+    State.QUEUED, {State.QUEUED: [State.FAILED]}, {1: "one", 2.5: "some"}, Counter("aab"), {(1, 2): 3},
     MappingProxyType({"a": Side.LEFT}), Pair(1, 2.0), RunSpec(target="x", env={"A": "b"}),
     Holder(1.5, State.RUNNING, Holder([Side.LEFT], State.FAILED)),
 ]  # fmt: skip
