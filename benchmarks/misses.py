@@ -19,20 +19,20 @@ WHY = {
     "round on this machine.",
     "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
     "requests of 409 points, one run is 8 of 5,120. trackio and the writers have no server and buffer.",
-    "many_runs": "of a window of 100 rows two fifths of the processor time make its runs (rows of four tables, parsed "
-    "specs), a fifth reads and thins 100 small curves, and a tenth counts all runs; sorting by a series reads the last "
-    "value of every run. Rows that are kept until a run changes would meet it. trackio's page gets names alone.",
+    "many_runs": "of a window of 100 rows a third of the processor time makes its runs, and a fifth each counts all "
+    "runs, finds those that need attention, and reads and thins 100 small curves; sorting by a series looks a value "
+    "up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone.",
     "overhead": "two ranks fill both cores, so whatever four open pages cost is taken from them: 12 % of a core in the "
     "dashboard and 3 % in the worker. With the dashboard on another machine the worker's share alone counts.",
     "pages": "the median of the clicks is within the limit, one in twenty is not: Chromium, Streamlit's rerun and the "
-    "table's request, of some 150 ms of processor time (see many runs), share two cores.",
+    "table's request, of some 100 ms of processor time (see many runs), share two cores.",
     "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
     "attempts, and 29 % place. Keeping both between turns, and reading only what changed, would meet it.",
     "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "
     "beyond the plain loop a recipe's step votes on stopping.",
     "rest": "of 0.7 % of a core 0.3 are the look once a second whether the next warm start is due, 0.2 the look at "
     "the node's address and 0.1 the hardware's samples; longer pauses between them would meet it.",
-    "submissions": "a submission takes 23 ms of one Python process, and 16 clients wait for each other: 17 % write it, "
-    "23 % read it back for the answer, 25 % are FastAPI's, 8 % the turns of the scheduler. A second process, or "
-    "an answer without reading back, would meet it.",
+    "submissions": "16 clients wait for one Python process, of whose time 36 % are FastAPI's and uvicorn's, 30 % write "
+    "the run, 17 % are the turns of the scheduler and 6 % read the state for the answer; each of 200 readers costs a "
+    "millisecond of FastAPI beside the shared reads. A second process would meet both.",
 }
