@@ -1,22 +1,26 @@
-"""A large checkpoint on its way up and down: by the directory of files against `cp`, by a bucket against one request.
+"""A large checkpoint on its way up and down: by the directory against `cp` and sendfile, by a bucket against a request.
 
 The bucket is moto's server, which keeps objects in memory and is slower than a real one: the ratio says what the way
-costs, not what a bucket does.
+costs, not what a bucket does, and its checkpoint is smaller so that the memory suffices.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -31,29 +35,30 @@ from worker.checkpoints.watching import CheckpointCopy
 from worker.session.client import Client, TaskRef
 
 MIB = 1024 * 1024
-PEERS = {
-    "directory up": "cp", "directory down": "cp", "bucket up": "put_object", "bucket down": "get_object",
-}  # fmt: skip
+PEERS = [
+    ("directory up", "cp"), ("directory up", "cp and fsync"), ("directory down", "sendfile"),
+    ("bucket up", "put_object"), ("bucket down", "get_object"),
+]  # fmt: skip
 LEAST, MOST_GROWTH_MB = 0.7, 30
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     """Bytes a second both ways, and by how much the dashboard's memory grew at most."""
-    size, rounds = (16 * MIB, 1) if quick else (512 * MIB, 4)
+    sizes, rounds = {"directory": 2048 * MIB, "bucket": 512 * MIB}, 4
+    if quick:
+        sizes, rounds = dict.fromkeys(sizes, 16 * MIB), 1
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         environment = running.enter_context(bucket())
+        acts = bare_acts(Path(folder), sizes, environment["AWS_ENDPOINT_URL"])
         ways = {}
         for way, env in {"directory": {}, "bucket": environment}.items():
             dashboard = running.enter_context(Dashboard(Path(folder) / way, env))
-            ways[way] = Way(dashboard, Path(folder) / f"{way}.bin", size)
-        bare = Bare(environment, Path(folder) / "bare.bin", size)
-        acts = {"cp": bare.copy, "put_object": bare.put, "get_object": bare.get}
-        for way, transfers in ways.items():
-            acts |= {f"{way} up": transfers.up, f"{way} down": transfers.down}
+            ways[way] = Way(dashboard, Path(folder) / f"{way}.bin", sizes[way])
+            acts |= {f"{way} up": ways[way].up, f"{way} down": ways[way].down}
         rates = in_turns(acts, rounds)
-    for act, peer in PEERS.items():
+    for act, peer in PEERS:
         ours, theirs = (f"{Spread.of(rates[name]).median / 1e6:,.0f} MB/s" for name in (act, peer))
-        what = f"checkpoint of {size // MIB} MiB, {act}"
+        what = f"checkpoint of {sizes[act.partition(' ')[0]] // MIB:,} MiB, {act}"
         yield Figure(what, ours, peer, theirs, ratios(rates[act], rates[peer]), LEAST)
     for way, transfers in ways.items():
         growth = Spread.of(grown / MOST_GROWTH_MB for grown in transfers.growths_mb)
@@ -61,31 +66,95 @@ def measure(quick: bool) -> Iterator[Figure]:
         yield Figure(f"memory of it, {way}", text, "a limit", f"{MOST_GROWTH_MB} MB", growth, 1, "less")
 
 
-class Bare:
-    """The same bytes without us: copied on the disk, and sent to the bucket and back in one request."""
+def bare_acts(folder: Path, sizes: dict[str, int], bucket_url: str) -> dict[str, Callable[[], float]]:
+    """The same bytes without us, by the names of `PEERS`."""
+    files = BareFiles(folder / "bare.bin", sizes["directory"])
+    requests = BareRequests(bucket_url, folder / "object.bin", sizes["bucket"])
+    copies = {"cp": files.copy, "cp and fsync": files.copy_durably, "sendfile": files.send}
+    return copies | {"put_object": requests.put, "get_object": requests.get}
 
-    def __init__(self, environment: dict[str, str], path: Path, size: int) -> None:
-        self._path, self._size = written(path, size).path, size
-        self._bucket = s3_client(environment["AWS_ENDPOINT_URL"])
+
+class BareFiles:
+    """A file copied on the disk, and sent over loopback by the kernel alone."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._copy, self._size = written(path, size).path, Path(f"{path}.copy"), size
 
     def copy(self) -> float:
-        return self._rate(lambda: subprocess.run(["cp", str(self._path), f"{self._path}.copy"], check=True))
+        self._copy.unlink(missing_ok=True)
+        return rate(self._size, self._cp)
+
+    def copy_durably(self) -> float:
+        self._copy.unlink(missing_ok=True)
+        return rate(self._size, self._cp_and_fsync)
+
+    def send(self) -> float:
+        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+            sending = threads.submit(self._serve, server)
+            with socket.create_connection(server.getsockname()) as connection:
+                sent = rate(self._size, lambda: self._receive(connection))
+            sending.result()
+        return sent
+
+    def _cp(self) -> None:
+        subprocess.run(["cp", str(self._path), str(self._copy)], check=True)
+
+    def _cp_and_fsync(self) -> None:
+        self._cp()
+        with self._copy.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def _serve(self, server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, self._path.open("rb") as file:
+            connection.sendfile(file)
+
+    def _receive(self, connection: socket.socket) -> None:
+        assert received(connection.recv_into) == self._size
+
+
+class BareRequests:
+    """A file sent to the bucket and back, in one request each."""
+
+    def __init__(self, url: str, path: Path, size: int) -> None:
+        self._path, self._size, self._bucket = written(path, size).path, size, s3_client(url)
 
     def put(self) -> float:
         with self._path.open("rb") as file:
-            return self._rate(lambda: self._bucket.put_object(Bucket="checkpoints", Key="bare", Body=file))
+            at = {"Bucket": "checkpoints", "Key": "bare", "Body": file}
+            return rate(self._size, lambda: self._bucket.put_object(**at))
 
     def get(self) -> float:
-        return self._rate(self._read)
+        return rate(self._size, self._read)
 
     def _read(self) -> None:
-        body = self._bucket.get_object(Bucket="checkpoints", Key="bare")["Body"]
-        assert sum(map(len, body.iter_chunks(MIB))) == self._size
+        at = {"Bucket": "checkpoints", "Key": "bare"}
+        assert fetched(self._bucket.generate_presigned_url("get_object", Params=at)) == self._size
 
-    def _rate(self, act: Callable[[], object]) -> float:
-        began = time.perf_counter()
-        act()
-        return self._size / (time.perf_counter() - began)
+
+def rate(size: int, act: Callable[[], object]) -> float:
+    """Bytes a second."""
+    began = time.perf_counter()
+    act()
+    return size / (time.perf_counter() - began)
+
+
+def fetched(url: str, **headers: str) -> int:
+    """The size of an answer that is read with next to no work, as a browser's C does."""
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.netloc)
+    connection.request("GET", f"{address.path}?{address.query}", headers=headers)
+    with connection.getresponse() as answer:
+        assert answer.status == 200, answer.status
+        return received(answer.readinto)
+
+
+def received(read_into: Callable[[bytearray], int]) -> int:
+    """The number of bytes until the end."""
+    buffer, size = bytearray(MIB), 0
+    while count := read_into(buffer):
+        size += count
+    return size
 
 
 class Way:
@@ -199,12 +268,8 @@ def upload(dashboard: Dashboard, snapshot: CheckpointCopy) -> int:
 
 def download(dashboard: Dashboard) -> int:
     """Through the dashboard; without the hash that `rankzero download` computes at the end."""
-    url, size = f"/api/checkpoints/{dashboard.checkpoint_id}/file", 0
-    with dashboard.http.stream("GET", url, params={"via": "server"}, follow_redirects=True) as answer:
-        answer.raise_for_status()
-        for piece in answer.iter_raw():
-            size += len(piece)
-    return size
+    url = f"{dashboard.url}/api/checkpoints/{dashboard.checkpoint_id}/file?via=server"
+    return fetched(url, Authorization=dashboard.http.headers["Authorization"])
 
 
 def written(path: Path, size: int) -> CheckpointCopy:

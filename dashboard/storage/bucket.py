@@ -48,6 +48,10 @@ class Bucket:
         needed = -(-size_bytes // MOST_PARTS)
         return max(self.least_part_bytes, -(-needed // MIB) * MIB)
 
+    def piece_bytes(self, size_bytes: int) -> int:
+        """See `CheckpointStorage`: the size of a part."""
+        return self.batch_bytes(size_bytes)
+
     def part_bytes(self, size_bytes: int) -> int | None:
         """See `CheckpointStorage`."""
         return self.batch_bytes(size_bytes)
@@ -72,7 +76,7 @@ class Bucket:
         checkpoints.received(self._store, checkpoint.id, received_bytes)
         return received_bytes
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
+    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
         """See `CheckpointStorage`: a whole part, or nothing."""
         size_bytes = self.batch_bytes(checkpoint.size_bytes)
         if offset % size_bytes or len(content) != min(size_bytes, checkpoint.size_bytes - offset):
@@ -84,6 +88,9 @@ class Bucket:
             self._restart(checkpoint)
             return 0
         return offset + len(content)
+
+    def sync(self, checkpoint: Checkpoint) -> None:
+        """See `CheckpointStorage`: a bucket's answer is durable."""
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """See `CheckpointStorage`. Assumes that earlier parts are stored; `finish` checks. Raises Rejection."""

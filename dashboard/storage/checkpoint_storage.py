@@ -31,7 +31,10 @@ class CheckpointStorage(Protocol):
     Raises Rejection for permanent failures, BucketTrouble for those that may pass."""
 
     def batch_bytes(self, size_bytes: int) -> int:
-        """The number of bytes of each durable stretch of a checkpoint of that size; the last may be shorter."""
+        """The most bytes that a node sends in one request, of a checkpoint of that size."""
+
+    def piece_bytes(self, size_bytes: int) -> int:
+        """The number of bytes that `add` takes; fewer only at the end of a request."""
 
     def part_bytes(self, size_bytes: int) -> int | None:
         """The size of the parts that nodes may upload to the storage directly; None when they cannot."""
@@ -42,8 +45,11 @@ class CheckpointStorage(Protocol):
     def durable_bytes(self, checkpoint: Checkpoint, *, refresh: bool) -> int:
         """The number of leading bytes that are durable; with `refresh`, checked in the storage itself."""
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
-        """Write a stretch durably; returns the offset up to which bytes are durable."""
+    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
+        """Write a piece, which `sync` makes durable; returns the offset up to which all bytes are written."""
+
+    def sync(self, checkpoint: Checkpoint) -> None:
+        """Make all bytes that were added durable."""
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """Signed addresses for the parts from number `first` (1 is the first one) on."""

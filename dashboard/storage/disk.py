@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import Request
@@ -17,11 +18,20 @@ from dashboard.errors import Rejection
 from dashboard.private_files import sync_folder
 from dashboard.storage.checkpoint_storage import PartLink, Via
 from dashboard.storage.downloads import DigestResponse
-from dashboard.storage.files import Files, write_durably
+from dashboard.storage.files import Files, sync, write
 from db.models import Checkpoint
 
-BATCH_BYTES = 4 * 1024 * 1024
+MIB = 1024 * 1024
+BATCH_BYTES, PIECE_BYTES = 64 * MIB, 4 * MIB
 _ADOPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass
+class _Arrived:
+    """The leading bytes of a checkpoint that arrived without a gap in this process, and their SHA-256."""
+
+    size_bytes: int = 0
+    hashing: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
 class Disk:
@@ -29,10 +39,15 @@ class Disk:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._arrived: dict[int, _Arrived] = {}
 
     def batch_bytes(self, size_bytes: int) -> int:
         """See `CheckpointStorage`."""
         return BATCH_BYTES
+
+    def piece_bytes(self, size_bytes: int) -> int:
+        """See `CheckpointStorage`."""
+        return PIECE_BYTES
 
     def part_bytes(self, size_bytes: int) -> int | None:
         """See `CheckpointStorage`."""
@@ -49,10 +64,19 @@ class Disk:
         except FileNotFoundError:
             return 0
 
-    def add(self, checkpoint: Checkpoint, offset: int, content: bytes) -> int:
+    def add(self, checkpoint: Checkpoint, offset: int, content: bytearray) -> int:
         """See `CheckpointStorage`."""
-        write_durably(self._files.arriving(checkpoint.id), offset, content)
+        arrived = self._arrived.pop(checkpoint.id, None) if offset else _Arrived()
+        write(self._files.arriving(checkpoint.id), offset, content)
+        if arrived is not None and arrived.size_bytes == offset:
+            arrived.hashing.update(content)
+            arrived.size_bytes += len(content)
+            self._arrived[checkpoint.id] = arrived
         return offset + len(content)
+
+    def sync(self, checkpoint: Checkpoint) -> None:
+        """See `CheckpointStorage`."""
+        sync(self._files.arriving(checkpoint.id))
 
     def links(self, checkpoint: Checkpoint, first: int, sha256s: Sequence[str]) -> list[PartLink]:
         """See `CheckpointStorage`. Raises Rejection: the disk has no signed addresses."""
@@ -61,12 +85,15 @@ class Disk:
         )
 
     def finish(self, checkpoint: Checkpoint, adopted: str | None, part_sha256s: Sequence[str]) -> bool:
-        """See `CheckpointStorage`: the digest is computed from the whole file."""
+        """See `CheckpointStorage`: the file is only read if not all of it arrived in this process."""
         target, arriving = self._files.checkpoint(checkpoint.id), self._files.arriving(checkpoint.id)
         source = self._adoptable(adopted) if adopted is not None else arriving
         if not source.exists() and target.exists():
             source = target  # a crash came between the rename and the entry in the store
-        if not _is_intact(source, checkpoint):
+        arrived, known = self._arrived.pop(checkpoint.id, None), None
+        if source == arriving and arrived is not None and arrived.size_bytes == checkpoint.size_bytes:
+            known = arrived.hashing.hexdigest()
+        if not _is_intact(source, checkpoint, known):
             source.unlink(missing_ok=True)
             return False
         if source != target:
@@ -93,8 +120,10 @@ class Disk:
         return self._files.incoming / name
 
 
-def _is_intact(path: Path, checkpoint: Checkpoint) -> bool:
-    """Whether the file is the checkpoint that was offered; if so, its bytes are durable."""
+def _is_intact(path: Path, checkpoint: Checkpoint, known: str | None) -> bool:
+    """Whether the file is the checkpoint that was offered; if so, its bytes are durable.
+
+    `known`: its SHA-256, where it was computed while the bytes arrived."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -103,7 +132,7 @@ def _is_intact(path: Path, checkpoint: Checkpoint) -> bool:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size != checkpoint.size_bytes:
             return False
-        if hashlib.file_digest(file, "sha256").hexdigest() != checkpoint.sha256:
+        if (known or hashlib.file_digest(file, "sha256").hexdigest()) != checkpoint.sha256:
             return False
         os.fsync(descriptor)
         return path.lstat().st_ino == status.st_ino

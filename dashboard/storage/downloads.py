@@ -23,7 +23,7 @@ LONGEST_NAME = 200
 class DigestResponse(FileResponse):
     """A file with its SHA-256 as ETag, so that a broken download resumes only with identical bytes."""
 
-    chunk_size = 512 * 1024
+    chunk_size = 1024 * 1024  # each costs a change of threads: half of it takes a third more processor time
 
     @classmethod
     def of_file(

@@ -92,7 +92,7 @@ class S3:
             response = self._client.create_multipart_upload(**target, ChecksumAlgorithm="SHA256")
             return str(response["UploadId"])
 
-    def put_part(self, at: ObjectName, upload_id: str, number: int, content: bytes) -> None:
+    def put_part(self, at: ObjectName, upload_id: str, number: int, content: bytes | bytearray) -> None:
         """Store a part. Raises Gone when the upload does not exist."""
         digest = _base64(hashlib.sha256(content).hexdigest())
         part = {"UploadId": upload_id, "PartNumber": number, "ChecksumSHA256": digest}

@@ -139,7 +139,7 @@ class FakeServer:
         known = self.checkpoints[checkpoint_id]
         if offset != len(known["data"]):
             raise OffsetMismatch(len(known["data"]))
-        known["data"] += data
+        known["data"] += data if isinstance(data, bytes) else b"".join(data)
         self._answer()
         return len(known["data"])
 

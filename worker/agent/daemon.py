@@ -19,7 +19,6 @@ from worker.attempt.attempt import LocalAttempt
 from worker.attempt.ending import Shutdown
 from worker.attempt.orphans import Orphans
 from worker.attempt.supervision import Background, Spawn
-from worker.checkpoints.multipart import MayContinue
 from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
@@ -28,6 +27,7 @@ from worker.session.answers import Adoption, DesiredState
 from worker.session.backoff import Backoff
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
+from worker.session.file_part import MayContinue
 
 log = logging.getLogger(__name__)
 SHUTDOWN_GRACE_S = 15.0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,22 +13,16 @@ from worker.checkpoints.watching import CheckpointCopy
 from worker.session import other_servers
 from worker.session.client import CheckpointUpload, Client, PresignedPart
 from worker.session.failures import ChecksumMismatch, RequestFailed
+from worker.session.file_part import FilePart, MayContinue, UploadInterrupted
 
 READ_BYTES = 1024 * 1024
 AT_ONCE = 4
 """Parallel uploads: one connection to a distant bucket uses a fraction of the bandwidth."""
 WRONG_DIGEST = ("BadDigest", "InvalidDigest", "ChecksumMismatch")
 
-MayContinue = Callable[[], bool]
-"""Returns False once the worker is ending."""
-
 
 class BucketUnreachable(Exception):
     """The bucket did not accept a part from this node."""
-
-
-class UploadInterrupted(Exception):
-    """The worker is ending; uploaded bytes stay."""
 
 
 def part_digests(path: Path, part_bytes: int, sha256: str, may_continue: MayContinue) -> list[str]:
@@ -93,10 +86,11 @@ class BucketUpload:
         may_continue: MayContinue,
     ) -> None:
         size_bytes = min(part_bytes, copy.size_bytes - offset)
-        content = _read(copy.path, offset, size_bytes, may_continue)
         headers = link.headers | {"Content-Length": str(size_bytes)}
         try:
-            answer = self.http.put(link.url, content=content, headers=headers)
+            with copy.path.open("rb") as file:
+                part = FilePart(file.fileno(), offset, size_bytes, may_continue)
+                answer = self.http.put(link.url, content=part, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BucketUnreachable(
                 f"the bucket cannot be reached from this node ({type(error).__name__})"
@@ -108,15 +102,3 @@ class BucketUpload:
         if answer.status_code == 404:
             raise RequestFailed("the bucket no longer has the upload; it is started again")
         raise BucketUnreachable(f"the bucket answered {answer.status_code} to this node")
-
-
-def _read(path: Path, offset: int, size_bytes: int, may_continue: MayContinue) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while size_bytes:
-            if not may_continue():
-                raise UploadInterrupted
-            piece = os.pread(file.fileno(), min(READ_BYTES, size_bytes), offset)
-            if not piece:
-                raise FileNotFoundError(f"{path} is shorter than before")
-            yield piece
-            offset, size_bytes = offset + len(piece), size_bytes - len(piece)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from domain.messages import CheckpointOffer
 from worker.checkpoints.findings import Unfinished
-from worker.checkpoints.multipart import (
-    BucketUnreachable,
-    BucketUpload,
-    MayContinue,
-    UploadInterrupted,
-    part_digests,
-)
+from worker.checkpoints.multipart import BucketUnreachable, BucketUpload, part_digests
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.session.answers import Adoption
 from worker.session.body_limit import LEAST_BYTES
@@ -30,12 +24,17 @@ from worker.session.failures import (
     ServerAway,
     TooLarge,
 )
+from worker.session.file_part import FilePart, MayContinue, UploadInterrupted
 
 log = logging.getLogger(__name__)
 FULL_DISK_PATIENCE_S = 60.0
 """Longest wait for free disk space after the attempt's end; the checkpoint itself stays where it is."""
 INDIRECT_FOR_S = 600.0
 """Seconds for which parts pass through the server after the bucket could not be reached from this node."""
+FIRST_BYTES = 4 * 1024 * 1024
+QUICK_S = 1.0
+"""Requests start at FIRST_BYTES and double while one takes less than this, so that little is lost on a slow or broken
+connection."""
 
 
 class CheckpointUploader:
@@ -133,35 +132,35 @@ def send_through_server(
     client: Client, copy: CheckpointCopy, upload: CheckpointUpload, may_continue: MayContinue
 ) -> None:
     """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions."""
-    offset = upload.offset
+    offset, batch_bytes = upload.offset, upload.batch_bytes
+    most = batch_bytes if upload.part_bytes is not None else min(FIRST_BYTES, batch_bytes)
     with copy.path.open("rb") as file:
         while offset < copy.size_bytes:
-            if not may_continue():
-                raise UploadInterrupted
-            offset = _send_piece(client, upload, file.fileno(), offset)
+            began = time.monotonic()
+            piece = FilePart(file.fileno(), offset, min(most, copy.size_bytes - offset), may_continue)
+            offset = _send_piece(client, upload, piece)
             if offset > copy.size_bytes:
                 raise RequestFailed(
                     f"the answer claims byte {offset} of {copy.name}, which has {copy.size_bytes}"
                 )
+            if time.monotonic() - began < QUICK_S:
+                most = min(2 * most, batch_bytes)
 
 
-def _send_piece(client: Client, upload: CheckpointUpload, file: int, offset: int) -> int:
+def _send_piece(client: Client, upload: CheckpointUpload, piece: FilePart) -> int:
     """Send as much as passes at once; returns the durable offset. Raises TooLarge if not even a little passes."""
-    most = client.body_limit.most(upload.batch_bytes)
+    piece = replace(piece, size_bytes=client.body_limit.most(len(piece)))
     while True:
-        piece = os.pread(file, most, offset)
-        if not piece:
-            raise FileNotFoundError("the copy is shorter than before")
         try:
-            end = client.send_checkpoint(upload.checkpoint_id, offset, piece)
+            end = client.send_checkpoint(upload.checkpoint_id, piece.offset, piece)
         except OffsetMismatch as mismatch:
             return mismatch.have
         except TooLarge:
-            most = len(piece) // 2
-            if most < LEAST_BYTES:
+            piece = replace(piece, size_bytes=len(piece) // 2)
+            if len(piece) < LEAST_BYTES:
                 raise
             continue
-        if end == offset and len(piece) < upload.batch_bytes and upload.part_bytes is not None:
+        if end == piece.offset and len(piece) < upload.batch_bytes and upload.part_bytes is not None:
             raise RequestFailed(
                 f"the bucket takes parts of {upload.batch_bytes:,} bytes, and {len(piece):,} pass to the server at once"
             )

@@ -44,6 +44,7 @@ from worker.session.failures import (
     raise_for,
     raise_unless_ours,
 )
+from worker.session.file_part import FilePart
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
@@ -70,7 +71,7 @@ class CheckpointUpload(BaseModel):
     offset: Annotated[int, Field(ge=0, strict=True)]
     complete: bool
     batch_bytes: Annotated[int, Field(gt=0)] = 4 * 1024 * 1024
-    """The server makes the data durable in batches of this size."""
+    """The most bytes that the server wants in one request, at whose end they are durable."""
     part_bytes: int | None = None
     """The size of a part, if nodes upload the checkpoint to a bucket themselves."""
 
@@ -239,7 +240,7 @@ class Client:
         answer = self._json("POST", f"{task.path}/checkpoints", task=task, content=offer.model_dump_json())
         return _read(CheckpointUpload, answer)
 
-    def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes) -> int:
+    def send_checkpoint(self, checkpoint_id: int, offset: int, data: bytes | FilePart) -> int:
         """Send the next bytes of a snapshot; returns the offset up to which they are durable."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/data"
         params = {"offset": offset}
@@ -365,9 +366,9 @@ class Client:
             headers["Rankzero-Attempt"] = task.label
         content = options.pop("content", None)
         if content is not None:
-            kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
-            headers["Content-Type"] = kind
-            content = content if isinstance(content, bytes) else content.encode()
+            kind = "application/json" if isinstance(content, str) else "application/octet-stream"
+            content = content.encode() if isinstance(content, str) else content
+            headers |= {"Content-Type": kind, "Content-Length": str(len(content))}
         if is_bulk and len(content) > self.body_limit.most(len(content)):
             raise TooLarge(f"a body of {len(content):,} bytes will not pass: {self.body_limit.notice}")
         try:

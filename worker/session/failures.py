@@ -70,7 +70,7 @@ def raise_for(
     """Raise the exception for an error answer: `conflict_error` for 403, 404, 409 and 410, `invalid_error` for 422."""
     code, message = response.status_code, _server_message(response)
     if code == 413:  # most often from a proxy: nginx accepts 1 MB by default
-        size_bytes = len(response.request.content)
+        size_bytes = int(response.request.headers.get("content-length", 0))
         raise TooLarge(message or f"a body of {size_bytes:,} bytes was answered 413, and not by the server")
     if code == 416:
         raise OffsetMismatch(_server_offset(response))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 from pydantic import StringConstraints
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.api.context import CheckpointThreads, TheNode, TheService, Threads
@@ -55,15 +55,13 @@ async def receive_checkpoint(
     offset: Offset,
 ) -> Response:
     """Store the bytes of a checkpoint from an offset on; received bytes stay when the connection breaks."""
-    checkpoint, received_bytes = await threads.run(_resume_point, service, node_id, checkpoint_id)
-    if checkpoint.complete or offset != received_bytes:
-        return answer({"offset": received_bytes}, 416)
-    upload = _Upload(service, threads, checkpoint, offset)
+    upload = await threads.run(_begun, service, threads, node_id, checkpoint_id, offset)
+    if isinstance(upload, int):
+        return answer({"offset": upload}, 416)
     try:
         await upload.take(request)
-    except (ClientDisconnect, asyncio.CancelledError):
-        await asyncio.shield(asyncio.ensure_future(upload.flush()))
-        raise
+    finally:
+        await asyncio.shield(asyncio.ensure_future(upload.settle()))
     return answer({"offset": upload.offset})
 
 
@@ -120,39 +118,63 @@ class _Upload:
         self._service = service
         self._threads = threads
         self._checkpoint = checkpoint
-        self._batch_bytes = service.storages.of(checkpoint).batch_bytes(checkpoint.size_bytes)
-        self._buffer = bytearray()
-        self.offset = offset
+        self._piece_bytes = service.storages.of(checkpoint).piece_bytes(checkpoint.size_bytes)
+        self._arriving = bytearray()
+        self._writing: asyncio.Future[None] | None = None
+        self._durable_bytes = self.offset = offset
         service.uploads[checkpoint.id] = self
 
     async def take(self, request: Request) -> None:
         """Write the body as it arrives. Raises Rejection when it is longer than offered."""
         limit = self._checkpoint.size_bytes
+        expected_bytes = limit - self.offset
         async for chunk in request.stream():
-            if self.offset + len(self._buffer) + len(chunk) > limit:
+            expected_bytes -= len(chunk)
+            if expected_bytes < 0:
                 raise Rejection(
                     413, f"The checkpoint was announced with {limit} bytes; the request has more."
                 )
-            self._buffer += chunk
-            while len(self._buffer) >= self._batch_bytes:
-                await self.flush()
-        await self.flush()
+            while chunk:
+                room = self._piece_bytes - len(self._arriving)
+                self._arriving += chunk[:room]
+                chunk = chunk[room:]
+                if len(self._arriving) == self._piece_bytes:
+                    await self._write()
 
-    async def flush(self) -> None:
-        """Make the received bytes durable."""
-        if self._buffer:
-            with memoryview(self._buffer) as whole:
-                content = bytes(whole[: self._batch_bytes])
-            del self._buffer[: self._batch_bytes]
-            await self._threads.run(self._write, content)
+    async def settle(self) -> None:
+        """Write what has arrived, make all that is written durable, and record it."""
+        try:
+            await self._write()
+            await self._write()  # the last piece has been written, too
+        finally:
+            if self.offset != self._durable_bytes:
+                await self._threads.run(self._sync)
 
-    def _write(self, content: bytes) -> None:
+    async def _write(self) -> None:
+        """Write the arrived piece while the next arrives. Raises what happened to the piece before it."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+        piece, self._arriving = self._arriving, bytearray()
+        if piece:
+            self._writing = asyncio.ensure_future(self._threads.run(self._add, piece))
+
+    def _add(self, piece: bytearray) -> None:
+        with self._mine() as storage:
+            self.offset = storage.add(self._checkpoint, self.offset, piece)
+
+    def _sync(self) -> None:
+        with self._mine() as storage:
+            storage.sync(self._checkpoint)
+            checkpoints.received(self._service.store, self._checkpoint.id, self.offset)
+
+    @contextmanager
+    def _mine(self) -> Iterator[CheckpointStorage]:
+        """The storage, for this request alone. Raises Rejection when another one has taken over."""
         service, checkpoint = self._service, self._checkpoint
         with service.files.locked_checkpoint(checkpoint.id), _storage_of(service, checkpoint) as storage:
             if service.uploads.get(checkpoint.id) is not self:
                 raise Rejection(409, "Another request has taken over this upload.")
-            self.offset = storage.add(checkpoint, self.offset, content)
-            checkpoints.received(service.store, checkpoint.id, self.offset)
+            yield storage
 
 
 def _offer(
@@ -174,13 +196,18 @@ def _offer(
         }
 
 
-def _resume_point(service: Service, node_id: str, checkpoint_id: int) -> tuple[Checkpoint, int]:
-    checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
-    storage = service.storages.of(checkpoint)
-    received_bytes = _received_bytes(storage, checkpoint, refresh=False)
-    if not checkpoint.complete:
+def _begun(
+    service: Service, threads: Threads, node_id: str, checkpoint_id: int, offset: int
+) -> _Upload | int:
+    """The upload, taken over from any other request; if it goes on at another offset, that one."""
+    with service.files.locked_checkpoint(checkpoint_id):
+        checkpoint, _ = checkpoints.of_node(service.store, node_id, checkpoint_id)
+        storage = service.storages.of(checkpoint)
+        received_bytes = _received_bytes(storage, checkpoint, refresh=False)
+        if checkpoint.complete or offset != received_bytes:
+            return received_bytes
         storage.require_free_space(checkpoint.size_bytes - received_bytes)
-    return checkpoint, received_bytes
+        return _Upload(service, threads, checkpoint, offset)
 
 
 def _received_bytes(storage: CheckpointStorage, checkpoint: Checkpoint, *, refresh: bool) -> int:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.dashboard.running import FakeNode, Running
-from worker.session.client import TaskRef
+from dashboard.storage import disk, files
+from tests.dashboard.running import FakeNode, Running, running, wait_for
+from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptUnknown,
     ChecksumMismatch,
     OffsetMismatch,
+    RequestFailed,
     RequestRefused,
 )
 
@@ -118,3 +125,128 @@ def test_a_full_disk_refuses_a_checkpoint_before_its_first_byte(dashboard: Runni
     answer = http.put(f"/api/worker/checkpoints/{place.checkpoint_id}/data?offset=0", content=b"weights")
     assert answer.status_code == 507
     assert "free" in answer.json()["detail"]["message"]
+
+
+MIB = 1024 * 1024
+
+
+def begun(node: FakeNode, checkpoint_id: int, offset: int, announced: int, content: bytes) -> socket.socket:
+    """A request that sends fewer bytes than it announces, and stays open."""
+    address = urlsplit(node.client.url)
+    assert address.hostname is not None and address.port is not None
+    connection = socket.create_connection((address.hostname, address.port))
+    head = [
+        f"PUT /api/worker/checkpoints/{checkpoint_id}/data?offset={offset} HTTP/1.1",
+        f"Host: {address.netloc}",
+        f"Authorization: Bearer {node.client.token}",
+        f"Content-Length: {announced}",
+    ]
+    connection.sendall("\r\n".join([*head, "", ""]).encode() + content)
+    return connection
+
+
+def stored(dashboard: Running, checkpoint_id: int) -> bytes:
+    return dashboard.service.files.checkpoint(checkpoint_id).read_bytes()
+
+
+def test_what_arrived_before_a_connection_broke_stays(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    content = os.urandom(10 * MIB)
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    begun(node, place.checkpoint_id, 0, len(content), content[: 9 * MIB + 5]).close()
+
+    def offset() -> int:
+        return node.client.offer_checkpoint(part, node.offer(part, content)).offset
+
+    wait_for(lambda: offset() == 9 * MIB + 5, "the bytes that arrived")
+    with pytest.raises(OffsetMismatch):
+        node.client.send_checkpoint(place.checkpoint_id, 8 * MIB, content[8 * MIB :])
+    node.client.send_checkpoint(place.checkpoint_id, 9 * MIB + 5, content[9 * MIB + 5 :])
+    node.client.complete_checkpoint(place.checkpoint_id)
+    assert stored(dashboard, place.checkpoint_id) == content
+
+
+def test_a_newer_request_takes_over_from_one_that_hangs(dashboard: Running, node: FakeNode) -> None:
+    dashboard.launch()
+    part = node.part()
+    content = os.urandom(10 * MIB)
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    with begun(node, place.checkpoint_id, 0, len(content), os.urandom(5 * MIB)) as hanging:
+        arriving = dashboard.service.files.arriving(place.checkpoint_id)
+        wait_for(lambda: arriving.exists() and arriving.stat().st_size, "a piece of the first request")
+        assert node.client.offer_checkpoint(part, node.offer(part, content)).offset == 0
+        node.client.send_checkpoint(place.checkpoint_id, 0, content[: 6 * MIB])
+        hanging.sendall(os.urandom(5 * MIB))
+        assert b" 409 " in hanging.recv(4096)
+    node.client.send_checkpoint(place.checkpoint_id, 6 * MIB, content[6 * MIB :])
+    node.client.complete_checkpoint(place.checkpoint_id)
+    assert stored(dashboard, place.checkpoint_id) == content
+
+
+def test_a_write_that_fails_keeps_what_was_written_before_it(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard.launch()
+    part = node.part()
+    content = os.urandom(10 * MIB)
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    write = disk.write
+
+    def fails(path: Path, offset: int, piece: bytearray) -> None:
+        if offset == 4 * MIB:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, offset, piece)
+
+    monkeypatch.setattr(disk, "write", fails)
+    with pytest.raises(RequestFailed):
+        node.client.send_checkpoint(place.checkpoint_id, 0, content)
+    monkeypatch.undo()
+    again = node.client.offer_checkpoint(part, node.offer(part, content))
+    assert again.offset == 4 * MIB
+    node.client.send_checkpoint(place.checkpoint_id, 4 * MIB, content[4 * MIB :])
+    node.client.complete_checkpoint(place.checkpoint_id)
+    assert stored(dashboard, place.checkpoint_id) == content
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, is_right: bool) -> None:
+    content = os.urandom(2 * MIB)
+    with running(tmp_path) as first:
+        node = first.node()
+        first.launch()
+        part = node.part()
+        offer = node.offer(part, content)
+        place = node.client.offer_checkpoint(part, offer)
+        node.client.send_checkpoint(place.checkpoint_id, 0, content[:MIB])
+    if not is_right:
+        arriving = first.service.files.arriving(place.checkpoint_id)
+        arriving.write_bytes(bytes(MIB))
+    with running(tmp_path) as second, closing(Client(second.url, node.client.token)) as client:
+        assert client.offer_checkpoint(part, offer).offset == MIB
+        client.send_checkpoint(place.checkpoint_id, MIB, content[MIB:])
+        if is_right:
+            client.complete_checkpoint(place.checkpoint_id)
+            assert stored(second, place.checkpoint_id) == content
+        else:
+            with pytest.raises(ChecksumMismatch):
+                client.complete_checkpoint(place.checkpoint_id)
+
+
+def test_no_more_is_said_to_be_durable_than_was_synced(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard.launch()
+    part = node.part()
+    content = os.urandom(6 * MIB)
+    place = node.client.offer_checkpoint(part, node.offer(part, content))
+    seen = []
+
+    def sync(path: Path) -> None:
+        seen.append(node.client.offer_checkpoint(part, node.offer(part, content)).offset)
+        files.sync(path)
+
+    monkeypatch.setattr(disk, "sync", sync)
+    assert node.client.send_checkpoint(place.checkpoint_id, 0, content[: 5 * MIB]) == 5 * MIB
+    assert node.client.send_checkpoint(place.checkpoint_id, 5 * MIB, content[5 * MIB :]) == 6 * MIB
+    assert seen == [0, 5 * MIB]

@@ -1,0 +1,82 @@
+"""A checkpoint on its way to the server: how much a request carries, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from worker.checkpoints import upload
+from worker.checkpoints.upload import send_through_server
+from worker.checkpoints.watching import CheckpointCopy
+from worker.session.body_limit import BodyLimit
+from worker.session.client import CheckpointUpload
+from worker.session.file_part import READ_BYTES, FilePart, UploadInterrupted
+
+MIB = 1024 * 1024
+
+
+class Server:
+    """Takes whatever arrives."""
+
+    def __init__(self) -> None:
+        self.body_limit = BodyLimit()
+        self.sizes: list[int] = []
+        self.content = b""
+
+    def send_checkpoint(self, checkpoint_id: int, offset: int, part: FilePart) -> int:
+        assert offset == len(self.content)
+        self.sizes.append(len(part) // MIB)
+        self.content += b"".join(part)
+        return len(self.content)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> CheckpointCopy:
+    content = bytes(range(256)) * (40 * MIB // 256)
+    (tmp_path / "copy").write_bytes(content)
+    return CheckpointCopy("last.pt", tmp_path / "copy", 1, len(content), "", 0.0, (0, 0, 0))
+
+
+def sent(copy: CheckpointCopy, **place: int) -> list[int]:
+    """The sizes of the requests in MiB."""
+    server = Server()
+    where = CheckpointUpload(checkpoint_id=1, offset=0, complete=False, **place)
+    send_through_server(server, copy, where, lambda: True)  # type: ignore[arg-type]
+    assert server.content == copy.path.read_bytes()
+    return server.sizes
+
+
+def test_requests_double_while_they_are_quick(copy: CheckpointCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "QUICK_S", 600.0)
+    assert sent(copy, batch_bytes=64 * MIB) == [4, 8, 16, 12]
+    assert sent(copy, batch_bytes=10 * MIB) == [4, 8, 10, 10, 8]
+    assert sent(copy, batch_bytes=2 * MIB) == [2] * 20
+
+
+def test_requests_stay_small_where_they_take_long(
+    copy: CheckpointCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "QUICK_S", 0.0)
+    assert sent(copy, batch_bytes=64 * MIB) == [4] * 10
+
+
+def test_a_bucket_gets_whole_parts(copy: CheckpointCopy) -> None:
+    assert sent(copy, batch_bytes=16 * MIB, part_bytes=16 * MIB) == [16, 16, 8]
+
+
+def test_a_part_of_a_file_is_read_in_pieces_until_the_worker_ends(copy: CheckpointCopy) -> None:
+    answers: Iterator[bool] = iter([True, True, False])
+    with copy.path.open("rb") as file:
+        pieces = iter(FilePart(file.fileno(), 7, MIB, lambda: next(answers)))
+        expected = copy.path.read_bytes()[7:]
+        assert next(pieces) == expected[:READ_BYTES]
+        assert next(pieces) == expected[READ_BYTES : 2 * READ_BYTES]
+        with pytest.raises(UploadInterrupted):
+            next(pieces)
+
+
+def test_a_file_that_became_shorter_is_not_sent(copy: CheckpointCopy) -> None:
+    with copy.path.open("rb") as file, pytest.raises(FileNotFoundError):
+        list(FilePart(file.fileno(), copy.size_bytes - 5, 6, lambda: True))
