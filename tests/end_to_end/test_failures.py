@@ -75,7 +75,7 @@ ROWS: dict[str, tuple[dict, str, str, str | None]] = {
         None,
     ),
     "print --nonsense": (
-        {},
+        {"gpus_per_node": 1},  # of two ranks either can be the first
         "exit code",
         "rank 0 on NODE: bad argument (exit code 2): broken.py: error: unrecognized arguments: --nonsense",
         "Correct the extra arguments (those after -- on the command line); the script's own --help lists them.",

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.hosts import Host, Hosts, why_not
-from tests.end_to_end.product import wait_for
+from tests.end_to_end.product import safely, wait_for
 from tests.end_to_end.test_kills import stored_points, written_points
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def test_training_goes_on_without_worker_cable_or_server(hosts: Hosts, tmp_path:
 
 
 def kill_rank(host: Host, run_id: str) -> None:
-    host.kill(process for process in host.of_run(run_id) if "RANK" in process.environ())
+    host.kill(process for process in host.of_run(run_id) if "RANK" in safely(process.environ, {}))
 
 
 def kill_torchrun(host: Host, run_id: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.hosts import Host, Hosts, why_not
-from tests.end_to_end.product import wait_for
+from tests.end_to_end.product import safely, wait_for
 from tests.end_to_end.test_kills import written_points
 
 SCRIPT = Path(__file__).parent / "scripts" / "resumes.py"
@@ -193,4 +193,4 @@ def hosts_of(hosts: Hosts, run_id: str, number: int) -> list[Host]:
 def left_of(host: Host, run_id: str, number: int) -> list[Any]:
     """Ranks of one attempt on a host."""
     mine = [process for process in host.of_run(run_id) if process.is_running()]
-    return [p for p in mine if p.environ().get("RANKZERO_ATTEMPT") == str(number)]
+    return [p for p in mine if safely(p.environ, {}).get("RANKZERO_ATTEMPT") == str(number)]

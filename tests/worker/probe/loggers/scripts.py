@@ -127,7 +127,7 @@ reader, curves = DataStoreReader(), {}
 reader.open(glob.glob("swanlog/run*/run*.swanlab")[0])
 for data in reader:
     record = Record.FromString(data)
-    if record.WhichOneof("record_type") == "scalar":
+    if record.WhichOneof("record_type") == "scalar" and not record.scalar.key.startswith("__swanlab__"):
         curves.setdefault(record.scalar.key, []).append([record.scalar.step, record.scalar.value.number])
 print(json.dumps({"curves": curves, "config": {"lr": "0.05", "width": "4"}}))
 """
