@@ -37,7 +37,8 @@ from worker.session.options import CannotRun, WorkerOptions
 from worker.session.server_session import ServerSession, SessionOwner
 
 log = logging.getLogger("worker")
-PREPARE_PAUSE_S = 1.0
+PREPARE_PAUSE_S = 5.0
+"""Between looks whether torch is to be imported ahead; each reads the memory and the interpreter's folders."""
 ACKNOWLEDGE_LIMIT_S = 10.0
 """How long a worker that ends its runs waits for the server to acknowledge their ends."""
 LEAVE_LIMIT_S = 1.0
