@@ -53,7 +53,7 @@ def text_of(value: Any) -> str:
 
 
 def _one_level(value: Any) -> Any:
-    """What json does not know itself: its parts, which json asks for again."""
+    """Return the parts of a value that json does not know itself; json asks again for those it does not know either."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, BaseModel):

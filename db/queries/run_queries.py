@@ -81,7 +81,7 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
 
 
 def name_and_state(store: Store, run_id: str) -> tuple[str, State]:
-    """What the answer to a launch says, without reading the whole run. Raises NoSuchRun."""
+    """Return the name and state of a run without reading the rest, for the answer to its launch. Raises NoSuchRun."""
     with store.read() as session:
         row = session.execute(_NAME_AND_STATE, {"run_id": run_id}).first()
     if row is None:

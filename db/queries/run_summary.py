@@ -50,7 +50,7 @@ class RunRow(NamedTuple):
     baseline_at: float | None
 
 
-class SeriesRow(NamedTuple):
+class SeriesFigures(NamedTuple):
     """What a run's figures need of one of its series, without its points."""
 
     source: str
@@ -68,7 +68,7 @@ class SeriesRow(NamedTuple):
 def run_view(
     run: RunRow,
     attempt: Attempt,
-    series: Sequence[SeriesRow],
+    series: Sequence[SeriesFigures],
     nodes: Sequence[PendingNode],
     finding: str | None,
     tags: Sequence[str] = (),
@@ -124,7 +124,7 @@ def _parsed(spec: str) -> tuple[RunSpec, RunSpec]:
     return launched, masked_spec(launched)
 
 
-def _figures(series: Sequence[SeriesRow], state: State, spec: RunSpec) -> dict[str, Any]:
+def _figures(series: Sequence[SeriesFigures], state: State, spec: RunSpec) -> dict[str, Any]:
     """The fields of `RunView` that come from series."""
     rows, probed = (
         [row for row in series if row.source != "probe"],
@@ -151,13 +151,13 @@ def _figures(series: Sequence[SeriesRow], state: State, spec: RunSpec) -> dict[s
     }
 
 
-def _speed(by_tag: Mapping[str, SeriesRow], probed: Sequence[SeriesRow]) -> SeriesRow | None:
+def _speed(by_tag: Mapping[str, SeriesFigures], probed: Sequence[SeriesFigures]) -> SeriesFigures | None:
     """The throughput that the script logs, else the probe's."""
     speeds = {row.tag: row for row in probed} | dict(by_tag)
     return next((speeds[tag] for tag in THROUGHPUT_TAGS if tag in speeds), None)
 
 
-def _logged_or_printed(rows: Sequence[SeriesRow], tags: Sequence[str]) -> SeriesRow | None:
+def _logged_or_printed(rows: Sequence[SeriesFigures], tags: Sequence[str]) -> SeriesFigures | None:
     """The first of the tags that the script logs, else the first that it prints.
 
     Not used for steps, which may be counted differently in logged and printed series."""
@@ -165,7 +165,7 @@ def _logged_or_printed(rows: Sequence[SeriesRow], tags: Sequence[str]) -> Series
     return min(candidates, key=lambda row: (row.source != "events", tags.index(row.tag)), default=None)
 
 
-def _printed(figures: Mapping[str, SeriesRow | None]) -> list[str]:
+def _printed(figures: Mapping[str, SeriesFigures | None]) -> list[str]:
     """The names of those figures that were read from the script's output."""
     return [name for name, row in figures.items() if row is not None and row.source == "printed"]
 
@@ -184,7 +184,7 @@ def _kill_at(attempt: Attempt, spec: RunSpec) -> float | None:
     return None if asked_at is None else asked_at + end_grace_s(attempt, spec)
 
 
-def _total_steps(by_tag: dict[str, SeriesRow], spec: RunSpec) -> int | None:
+def _total_steps(by_tag: dict[str, SeriesFigures], spec: RunSpec) -> int | None:
     series = by_tag.get(TOTAL_STEPS_TAG)
     return (logged_total(series.last_value) if series else None) or spec.max_steps
 
@@ -197,7 +197,7 @@ def _progress(state: State, step: int | None, total_steps: int | None) -> float 
     return min(1.0, (step or 0) / total_steps)
 
 
-def _eta_s(state: State, loss: SeriesRow | None, total_steps: int | None) -> float | None:
+def _eta_s(state: State, loss: SeriesFigures | None, total_steps: int | None) -> float | None:
     """Steps left at the attempt's mean step time so far."""
     estimate = pace(loss, total_steps) if state == State.RUNNING else None
     return estimate.left_s(estimate.last_step) if estimate else None

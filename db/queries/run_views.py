@@ -8,7 +8,7 @@ from sqlalchemy import Text, and_, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
-from db.queries.run_summary import PROBED_TAGS, RunRow, SeriesRow, run_view
+from db.queries.run_summary import PROBED_TAGS, RunRow, SeriesFigures, run_view
 from db.records.liveness import pending_nodes
 from db.reports.findings import first_findings
 from domain.attention import with_attention
@@ -21,7 +21,7 @@ _RUNS = select(
     Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
     Run.pinned_at, Run.baseline_at,
 ).join(Run, Run.id == Attempt.run_id)  # fmt: skip
-_SERIES = select(Series.fence, *(getattr(Series, name) for name in SeriesRow._fields)).where(
+_SERIES = select(Series.fence, *(getattr(Series, name) for name in SeriesFigures._fields)).where(
     or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
     Series.node_rank == 0,
 )
@@ -68,11 +68,11 @@ def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
     return {row.run_id: row.format for row in session.execute(imported)}
 
 
-def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesRow]]:
+def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFigures]]:
     """Node rank 0's series of each attempt, by fence: logged ones, those parsed from the output, and the probe's
     speeds of the whole attempt."""
-    rows_by_fence: dict[int, list[SeriesRow]] = {}
+    rows_by_fence: dict[int, list[SeriesFigures]] = {}
     if fences:
         for fence, *row in session.execute(_SERIES.where(Series.fence.in_(fences))):
-            rows_by_fence.setdefault(fence, []).append(SeriesRow._make(row))
+            rows_by_fence.setdefault(fence, []).append(SeriesFigures._make(row))
     return rows_by_fence

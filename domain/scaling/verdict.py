@@ -54,7 +54,7 @@ def verdict(
 def _devices(
     points: Sequence[MeasuredPoint], shown: Sequence[Point], base: MeasuredPoint, has_batches: bool, kind: str
 ) -> list[str]:
-    """What more devices bring at one global batch, and what limits them."""
+    """Say how much more devices bring at one global batch, and what limits them."""
     line = sorted((one for one in shown if one.speedup and one.strategy != "dp"), key=lambda one: one.devices)
     line = [one for one in line if one.strategy == base.strategy or one.devices > base.devices]
     if has_batches and len(line) == 1:

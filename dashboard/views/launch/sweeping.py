@@ -45,7 +45,7 @@ class Sweep:
 
     @property
     def parameters(self) -> Mapping[str, SweptParameter]:
-        """What differs between the trials, by name."""
+        """The parameters that differ between the trials, by name."""
         return self.fields.parameters
 
 
