@@ -18,7 +18,7 @@ from dashboard.views.launch.code_fields import GIT, SCRIPT, UPLOAD
 from dashboard.views.launch.fields import FORM_LABELS, HELP, PLACEHOLDERS, PREFIX, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
-from dashboard.views.launch.sweeping import Sweep
+from dashboard.views.launch.sweeping import DraftSweep
 from dashboard.views.launch.swept_fields import LINES, take_out
 from dashboard.views.layout import links, refusals, style
 from dashboard.views.layout.refusals import AWAY, cause
@@ -221,7 +221,7 @@ def _advanced_section(form: Fields) -> None:
 
 def _meaning(
     reading: FormReading,
-    sweep: Sweep | None,
+    sweep: DraftSweep | None,
     cluster: ClusterNodes,
     wrong: Mapping[str, str],
     labels: Mapping[str, str],

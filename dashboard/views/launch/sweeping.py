@@ -35,7 +35,7 @@ HINT = (
 
 
 @dataclass(frozen=True)
-class Sweep:
+class DraftSweep:
     """The sweep of a form whose fields have several values."""
 
     fields: SweptFields
@@ -54,18 +54,18 @@ def lines() -> str:
     return str(st.session_state.get(LINES) or "")
 
 
-def sweep_of(base: RunSpec | None, fields: SweptFields) -> Sweep | None:
+def sweep_of(base: RunSpec | None, fields: SweptFields) -> DraftSweep | None:
     """Return the sweep of the form's parameters; None without any."""
     if not (fields.parameters or fields.refusals):
         return None
     if base is None or fields.refusals:
-        return Sweep(fields, base, fields.refusals)
+        return DraftSweep(fields, base, fields.refusals)
     first = {name: parameter.tried[0] for name, parameter in fields.parameters.items()}
     wrong = {name: why for name, value in first.items() if (why := _no_way(base, {name: value}))}
     if not wrong and (why := _no_way(base, first)):
         wrong = {LINES: why}
     shown = {name if name in NUMBERS else LINES: why for name, why in wrong.items()}
-    return Sweep(fields, None if wrong else trial_spec(base, first), shown)
+    return DraftSweep(fields, None if wrong else trial_spec(base, first), shown)
 
 
 def _no_way(base: RunSpec, params: Mapping[str, Value]) -> str | None:
@@ -94,7 +94,7 @@ def popover(refusal: str | None) -> None:
             st.markdown(f":red[{as_text(refusal)}]")
 
 
-def panel(sweep: Sweep, spec: RunSpec | None) -> SweepRequest | None:
+def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
     """Show the trials and how they are compared; return what is to be launched, None while something is wrong."""
     with st.container(border=True, key="launch_trials"):
         trials = st.container()
@@ -132,7 +132,7 @@ def _metric(spec: RunSpec | None) -> str:
     return metric
 
 
-def _plan(sweep: Sweep, metric: str) -> SweepPlan | None:
+def _plan(sweep: DraftSweep, metric: str) -> SweepPlan | None:
     """Show the fields of the plan; None, with the rule, where they do not go together."""
     likely = goal(metric) or "min"
     left, right = st.columns(2)
