@@ -90,7 +90,7 @@ class Situation:
 
 
 def _number_of_devices(spec: RunSpec, situation: Situation) -> Changes:
-    if spec.gpus_per_node is not None:
+    if spec.gpus_per_node is not None:  # then the nodes need not be read
         return {}
     return {"gpus_per_node": devices_per_node(spec, situation.cluster.states)}
 
@@ -104,7 +104,7 @@ def _batch_size_and_rate(spec: RunSpec, situation: Situation) -> Changes:
 
 
 def _python(spec: RunSpec, situation: Situation) -> Changes:
-    if spec.python or spec.snapshot or spec.target in RECIPES:
+    if spec.python or spec.snapshot or spec.target in RECIPES:  # then the nodes need not be read
         return {}
     python = interpreters.python_to_use(spec, situation.cluster.nodes)
     return {"python": str(python)} if python else {}

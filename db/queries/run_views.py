@@ -21,9 +21,13 @@ _RUNS = select(
     Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
     Run.pinned_at, Run.baseline_at,
 ).join(Run, Run.id == Attempt.run_id)  # fmt: skip
-_SERIES = select(Series.fence, *(getattr(Series, name) for name in SeriesFigures._fields)).where(
-    or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
-    Series.node_rank == 0,
+_SERIES = (
+    select(Series.fence, *(getattr(Series, name) for name in SeriesFigures._fields))
+    .where(
+        or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
+        Series.node_rank == 0,
+    )
+    .order_by(Series.fence, Series.id)
 )
 
 
@@ -69,8 +73,8 @@ def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFigures]]:
-    """Node rank 0's series of each attempt, by fence: logged ones, those parsed from the output, and the probe's
-    speeds of the whole attempt."""
+    """Node rank 0's series of each attempt, by fence, the oldest first: logged ones, those parsed from the output,
+    and the probe's speeds of the whole attempt."""
     rows_by_fence: dict[int, list[SeriesFigures]] = {}
     if fences:
         for fence, *row in session.execute(_SERIES.where(Series.fence.in_(fences))):
