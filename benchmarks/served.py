@@ -42,7 +42,7 @@ def served(data: Path, runs: int = 1, queued: int = 0) -> Iterator[Served]:
     """Fill a store with that many live runs, and others that wait for their devices, and serve it."""
     service = Service.open(Settings(data=data))
     token, user = _register(service, runs), service.credentials.user
-    ids = [service.submit(SPEC).id for _ in range(runs)]
+    ids = [service.launch(SPEC) for _ in range(runs)]
     fence_of = {task.run_id: task.fence for task in service.assignments(service.nodes()[0].id)[0]}
     for number in range(queued):
         run_requests.submit(service.store, SPEC.model_copy(update={"seed": number}), service.clock())

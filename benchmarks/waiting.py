@@ -59,7 +59,7 @@ def fill(data: Path, nodes: int) -> tuple[list[str], int]:
         )
         tokens.append(register_node(service.store, facts, None, now).token)
         if number == 0:
-            service.submit(RunSpec(target="image_classifier", gpus_per_node=1))
+            service.launch(RunSpec(target="image_classifier", gpus_per_node=1))
             ((assignment,), _) = service.assignments(service.nodes()[0].id)
     service.close()
     return tokens, assignment.fence

@@ -113,16 +113,10 @@ class Service(Membership):
         self.storages.close()
         self.store.close()
 
-    def submit(
-        self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
-    ) -> RunView:
-        """Queue a run and read it; masked values are taken from the run `like`. Raises InvalidRequest."""
-        return self.run(self.launch(spec, like, part_of))
-
     def launch(
         self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None
     ) -> str:
-        """Queue a run and return its id, like `submit`, which takes longer because it reads the run."""
+        """Queue a run and return its id; masked values are taken from the run `like`. Raises InvalidRequest."""
         cluster = self.cluster()
         spec = self.launchable(spec, cluster, like)
         with self.snapshots.for_launch(spec) as code:

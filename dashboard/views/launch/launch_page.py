@@ -294,7 +294,7 @@ def _launch(spec: RunSpec | None) -> None:
         telling.refuse(error)
         st.rerun()
     try:
-        run = service.current().submit(spec, _like())
+        run_id = service.current().launch(spec, _like())
     except InvalidRequest as error:
         refusal = {"spec": spec, "field": error.field or "target", "message": str(error)}
         st.session_state["launch_refused"] = refusal
@@ -302,9 +302,9 @@ def _launch(spec: RunSpec | None) -> None:
     except AWAY as error:
         st.error(as_text(f"Not launched. {cause(error)}"), icon=":material/cloud_off:")
         return
-    telling.launched(run.id, told)
+    telling.launched(run_id, told)
     st.session_state.pop("launch_notice", None)
-    links.go("run", id=run.id)
+    links.go("run", id=run_id)
 
 
 def _like() -> str | None:

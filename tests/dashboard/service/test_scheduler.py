@@ -27,7 +27,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def launch(service: Service) -> RunView:
-    return service.submit(RunSpec(target="image_classifier", gpus_per_node=1))
+    return service.run(service.launch(RunSpec(target="image_classifier", gpus_per_node=1)))
 
 
 def test_a_launch_is_placed_or_told_why_it_waits_before_it_returns(service):

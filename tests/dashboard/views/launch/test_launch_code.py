@@ -80,7 +80,7 @@ def test_an_address_that_is_not_taken_is_refused_below_it(pages):
 @pytest.mark.parametrize("choice", ["as it was", "as it is now"])
 def test_launch_again_offers_the_code_as_it_was_and_as_it_is_now(pages, code, choice):
     spec = RunSpec(target=str(code / "train.py"))
-    first = pages.service.submit(spec)
+    first = pages.service.run(pages.service.launch(spec))
     write(code, train_py="print(2)\n")
     page = pages.open("launch", **{"from": first.id})
     assert f"From {code}/train.py, main, commit" in said_on(page)
@@ -92,7 +92,7 @@ def test_launch_again_offers_the_code_as_it_was_and_as_it_is_now(pages, code, ch
 
 
 def test_the_code_as_it_was_outlives_its_source(pages, code, tmp_path):
-    first = pages.service.submit(RunSpec(target=str(code), entry="train.py"))
+    first = pages.service.run(pages.service.launch(RunSpec(target=str(code), entry="train.py")))
     code.rename(tmp_path / "moved")
     page = pages.open("launch", **{"from": first.id})
     assert not button(page, "Launch").disabled

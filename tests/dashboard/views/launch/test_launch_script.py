@@ -209,7 +209,8 @@ def test_a_run_fills_the_form_again_and_launches_as_it_was(pages, script):
 
 def test_arguments_from_the_command_line_are_kept_to_the_letter(pages, script):
     asked = ["--lr", "{lr}", "--batch-size=3", "/d"]
-    run = pages.service.submit(RunSpec(target=str(script), gpus_per_node=1, args=asked, lr=0.5))
+    spec = RunSpec(target=str(script), gpus_per_node=1, args=asked, lr=0.5)
+    run = pages.service.run(pages.service.launch(spec))
     page = pages.open("launch", **{"from": run.id})
     button(page, "Launch").click().run()
     assert [spec.args for spec in specs(pages)] == [asked, asked]
