@@ -23,10 +23,10 @@ WHY = {
     "many_runs": "of a window of 100 rows a third of the processor time makes its runs, and a fifth each counts all "
     "runs, finds those that need attention, and reads and thins 100 small curves; sorting by a series looks a value "
     "up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone.",
-    "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from ranks "
-    "that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a rank has "
-    "threads of its own (backward, gloo, the event writer) beside its main one. The dashboard on another machine leaves "
-    "the worker's share alone.",
+    "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from "
+    "ranks that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a "
+    "rank has threads of its own (backward, gloo, the event writer) beside its main one. The dashboard on another "
+    "machine leaves the worker's share alone.",
     "pages": "Chromium, Streamlit's rerun and the table's request, of some 100 ms of processor time (see many runs), "
     "share two cores; in quieter hours the median of the clicks was 270 ms.",
     "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
