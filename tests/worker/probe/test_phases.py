@@ -148,6 +148,17 @@ def test_each_second_belongs_to_the_phase_that_took_it(watched, compiled):
     assert totals(watched)[0]["called_comm_s"] < totals(watched)[1]["called_comm_s"]
 
 
+@pytest.mark.training
+def test_a_single_process_of_ddp_waits_for_no_communication(watched):
+    script = watched.script("compiled = False\n" + textwrap.dedent(SPENDING).replace("S = 0.02", "S = 0"))
+    lasted = float(watched.run([*TORCHRUN, "--nproc-per-node=1", script]).split()[1])
+    phases = totals(watched)[0]
+    assert not watched.events("error")
+    assert "exposed_comm_s" not in phases and "called_comm_s" not in phases
+    total = sum(s for name, s in phases.items() if name not in ("step", "cpu_wait_s"))
+    assert total == pytest.approx(lasted, abs=0.1)
+
+
 WITHOUT_DDP = """
     import torch
     from torch.optim import LBFGS

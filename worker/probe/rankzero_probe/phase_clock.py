@@ -21,6 +21,14 @@ NAMES = {
     "checkpoint_s": (CHECKPOINT,),
 }
 """Phases as they are recorded; `called_comm_s` is part of `exposed_comm_s`, all others add up to the step."""
+NAMES_ALONE = {
+    **NAMES,
+    "backward_s": (BACKWARD, COMM),
+    "other_s": (OTHER, CALLED),
+    "exposed_comm_s": (),
+    "called_comm_s": (),
+}
+"""The same in a group of one process, which has nobody to communicate with: what remains is work of its own."""
 _IDLE = frozenset({OTHER, OPTIMIZER})
 """An optimizer's step may call the whole training step (a closure, as LBFGS and Lightning do)."""
 BEGINS_IN = {

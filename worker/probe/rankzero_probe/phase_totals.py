@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from . import process_state
-from .phase_clock import COUNT, NAMES
+from .phase_clock import COUNT, NAMES, NAMES_ALONE
 
 AT_FIRST_S = 60.0
 LATER_EVERY_S = 5.0
@@ -23,13 +23,15 @@ class PhaseRecord:
         self._began_at = self._written_at = 0.0
         self._cpu_wait_s: float | None = None
 
-    def figures(self, state: process_state.ProcessState, is_last: bool) -> dict[str, Any]:
+    def figures(self, state: process_state.ProcessState, world_size: int, is_last: bool) -> dict[str, Any]:
         """Return the totals under the key `phases` when they are due; phases that never occurred are left out."""
         if "phases" in state.off:
             return {}
         try:
             self._add(state)
-            return {"phases": self._record(state)} if self._is_due(time.monotonic(), is_last) else {}
+            if not self._is_due(time.monotonic(), is_last):
+                return {}
+            return {"phases": self._record(state, NAMES if world_size > 1 else NAMES_ALONE)}
         except Exception as error:
             state.failed("phases", error)
             return {}
@@ -50,9 +52,9 @@ class PhaseRecord:
         self._written_at, self._written_step = now, self._step
         return True
 
-    def _record(self, state: process_state.ProcessState) -> dict[str, Any]:
+    def _record(self, state: process_state.ProcessState, names: dict[str, tuple[int, ...]]) -> dict[str, Any]:
         totals = {
-            name: round(sum(self._seconds[phase] for phase in phases), 6) for name, phases in NAMES.items()
+            name: round(sum(self._seconds[phase] for phase in phases), 6) for name, phases in names.items()
         }
         record = {name: total for name, total in totals.items() if total}
         cpu_wait_s = _cpu_wait_s(state.thread)

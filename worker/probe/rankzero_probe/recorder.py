@@ -140,7 +140,7 @@ class Recorder:
         self._step_s = figures.get("step_time_s", self._step_s)
         line.update(figures)
         line.update(_memory(state))
-        line.update(self._phases.figures(state, is_last))
+        line.update(self._phases.figures(state, line["world_size"], is_last))
         line.update(self._activity(state))
         line["stacks"] = self._can_be_asked()
         _report_epochs(state, is_last)
