@@ -46,33 +46,40 @@ def warn_of_trouble() -> None:
 
 def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
     """Show a sentence instead of a traceback while the store cannot be read; for self-refreshing fragments."""
-    return _guarded(show, lambda: None)
+    return _guarded(show, _say_store_is_away)
+
+
+def empty_without_store(show: Callable[P, None]) -> Callable[P, None]:
+    """Show nothing while the store cannot be read; for fragments below one that says so.
+
+    A file that cannot be read is another matter: only they know of it."""
+    return _guarded(show, lambda error: _say_store_is_away(error) if isinstance(error, OSError) else None)
 
 
 def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
     """Show a sentence while the store cannot be read, and rerun the page until it answers."""
-    return _guarded(show, _ask_later)
+    return _guarded(show, _say_and_ask_again)
 
 
-def _guarded(show: Callable[P, None], and_then: Callable[[], None]) -> Callable[P, None]:
+def _guarded(show: Callable[P, None], instead: Callable[[Exception], None]) -> Callable[P, None]:
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
         except (SQLAlchemyError, OSError, StoreGone) as error:
-            _say_store_is_away(error)
-            and_then()
+            log.warning("a page could not be shown: %s", error)
+            instead(error)
 
     return guarded
 
 
-def _ask_later() -> None:
+def _say_and_ask_again(error: Exception) -> None:
+    _say_store_is_away(error)
     st.session_state["store_asked_at"] = time.monotonic()
     _ask_again()
 
 
 def _say_store_is_away(error: Exception) -> None:
-    log.warning("a page could not be shown: %s", error)
     cause = str(getattr(error, "orig", None) or error)
     if isinstance(error, StoreGone):  # it does not recover on its own
         st.error(as_text(cause), icon=":material/cloud_off:")

@@ -245,6 +245,20 @@ def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch)
     assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
 
 
+@pytest.mark.parametrize("tab", ["charts", "ranks", "checkpoints", "history", "commands"])
+def test_a_store_that_goes_away_while_a_run_is_shown_is_one_sentence(full, tab, monkeypatch):
+    run = full.service.run(full.seed.runs["nan at once"])
+
+    def broken():
+        raise OperationalError("SELECT", {}, Exception("unable to open database file"))
+
+    monkeypatch.setattr(full.service, "find_run", lambda run_id: run)
+    monkeypatch.setattr(full.service.store, "read", broken)
+    page = full.open("run", id=run.id, tab=tab)
+    assert not page.exception
+    assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
+
+
 def test_every_page_says_that_the_dashboards_disk_is_full(empty, monkeypatch):
     assert not empty.open().error
     monkeypatch.setattr(empty.service.files, "_reserve_bytes", 2**62)
