@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, Text, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Node, Task
@@ -15,6 +17,9 @@ from domain.liveness import LOST_AFTER_S, SILENT_AFTER_S, contact_state, is_sile
 from domain.messages import LIVE_STATES
 from domain.protocol import FIRST
 from domain.scheduling.models import Allocation, NodeState
+
+MOST_PARSED = 16_384
+"""Lists of devices that stay parsed in memory, less than 1 KB each."""
 
 
 def has_devices() -> ColumnElement[bool]:
@@ -30,14 +35,14 @@ def has_devices() -> ColumnElement[bool]:
 
 # Built once: every launch and every turn of the scheduler reads them.
 _OCCUPIED = (
-    select(Task.node_id, Task.devices, Task.fence, Attempt.run_id)
+    select(Task.node_id, cast(Task.devices, Text), Task.fence, Attempt.run_id)
     .join(Attempt, Attempt.fence == Task.fence)
     .where(has_devices())
     .order_by(Task.fence, Task.node_rank)
 )
 _REGISTERED = select(
-    Node.id, Node.name, Node.devices, Node.labels, Node.last_seen, Node.drain_requested_at, Node.foreign_devices,
-    Node.pool, Node.protocol, Node.unknown_attempts,
+    Node.id, Node.name, cast(Node.devices, Text), Node.labels, Node.last_seen, Node.drain_requested_at,
+    Node.foreign_devices, Node.pool, Node.protocol, Node.unknown_attempts,
 ).where(Node.removed_at.is_(None))  # fmt: skip
 
 
@@ -51,7 +56,7 @@ def node_states(
     """All registered nodes; `ends`: the expected ends of attempts, by fence. Nodes of Slurm jobs only while alive."""
     allocations: dict[str, list[Allocation]] = {}
     for node_id, devices, fence, run_id in session.execute(_OCCUPIED):
-        allocations.setdefault(node_id, []).append(Allocation(run_id, tuple(devices), ends.get(fence)))
+        allocations.setdefault(node_id, []).append(Allocation(run_id, _ids(devices), ends.get(fence)))
     states = []
     for row in session.execute(_REGISTERED):
         node_id, name, devices, labels, last_seen, drain_requested_at, foreign, pool, protocol, unknown = row
@@ -61,7 +66,8 @@ def node_states(
         node_allocations = tuple(allocations.get(node_id, ()))
         used = {device for allocation in node_allocations for device in allocation.devices}
         others = ({*(foreign or ())} | unknown_devices(unknown)) - used
-        ids = [device["id"] for device in devices if device["id"] not in used]
+        kinds = _kinds(devices)
+        ids = [device for device in kinds if device not in used]
         states.append(
             NodeState(
                 node_id=node_id,
@@ -69,7 +75,7 @@ def node_states(
                 free=tuple(device for device in ids if device not in others),
                 allocations=node_allocations,
                 foreign=sum(device in others for device in ids),
-                kind="cuda" if devices and devices[0]["kind"] == "cuda" else "cpu",
+                kind="cuda" if "cuda" in kinds.values() else "cpu",
                 labels=labels,
                 contact=contact_state(silent_s, lost_after_s, silent_after_s),
                 draining=drain_requested_at is not None,
@@ -78,6 +84,18 @@ def node_states(
             )
         )
     return states
+
+
+# A thousand nodes and their tasks are read in every turn, and their devices seldom change: each text is parsed once.
+@lru_cache(maxsize=MOST_PARSED)
+def _ids(devices: str) -> tuple[str, ...]:
+    return tuple(json.loads(devices))
+
+
+@lru_cache(maxsize=MOST_PARSED)
+def _kinds(devices: str) -> Mapping[str, str]:
+    """The kinds of a node's devices by id, in their order."""
+    return {device["id"]: device["kind"] for device in json.loads(devices)}
 
 
 def unknown_devices(unknown: list[Any] | None) -> set[str]:
