@@ -59,6 +59,7 @@ def test_measurements_run_in_small() -> None:
     run_in_small("command_line", "event_files", "ingestion_growth", "many_runs")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason="needs Chromium (apt-get install chromium)")
 def test_those_in_a_browser_run_in_small() -> None:
     run_in_small("comparison")

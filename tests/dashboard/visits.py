@@ -28,12 +28,16 @@ class Seen:
         """From now on."""
         self.page.on("console", lambda said: self._note(said.type, said.text, said.location.get("url", "")))
         self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
-        self.page.on("requestfailed", lambda lost: self.complaints.append(f"{lost.url}: {lost.failure}"))
+        self.page.on("requestfailed", lambda lost: self._lost(lost.url, lost.failure))
         self.page.on("response", self._answered)
 
     def _note(self, kind: str, text: str, url: str) -> None:
         if kind == "error" and url != self.page.url:  # the page's own status: a 404 page is one
             self.complaints.append(f"console: {text} ({url})")
+
+    def _lost(self, url: str, failure: str | None) -> None:
+        if failure != "net::ERR_ABORTED":  # what a page that is left has asked for
+            self.complaints.append(f"{url}: {failure}")
 
     def _answered(self, answer: Response) -> None:
         if answer.status >= 400 and not answer.request.is_navigation_request():

@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.end_to_end.product import Product
 from tests.end_to_end.test_browser_launch import browser_page
+
+pytestmark = pytest.mark.long
 
 __all__ = ["browser_page"]
 

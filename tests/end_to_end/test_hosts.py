@@ -114,6 +114,7 @@ def test_a_machine_joins_by_the_line_it_is_given_and_leaves_when_it_is_removed(h
     assert "rankzero worker: Node third was removed at" in hosts[1].log.read_text()
 
 
+@pytest.mark.long
 def test_a_worker_with_anothers_name_or_identity_is_refused(hosts: Hosts) -> None:
     copy = hosts[1].home / "copy"
     copied = copy / "node" / "node.json"
@@ -167,21 +168,17 @@ def kill_supervisor(host: Host, run_id: str) -> None:
     host.kill([host.supervisor(run_id)])
 
 
-LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize("script", [ALONE, pytest.param(UNTIL_TOLD, marks=LONG)], ids=["alone", "together"])
+@pytest.mark.long
+@pytest.mark.parametrize("script", [ALONE, UNTIL_TOLD], ids=["alone", "together"])
 @pytest.mark.parametrize(
     ("kill", "node_rank", "message"),
     [
         pytest.param(kill_rank, 1, "rank 1 on host. was killed", id="rank-1"),
-        pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0", marks=LONG),
-        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1", marks=LONG),
-        pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0", marks=LONG),
-        pytest.param(
-            kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1", marks=LONG
-        ),
-        pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0", marks=LONG),
+        pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0"),
+        pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1"),
+        pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0"),
+        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
+        pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0"),
     ],
 )
 def test_what_dies_on_one_host_ends_the_run_on_all(

@@ -14,13 +14,14 @@ import pytest
 from tests.end_to_end.hosts import PORT, Hosts, why_not
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 TWO_NODES = {"nodes": 2, "gpus_per_node": 1}
 SCRIPT = "import torch.distributed as dist; dist.init_process_group('gloo'); dist.barrier()"
 SLOWEST_S = 30.0
 """Of a second or two when nobody else uses these cores."""
-LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,6 @@ def test_a_full_disk(hosts: Hosts, script: Path) -> None:
     assert "free, 256 MiB needed" in run["message"] and str(runs) in run["next_step"]
 
 
-@LONG
 @pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
 def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
     end_worker(hosts)
@@ -115,7 +115,6 @@ def test_a_clock_that_is_five_seconds_off(hosts: Hosts, script: Path) -> None:
     assert run["reason"] == "preflight"
 
 
-@LONG
 def test_a_host_that_is_silent(hosts: Hosts) -> None:
     """Its cable is pulled, then its worker stands still."""
     (worker,) = hosts.workers(hosts[1])
@@ -138,7 +137,6 @@ def test_a_host_that_is_silent(hosts: Hosts) -> None:
     assert not [each for each in preflight(hosts)["cells"] if each["state"] == "failed"]
 
 
-@LONG
 def test_new_nodes_are_measured_before_their_first_run_and_not_again(
     tmp_path: Path, script: Path, record_property: Callable[[str, Any], None]
 ) -> None:

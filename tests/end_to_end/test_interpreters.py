@@ -97,6 +97,7 @@ def parts(product: Product, run_id: str) -> list[dict]:
     return product.get(f"/api/runs/{run_id}/attempts")[-1]["parts"]
 
 
+@pytest.mark.long
 def test_a_node_says_what_its_default_interpreter_has(second: Second):
     told = second.node()["info"]["interpreter"]
     assert (told["path"], told["torch"], told["cuda"]) == (second.python, "2.4.1+cu121", "12.1")

@@ -14,8 +14,8 @@ from domain.performance.phases import PHASES
 from tests.end_to_end.product import Product, wait_for
 
 SLOW = Path(__file__).parent / "scripts" / "slow.py"
-CAUSES = [("barrier", 0, {"barrier"})]
-OTHER_CAUSES = [
+CAUSES = [
+    ("barrier", 0, {"barrier"}),
     ("loader", 1, {"data"}),
     ("copy", 1, {"copy"}),
     ("forward", 1, {"forward"}),
@@ -39,9 +39,8 @@ def divided_with_slow_rank(product: Product, run_id: str) -> dict | None:
     return divided if divided["slow"] else None
 
 
-@pytest.mark.parametrize(
-    ("cause", "rank", "names"), CAUSES + [pytest.param(*row, marks=pytest.mark.long) for row in OTHER_CAUSES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("cause", "rank", "names"), CAUSES)
 def test_a_slow_rank_is_named_with_its_cause(product: Product, cause: str, rank: int, names: set[str]):
     run_id = product.launch(SLOW, gpus_per_node=2, args=[cause, "--steps=100000"], stop_grace_s=2)
     try:

@@ -35,6 +35,7 @@ def test_a_silent_mistake_is_said_aloud(product: Product, mistake: str, kind: st
     assert product.run(run_id)["finding"].startswith(kind)
 
 
+@pytest.mark.long
 def test_a_training_without_mistakes_is_not_accused(product: Product):
     run_id = product.launch(MISTAKEN, gpus_per_node=2, args=["nothing"])
     assert product.wait_state(run_id)["state"] == "succeeded"

@@ -101,6 +101,7 @@ def test_the_image_classifier_learns_digits_with_two_ranks(tmp_path: Path, start
     assert "checkpoint saved: checkpoints/step_00000066.pt" in output
 
 
+@pytest.mark.long
 def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(
     tmp_path: Path, text: Path, started: list
 ):
@@ -126,6 +127,7 @@ def test_the_language_model_saves_on_sigterm_under_torchrun_and_resumes(
     assert f"finished at step {last}/{last}" in output
 
 
+@pytest.mark.long
 def test_both_ranks_leave_with_code_0_when_only_one_gets_sigterm(tmp_path: Path, text: Path, started: list):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -164,6 +166,7 @@ def test_without_torchrun_ddp_is_one_rank(tmp_path: Path, text: Path, started: l
     assert "ddp on 1 x cpu" in finish(start(started, command, tmp_path))
 
 
+@pytest.mark.long
 def test_says_how_much_data_a_step_needs(tmp_path: Path, started: list):
     command = [
         sys.executable,

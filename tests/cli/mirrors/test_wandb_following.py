@@ -74,6 +74,7 @@ def test_a_run_is_followed_until_it_ends(
     assert "6\u202f000 points copied" in log.read_text()
 
 
+@pytest.mark.long
 def test_a_mirror_that_was_killed_goes_on_where_it_was(
     training: Training, wandb: WandbServer, env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_all_ranks_and_both_streams_are_followed(visit, dashboard, training) -> 
     expect(page.locator(".by-time")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_the_lines_of_all_logs_are_read_from_the_beginning(visit, dashboard, training) -> None:
     page = open_merged(visit, dashboard, training[0])
     expect(page.locator(".pane .text")).to_have_text(LINES)
@@ -120,6 +121,7 @@ def test_all_logs_are_searched_and_a_line_links_to_its_rank(visit, dashboard, tr
     expect(page.locator(".text.chosen")).to_have_text("zero 1")
 
 
+@pytest.mark.long
 def test_earlier_lines_of_all_ranks_join_without_a_seam(visit, dashboard, training) -> None:
     run_id, node, part = training
     size = {0: 18, 1: 12}

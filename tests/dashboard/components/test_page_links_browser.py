@@ -49,7 +49,8 @@ def filled_from(label: str) -> str:
     return f"Filled in from run {label}"
 
 
-@pytest.mark.parametrize("clicks", [3, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("clicks", [3, 12])
 def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashboard, clicks):
     open_run(page, dashboard, TRAINING)
     for _ in range(clicks):
@@ -89,6 +90,7 @@ def test_a_run_launched_again_fills_the_form_anew_but_other_pages_do_not(page, d
     expect(batch).to_have_value("8")
 
 
+@pytest.mark.long
 def test_the_remedy_and_the_way_back_are_links_too(page, dashboard):
     open_run(page, dashboard, "too big")
     page.get_by_role("link", name="Launch with batch 16").click()
@@ -99,6 +101,7 @@ def test_the_remedy_and_the_way_back_are_links_too(page, dashboard):
     expect(page.get_by_role("combobox", name="Search")).to_be_visible()
 
 
+@pytest.mark.long
 def test_deleting_a_run_leads_to_the_others(page, dashboard):
     open_run(page, dashboard, "bad labels")
     page.get_by_role("button", name="Delete", exact=True).click()

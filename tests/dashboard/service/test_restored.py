@@ -175,6 +175,7 @@ def test_what_a_younger_store_began_is_whole_when_that_store_is_back(
         wait_for(lambda: not unknown(again), "nothing to be unknown", LIMIT_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [pytest.param(by_backup, marks=LONG), by_copy])
 def test_a_number_given_twice_is_never_taken_for_the_same_attempt(
     machine: Machine, tmp_path: Path, made: Callable[[Running, Path], None]

@@ -78,6 +78,7 @@ def tensors(dashboard: Running, node: FakeNode) -> Stored:
     return Stored(dashboard, node, content, "work/checkpoints/step_10.safetensors")
 
 
+@pytest.mark.long
 def test_a_checkpoint_without_its_prefix_loads_into_the_plain_model(wrapped: Stored) -> None:
     answer = wrapped.get("prefix=strip")
     assert answer.status_code == 200
@@ -90,6 +91,7 @@ def test_a_checkpoint_without_its_prefix_loads_into_the_plain_model(wrapped: Sto
     assert answer.headers["x-rankzero-note"] == "Names lost their prefix module."
 
 
+@pytest.mark.long
 def test_safetensors_say_what_is_in_them_and_what_is_not(wrapped: Stored) -> None:
     answer = wrapped.get("prefix=strip&format=safetensors")
     (size,) = struct.unpack_from("<Q", answer.content)
@@ -112,6 +114,7 @@ def test_it_is_written_once_and_served_in_parts(tensors: Stored, monkeypatch: py
     assert len(tensors.others) == 2
 
 
+@pytest.mark.long
 def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeNode) -> None:
     content = saved({"w": torch.ones(3)})
     plain = Stored(dashboard, node, content)
@@ -120,6 +123,7 @@ def test_without_a_prefix_the_original_is_served(dashboard: Running, node: FakeN
     assert answer.headers["x-rankzero-note"].startswith("No prefix was found")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "query", "words"),
     [
@@ -268,6 +272,7 @@ def test_nothing_in_a_hostile_checkpoint_is_run(dashboard: Running, node: FakeNo
     assert not trace.exists()
 
 
+@pytest.mark.long
 def test_names_cannot_break_out_of_the_note(dashboard: Running, node: FakeNode) -> None:
     stored = Stored(dashboard, node, saved({"model": {"w": torch.ones(1)}, "a\r\nSet-Cookie: ü=1": 1}))
     answer = stored.get("format=safetensors")
@@ -331,6 +336,7 @@ def test_a_command_waits_for_a_long_rewrite(
     assert (tmp_path / "step_10.no-prefix.safetensors").exists()
 
 
+@pytest.mark.long
 def test_a_command_tells_why_it_cannot(dashboard: Running, node: FakeNode, rankzero: Any) -> None:
     stored = Stored(dashboard, node, saved([1, 2]))
     code, out, err = rankzero("download", stored.run_id, "--safetensors")

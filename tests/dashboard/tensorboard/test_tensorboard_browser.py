@@ -44,6 +44,7 @@ def page(browser: Chromium) -> Iterator[Page]:
     assert [words for words in wrong if "401" not in words and "404" not in words] == []
 
 
+@pytest.mark.long
 def test_tensorboard_opens_after_the_login_with_all_its_tabs(
     dashboard: Running, node: FakeNode, page: Page, tmp_path: Path
 ) -> None:

@@ -20,7 +20,11 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
 
 @pytest.mark.parametrize(
     ("address", "next_step"),
-    [("/", "Launch the first run"), ("/launch", "No node is connected"), ("/nodes", "Make a join token")],
+    [
+        ("/", "Launch the first run"),
+        pytest.param("/launch", "No node is connected", marks=pytest.mark.long),
+        pytest.param("/nodes", "Make a join token", marks=pytest.mark.long),
+    ],
 )
 def test_an_empty_store_says_what_to_do_next(
     browser: Chromium, empty: Browsed, address: str, next_step: str
@@ -32,6 +36,7 @@ def test_an_empty_store_says_what_to_do_next(
         assert seen.complaints == []
 
 
+@pytest.mark.long
 def test_the_form_uses_a_wide_screen_and_cuts_nothing_off(browser: Chromium, empty: Browsed) -> None:
     with signed_in(browser, empty) as visit:
         page = look(visit, empty, "/launch").page

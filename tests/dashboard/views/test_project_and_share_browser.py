@@ -56,6 +56,7 @@ def test_a_project_is_opened_from_its_name_in_the_list_and_on_a_run(
     expect(page.get_by_role("heading", name="vision")).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_unknown_project_says_so(page: Page, dashboard: Browsed) -> None:
     look_at(page, dashboard, "/project?name=nothing")
     expect(page.get_by_role("heading", name="There is no such project")).to_be_visible()

@@ -125,6 +125,7 @@ def test_what_needs_attention_is_named_counted_and_can_be_shared(page, made, das
     expect(filter_button).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.long
 def test_the_table_goes_on_by_itself_and_the_focus_stays(page, made):
     link = names(page).get_by_text("just launched")
     link.focus()
@@ -134,6 +135,7 @@ def test_the_table_goes_on_by_itself_and_the_focus_stays(page, made):
     expect(link).to_be_focused()
 
 
+@pytest.mark.long
 def test_no_row_moves_under_the_pointer(page, made, dashboard):
     expect(names(page).first).to_be_visible()
     before, last = names(page).all_inner_texts(), names(page).last.inner_text()
@@ -251,6 +253,7 @@ def test_many_runs_are_scrolled_through_and_tags_are_text(page, made, dashboard)
     assert page.locator("tbody tr").count() < 150
 
 
+@pytest.mark.long
 def test_columns_are_chosen_with_the_keyboard_and_a_view_of_them_is_saved(page, dashboard, made):
     page.get_by_role("button", name="Columns").press("Enter")
     page.get_by_label("Field or series").fill("batch_size")

@@ -20,6 +20,8 @@ from tests.dashboard.seeded_store import Seed, seed
 from tests.dashboard.visits import look, look_at, signed_in, whole
 from tests.end_to_end.browsers import Chromium
 
+pytestmark = pytest.mark.long
+
 UNKNOWN = "unknownrun"
 
 
@@ -66,7 +68,6 @@ def details(page: Page) -> Locator:
     return page.locator(".st-key-node_details")
 
 
-@pytest.mark.long
 def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
     browser: Chromium, full: tuple[Browsed, Seed]
 ) -> None:
@@ -97,7 +98,6 @@ def whole_at(page: Page, *widths: int) -> None:
         whole(page)
 
 
-@pytest.mark.long
 def test_an_unknown_training_is_ended_after_a_question(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -121,7 +121,6 @@ def ends_wished(dashboard: Browsed) -> bool:
     return bool(node.unknown[0]["ending"])
 
 
-@pytest.mark.long
 def test_the_tabs_of_the_nodes_page(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -140,8 +139,8 @@ def test_the_tabs_of_the_nodes_page(browser: Chromium, full: tuple[Browsed, Seed
     ("label", "button"),
     [
         ("gpt wide, long warm-up", "Stop"),
-        pytest.param("bad labels", "Resume", marks=pytest.mark.long),
-        pytest.param("digits baseline", "Delete", marks=pytest.mark.long),
+        ("bad labels", "Resume"),
+        ("digits baseline", "Delete"),
     ],
 )
 def test_the_dialogs_of_a_run(browser: Chromium, full: tuple[Browsed, Seed], label: str, button: str) -> None:
@@ -154,7 +153,6 @@ def test_the_dialogs_of_a_run(browser: Chromium, full: tuple[Browsed, Seed], lab
         assert seen.complaints == []
 
 
-@pytest.mark.long
 def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, _ = full
     with signed_in(browser, dashboard) as visit:
@@ -164,7 +162,6 @@ def test_the_dialog_that_removes_a_node(browser: Chromium, full: tuple[Browsed, 
         whole(page)
 
 
-@pytest.mark.long
 def test_pages_open_at_all_widths(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
     dashboard, seeded = full
     with signed_in(browser, dashboard) as visit:

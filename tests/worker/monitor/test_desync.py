@@ -79,6 +79,7 @@ def assert_named(sentence: str, odd: int, comment: str) -> None:
         assert f"desync.py line {number} " in culprit, sentence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("desync", HANGS)
 def test_a_hang_names_the_rank_its_call_and_its_line(folder: Path, desync: str) -> None:
     finding = hang_finding(watch_of(folder / desync))

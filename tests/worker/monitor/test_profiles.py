@@ -110,6 +110,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
         rank.process.wait()
 
 
+@pytest.mark.long
 def test_a_profile_is_recorded_summarised_and_gone_and_never_disturbs_the_scripts_own(rank: Rank) -> None:
     rank.request("a")
     assert "profiler of its own" in rank.answer("a").why

@@ -232,6 +232,7 @@ def test_two_ranks_of_an_unchanged_script_are_seen(watched):
     assert watched.found() == ["set_epoch never called"]
 
 
+@pytest.mark.long
 @pytest.mark.training
 def test_ranks_with_the_same_samples_and_models_that_drift_are_found(watched):
     """Two mistakes at once: shuffle=True after the same seed, and model.module in place of the wrapper."""
@@ -364,12 +365,13 @@ def test_an_exception_in_the_data_points_at_the_users_line(watched):
     assert find_failure(err).place == ", train.py line 5"
 
 
+@pytest.mark.long
 @pytest.mark.training
 @pytest.mark.parametrize(
     "recipe",
     [
         pytest.param(["image_classifier", "--accumulate=2", "--workers=1"], id="image_classifier"),
-        pytest.param(["language_model", "--max-steps=20"], id="language_model", marks=pytest.mark.long),
+        pytest.param(["language_model", "--max-steps=20"], id="language_model"),
     ],
 )
 def test_no_false_alarm_on_the_recipes(watched, recipe):

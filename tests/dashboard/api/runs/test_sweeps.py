@@ -124,6 +124,7 @@ def test_a_failed_trial_is_told_as_what_it_was_and_a_stop_ends_the_rest(
     assert sweep["best"]["number"] == 2
 
 
+@pytest.mark.long
 def test_a_trial_that_is_behind_is_pruned_and_goes_on_when_it_is_among_the_best(
     dashboard: Running, node: FakeNode, script: str, monkeypatch, capfd
 ) -> None:

@@ -15,6 +15,8 @@ from tests.dashboard.visits import look_at, signed_in, whole
 from tests.end_to_end.browsers import Chromium, Visit
 from tests.end_to_end.product import wait_for
 
+pytestmark = pytest.mark.long
+
 LIMIT_S = 120.0
 RECORD = """
 window.told = [];
@@ -114,7 +116,6 @@ def test_one_of_the_open_tabs_shows_it_and_leads_to_the_run(
     assert told(other) == []
 
 
-@pytest.mark.long
 def test_what_happens_while_no_tab_may_show_it_waits_and_the_page_says_why(
     visit: Visit, dashboard: Browsed, made: Seed
 ) -> None:

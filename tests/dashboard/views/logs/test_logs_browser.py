@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.browsed import browsed, opened
 from tests.dashboard.seeded_store import Seed
 from tests.dashboard.visits import axe_faults, signed_in
 from tests.end_to_end.browsers import Chromium
+
+pytestmark = pytest.mark.long
 
 MARKS = """() => [...CSS.highlights.get('log-match')].map(
     ({ startContainer, startOffset, endOffset }) => startContainer.data.slice(startOffset, endOffset))"""

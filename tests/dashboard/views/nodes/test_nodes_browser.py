@@ -95,6 +95,7 @@ def test_a_node_is_drained_beside_its_cells_and_keeps_its_place(nodes: Page, clu
     nodes.wait_for_url(re.compile(r"/run\?id=run0000003"))
 
 
+@pytest.mark.long
 def test_a_preflight_fills_as_nodes_answer_and_says_how_to_mend(
     nodes: Page, cluster: Browsed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_token_is_made_copied_and_revoked(nodes: Page, cluster: Browsed) -> No
     assert cluster.service.join_tokens()[0].revoked_at is not None
 
 
+@pytest.mark.long
 def test_a_dialog_answers_though_its_panel_refreshes_in_between(
     nodes: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ def wait_in(page: Page, is_so: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
+@pytest.mark.long
 def test_a_node_is_removed_unless_a_run_is_there(nodes: Page, cluster: Browsed) -> None:
     """The last of these tests: from here on there are 211."""
     for name, answer in (("gpu-003", "stop it first"), ("gpu-211", None)):

@@ -75,6 +75,7 @@ def shift(page: Page) -> float:
     return sum(value for value, *_ in found)
 
 
+@pytest.mark.long
 def test_a_page_with_charts_builds_itself_from_top_to_bottom(visit, dashboard) -> None:
     page = shown(visit.new_cold_page(), dashboard, "digits baseline")
     expect(page.locator(".card canvas").first).to_be_visible()
@@ -105,6 +106,7 @@ def test_no_tab_is_pushed_down_on_narrow_and_wide_screens(
     assert shift(page) < MOST_SHIFT
 
 
+@pytest.mark.long
 def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(visit, dashboard) -> None:
     page = shown(visit.new_page(), dashboard, "digits baseline")
     expect(page.get_by_role("tab")).to_have_text(
@@ -124,6 +126,7 @@ def test_the_open_tab_stands_in_the_address_and_a_reload_keeps_it(visit, dashboa
     expect(page.locator(".log-view")).to_be_visible()
 
 
+@pytest.mark.long
 def test_points_of_folded_groups_are_not_loaded_before_they_are_opened(visit, dashboard) -> None:
     _, seeded = dashboard
     log(seeded, "gpt wide, long warm-up", {f"debug/{i}": [(1, 0.5, 1.0), (2, 0.25, 2.0)] for i in range(20)})

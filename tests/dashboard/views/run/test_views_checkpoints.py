@@ -64,6 +64,7 @@ def links(page: AppTest) -> list[str]:
     return [url for url in urls if url.startswith("/api/checkpoints/") and "?" in url]
 
 
+@pytest.mark.long
 def test_a_prefix_is_shown_and_taken_off(pages: Pages) -> None:
     store(pages, "work/step_1.pt", saved({"model": {"module.w": torch.ones(2)}, "step": 1}), "module.")
     page = opened(pages)
@@ -78,6 +79,7 @@ def test_a_prefix_is_shown_and_taken_off(pages: Pages) -> None:
     assert said in texts(page).replace("\\", "")
 
 
+@pytest.mark.long
 def test_why_there_can_be_no_other_form_is_said_once_and_not_tried_again(pages: Pages) -> None:
     store(pages, "work/list.pt", saved([1, 2]))
     page = opened(pages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.browsed import browsed, opened
@@ -11,6 +12,8 @@ from tests.dashboard.seeded_store import Seed
 from tests.dashboard.seeded_studies import seed_batches
 from tests.dashboard.visits import axe_faults, signed_in
 from tests.end_to_end.browsers import Chromium
+
+pytestmark = pytest.mark.long
 
 
 def test_global_batches_are_curves_and_columns_and_lead_to_their_losses(browser: Chromium, tmp_path) -> None:

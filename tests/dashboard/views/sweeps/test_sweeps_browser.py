@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from db.queries import run_queries
@@ -14,6 +15,8 @@ from tests.dashboard.seeded_store import Seed
 from tests.dashboard.seeded_sweeps import NODE, seed_sweep
 from tests.dashboard.visits import axe_faults, signed_in
 from tests.end_to_end.browsers import Chromium
+
+pytestmark = pytest.mark.long
 
 
 def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromium, tmp_path) -> None:
