@@ -31,6 +31,7 @@ _plot_css = (files("uplot.static") / "uPlot.min.css").read_text(encoding="utf-8"
 _charts_css = (files("dashboard.components") / "charts/charts.css").read_text(encoding="utf-8")
 _charts = browser_component("live_charts", "charts/charts", _plot_css)
 _plots_css = (files("dashboard.components") / "plots/plots.css").read_text(encoding="utf-8")
+_changes = component("rankzero.run_changes", js=_LOADER.replace("MODULE", "live/run_changes"))
 _compare = browser_component("compare", "compare/compare", _plot_css + _charts_css + _plots_css)
 _flame = browser_component("flame_graph", "flame/flame")
 _header = browser_component("run_header", "run_header/run_header")
@@ -52,6 +53,18 @@ _upload = browser_component("upload_code", "code_upload/upload_code")
 def run_header(run_id: str, name: str, key: str | None = None) -> None:
     """Draw a run's name, state, progress and figures, as they change."""
     _header(data={"run_id": run_id, "name": name}, key=key)
+
+
+def run_changes(
+    run_id: str, state: str, key: str, *, has_step: bool, is_broken: bool, is_starting: bool
+) -> None:
+    """Rerun the fragment around it when the run is no longer as given, or has news; every 2 s while it is starting."""
+    shown = {"state": state, "has_step": has_step, "is_broken": is_broken, "is_starting": is_starting}
+    _changes(data={"run_id": run_id} | shown, key=key, on_changed_change=_rerun, width="content")
+
+
+def _rerun() -> None:
+    """Do nothing beyond the rerun that follows."""
 
 
 def live_charts(run_id: str, key: str | None = None) -> None:

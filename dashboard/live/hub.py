@@ -45,9 +45,13 @@ class Viewer:
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self.must_resync = False
+        self.ignored: Collection[str] = frozenset()
+        """Types of messages that it has no use for."""
 
     def put(self, message: Message) -> None:
         """Add a message; a viewer that is too far behind loses all messages and must resync."""
+        if message["type"] in self.ignored:
+            return
         if len(self._messages) >= LONGEST_QUEUE:
             self._messages.clear()
             self.must_resync = True

@@ -19,15 +19,19 @@ class LiveRuns:
 
     def text(self, run_id: str, now: float) -> str:
         """A run's text, at most LIVE_RUN_AGE_S old and no older than its last change. Raises what `read` raises."""
-        read_at, text = self._texts.get(run_id, (float("-inf"), ""))
-        if now - read_at >= LIVE_RUN_AGE_S:
-            changes = self._changes
-            text = self._read(run_id)
-            if changes != self._changes:  # the run changed while it was read: do not keep this
-                return text
+        if (kept := self.kept(run_id, now)) is not None:
+            return kept
+        changes = self._changes
+        text = self._read(run_id)
+        if changes == self._changes:  # otherwise the run changed while it was read: do not keep this
             self._texts = {r: entry for r, entry in self._texts.items() if now - entry[0] < FORGOTTEN_AFTER_S}
             self._texts[run_id] = (now, text)
         return text
+
+    def kept(self, run_id: str, now: float) -> str | None:
+        """A run's text where it need not be read; returns at once."""
+        read_at, text = self._texts.get(run_id, (float("-inf"), ""))
+        return text if now - read_at < LIVE_RUN_AGE_S else None
 
     def forget(self, run_id: str) -> None:
         """Note that a run has changed."""

@@ -35,6 +35,8 @@ LOG_MOST_BEHIND_BYTES = 4 * 1024 * 1024
 """A page that falls further behind a growing log restarts from the log's last lines."""
 LOG_KINDS = {"log", "run", "subscription"}
 """Messages after which a followed log may have grown, or belong to a new attempt."""
+WITHOUT_LOG = frozenset({"log"})
+"""What a page that shows no log need not hear: files grow several times a second."""
 RUN_EVERY_S = 1.0
 UNKNOWN_RUN, RESTARTING = 4404, 1012
 
@@ -87,6 +89,7 @@ class _Session:
         self._log: _FollowedLog | FollowedLogs | None = None
         self._run_sent: tuple[float, str] = (float("-inf"), "")
         self._run_timer: asyncio.TimerHandle | None = None
+        viewer.ignored = WITHOUT_LOG
 
     async def serve(self) -> None:
         """Forward messages until the page or the server disconnects."""
@@ -151,6 +154,7 @@ class _Session:
                 self._log = FollowedLogs(self._service, self._run_id, *logs)
             else:
                 self._log = _FollowedLog(self._service, self._run_id, rank, stream, subscription.logs.attempt)
+        self._viewer.ignored = WITHOUT_LOG if self._log is None else frozenset()
 
     async def _show_series(self, subscription: Subscription) -> None:
         """Send the series that the page does not have yet; where it selects some, all names first."""
@@ -242,7 +246,9 @@ class _Session:
             if self._run_timer is None:
                 self._run_timer = loop.call_later(wait_s, self._run_is_due)
             return
-        text = await run_in_threadpool(self._service.live_run, self._run_id)
+        text = self._service.kept_live_run(self._run_id)
+        if text is None:
+            text = await run_in_threadpool(self._service.live_run, self._run_id)
         self._run_sent = (loop.time(), text)
         if text != sent_text:
             now = self._service.clock()

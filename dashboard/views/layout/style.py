@@ -20,6 +20,7 @@ P = ParamSpec("P")
 Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 3
+LOOK_FOR_TROUBLE_S = 15
 
 
 def hidden_title(title: str) -> None:
@@ -27,7 +28,7 @@ def hidden_title(title: str) -> None:
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
-@st.fragment(run_every=ASK_AGAIN_S)
+@st.fragment(run_every=LOOK_FOR_TROUBLE_S)
 def warn_of_trouble() -> None:
     """Show on every page why nothing can be stored, and what to do, as long as that lasts."""
     current = service.current()

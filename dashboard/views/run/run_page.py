@@ -7,7 +7,7 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard.components.browser import live_charts, log_view, run_header
+from dashboard.components.browser import live_charts, log_view, run_changes, run_header
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.views.layout import asking, links, style
@@ -32,7 +32,8 @@ from domain.messages import Reason, State
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
 
-REFRESH_S = 2
+LOOK_AGAIN_S = 60
+"""The page hears of changes; this is for what nobody announces."""
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
 TRACEBACK_PX = 300
@@ -126,8 +127,8 @@ def _put_tab_into_address() -> None:
     st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), tab)
 
 
-@st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
+@st.fragment(run_every=LOOK_AGAIN_S)
+@style.asked_again_without_store
 def _answer(run_id: str) -> None:
     """Show the run's actions, findings and the failing rank's traceback."""
     current = service.current()
@@ -141,9 +142,13 @@ def _answer(run_id: str) -> None:
             _actions(run, saved)
         _edits(run, saved)
     findings.now(run)
-    start.starting(run)
+    is_starting = start.starting(run)
     if run.state == State.FAILED:
         _failure(run)
+    run_changes(
+        run.id, run.state, "run_changes", has_step=bool(run.step), is_broken=run.loss_not_finite_since is not None,
+        is_starting=is_starting,
+    )  # fmt: skip
 
 
 def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:

@@ -32,12 +32,14 @@ LOOK_AGAIN_S = 60.0
 STARTING = frozenset({State.QUEUED, State.STARTING, State.RUNNING})
 
 
-def starting(run: RunView) -> None:
-    """Show the phases while a run that has its nodes does not train yet."""
+def starting(run: RunView) -> bool:
+    """Show the phases while a run that has its nodes does not train yet; returns whether it did."""
     if run.state in STARTING and not run.step:
         phases = _phases(run.id)
         if _placed(phases) and not is_finished(phases):
             timeline(picture(phases, is_starting=True, before=_before(run.id)), key="run_start")
+            return True
+    return False
 
 
 def folded(run_id: str) -> None:

@@ -41,6 +41,19 @@ def test_a_page_gets_the_picture_and_then_what_is_new(dashboard: Running, node: 
         page.next(lambda m: m["type"] == "run" and m["run"]["step"] == 4)
 
 
+def test_a_viewer_is_not_woken_by_what_it_has_no_use_for() -> None:
+    async def taken() -> list[str]:
+        hub = Hub()
+        hub.start()
+        with hub.viewer("a") as viewer:
+            viewer.ignored = {"log"}
+            for kind in ("log", "run", "log"):
+                hub.publish("a", {"type": kind})
+            return [message["type"] for message in await viewer.take()]
+
+    assert asyncio.run(taken()) == ["run"]
+
+
 def test_points_that_the_picture_has_do_not_come_again(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     part = node.part()

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.live.hub import series_message
+from dashboard.views.run.run_page import LOOK_AGAIN_S
 from db.models import Series
 from db.queries import run_queries
 from db.reports import progress
@@ -17,6 +18,8 @@ from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
 from tests.end_to_end.browsers import Chromium, Visit
 
+SOON_MS = 500 * LOOK_AGAIN_S
+"""Long before the page would look by itself."""
 WATCH_SHIFTS = """
 window.shifts = [];
 const where = (source) => `${source.node?.parentElement?.className ?? ''} > ${source.node?.className ?? source.node} ` +
@@ -165,6 +168,21 @@ def test_a_page_stays_where_it_is_while_its_run_trains(visit, dashboard) -> None
         expect(page.locator(".figure").first).to_contain_text(str(step))
     expect(page.locator('.card[data-series~="train/lr"] canvas')).to_be_visible()
     assert shift(page) < MOST_SHIFT
+
+
+def test_an_open_page_hears_what_happens_to_its_run(visit, dashboard) -> None:
+    served, seeded = dashboard
+    label = "gpt wide, long warm-up"
+    page = shown(visit.new_page(), dashboard, label)
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_enabled()
+    latest = page.get_by_role("link", name="Download latest checkpoint")
+    before = latest.get_attribute("href")
+    written = seeded.checkpoint(label, 440, served.service.files.root)
+    served.service.checkpoint_stored(seeded.runs[label], written)
+    expect(latest).not_to_have_attribute("href", before, timeout=SOON_MS)
+    served.service.stop(seeded.runs[label])
+    expect(stop).to_be_disabled(timeout=SOON_MS)
 
 
 def log(
