@@ -71,6 +71,11 @@ def test_what_is_measured_beside_a_training_runs_in_small() -> None:
     run_in_small("overhead")
 
 
+@pytest.mark.long
+def test_what_many_clients_ask_at_once_runs_in_small() -> None:
+    run_in_small("live_page")
+
+
 def run_in_small(*names: str) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
