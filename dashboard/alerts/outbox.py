@@ -18,6 +18,7 @@ from db.alerts import events
 from db.alerts.events import Delivery
 from db.engine import Store
 from db.metrics import curves
+from db.metrics.series_names import main_loss
 from domain.alerts.delivery import SendOutcome
 from domain.alerts.message import Message, message, signed
 from domain.alerts.rules import parse_rule
@@ -150,8 +151,7 @@ def picture_of(store: Store, delivery: Delivery) -> bytes | None:
         names = curves.series_names(store, run_id, "all")
         name = parse_rule(delivery.rule).series or main_curve(names)
         drawn = curves.series(store, run_id, [name] if name else [], "all", max_points=POINTS).get(name or "")
-        points = [point for segment in drawn.segments for point in segment.points] if drawn else []
-        return png(f"{name}", points)
+        return png(f"{name}", drawn.points if drawn else [])
     except Exception:  # a message without a picture is better than none
         log.exception("the picture of an alert about run %s could not be drawn", run_id)
         return None
@@ -160,6 +160,4 @@ def picture_of(store: Store, delivery: Delivery) -> bytes | None:
 def main_curve(names: Sequence[str]) -> str | None:
     """The training loss that the script logged, else the one that it printed."""
     logged = [name for name in names if not name.startswith(("probe/", "printed/", "node"))]
-    return curves.main_loss(logged) or curves.main_loss(
-        [name for name in names if name.startswith("printed/")]
-    )
+    return main_loss(logged) or main_loss([name for name in names if name.startswith("printed/")])

@@ -14,8 +14,8 @@ from dashboard.exports.report_style import policy, style_sheet
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import FileChange
 from db.metrics import many_curves
-from db.metrics.curves import main_loss
 from db.metrics.many_curves import StepRange
+from db.metrics.series_names import main_loss
 from domain.messages import SCRIPT_KINDS
 from domain.text.formats import clock_time, plural
 from domain.views import RunView

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.json_responses import json_text
-from db.metrics.curves import public_name, to_json_points
+from db.metrics.curves import to_json_points
+from db.metrics.series_names import public_name
 from db.models import Series
 from domain.messages import Point
 

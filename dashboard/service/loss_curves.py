@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from db.engine import Store
 from db.metrics import points
-from db.metrics.curves import main_loss
+from db.metrics.series_names import main_loss
 from db.models import Attempt, Series
 from db.queries import run_queries
 from domain.views import RunView

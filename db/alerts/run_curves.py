@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
-from db.metrics.curves import main_loss, public_name
+from db.metrics.many_curves import StepRange, thinned_points
+from db.metrics.series_names import main_loss, public_name
 from db.models import Series
 from domain.messages import SCRIPT_KINDS, Point
 
@@ -43,7 +44,10 @@ def curve(
         if row is None or row.count == known_count or not row.finite_count:
             return None
         since = None if last is None else row.last_step - _spacing(row) * last
-        read = points.read(session, row.id, since, most)
+        if most is None:
+            read = points.read(session, row.id, since)
+        else:
+            read = thinned_points(session, [row], most, StepRange(since))[row.id]
         return JudgedCurve(public_name(row), row.count, row.finite_count, row.finite_sum, read)
 
 
@@ -60,7 +64,7 @@ def last_good(store: Store, fence: int) -> Point | None:
         if row is None or row.not_finite_since is None:
             return None
         since = row.not_finite_since - _spacing(row) * BEFORE_NAN
-        read = points.read(session, row.id, since, None, row.not_finite_since)
+        read = points.read(session, row.id, since, row.not_finite_since)
         return next((point for point in reversed(read) if math.isfinite(point[1])), None)
 
 

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.messages import Point
+
 Columns: TypeAlias = NDArray[np.float64]
 """Shape (3, points): steps, values and wall times in seconds."""
 NO_POINTS: Columns = np.empty((3, 0))
@@ -22,6 +24,12 @@ def unpacked(blobs: Sequence[bytes]) -> Columns:
     joined[0] = joined[0].view("<i8")
     joined[2] = _finite_walls(joined[2])
     return joined
+
+
+def as_points(columns: Columns) -> list[Point]:
+    """Return them one by one; a step beyond 2**53 is rounded."""
+    steps, values, walls = columns
+    return list(zip(map(int, steps.tolist()), values.tolist(), walls.tolist(), strict=True))
 
 
 def within(columns: Columns, first_step: float | None, last_step: float | None) -> Columns:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
+from db.metrics.many_curves import StepRange, thinned_points
+from db.metrics.series_names import public_name
 from db.models import Attempt, Series
 from domain.messages import Point
 from domain.views import Segment, SeriesView
-
-MAIN_LOSS = ("train/loss", "loss", "train_loss", "loss/train", "Loss/train", "training/loss")
-VALIDATION_LOSS = ("val/loss", "val_loss", "eval/loss", "validation/loss")
 
 
 def series_names(store: Store, run_id: str, source: str = "events") -> list[str]:
@@ -50,10 +49,9 @@ def series(
         for row, number in _rows(session, run_id, source):
             if (names is None or public_name(row) in names) and attempt in (None, number):
                 by_name.setdefault(public_name(row), []).append((row, number))
-        return {
-            name: _curve(session, name, rows, (since_step, until_step), max_points, whole)
-            for name, rows in sorted(by_name.items())
-        }
+        series_rows = [row for rows in by_name.values() for row, _ in rows]
+        read = _read(session, series_rows, StepRange(since_step, until_step), max_points)
+    return {name: _curve(name, rows, read, whole) for name, rows in sorted(by_name.items())}
 
 
 def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -> list[Point]:
@@ -61,25 +59,6 @@ def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -
     named = series(store, run_id, (metric, f"printed/{metric}"), "all", max_points=most)
     shown = named.get(metric) or named.get(f"printed/{metric}")
     return shown.points if shown else []
-
-
-def public_name(row: Series) -> str:
-    """How people name a series: its tag, with its source or node before it where it is not rank 0's own."""
-    return name_of(row.node_rank, row.source, row.tag)
-
-
-def name_of(node_rank: int, source: str, tag: str) -> str:
-    """Return the name that people use for a series (`public_name`)."""
-    name = tag if source == "events" else f"{source}/{tag}"
-    return name if node_rank == 0 else f"node{node_rank}/{name}"
-
-
-def main_loss(names: Collection[str]) -> str | None:
-    """The name that is the training loss; None where there is none."""
-    for name in MAIN_LOSS:
-        if name in names:
-            return name
-    return min((n for n in names if n.rsplit("/", 1)[-1].lower().endswith("loss")), default=None)
 
 
 def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, int]]:
@@ -94,19 +73,21 @@ def _rows(session: Session, run_id: str, source: str) -> Sequence[tuple[Series, 
     return [(row, number) for row, number in session.execute(query)]
 
 
+def _read(
+    session: Session, rows: Sequence[Series], window: StepRange, max_points: int | None
+) -> dict[int, list[Point]]:
+    if max_points is None:
+        return {row.id: points.read(session, row.id, window.first, window.last) for row in rows}
+    return thinned_points(session, rows, max_points, window)
+
+
 def _curve(
-    session: Session,
-    name: str,
-    rows: Sequence[tuple[Series, int]],
-    steps: tuple[int | None, int | None],
-    max_points: int | None,
-    whole: bool,
+    name: str, rows: Sequence[tuple[Series, int]], read: Mapping[int, list[Point]], whole: bool
 ) -> SeriesView:
     segments: list[Segment] = []
     until = math.inf
     for row, number in reversed(rows):
-        read_points = points.read(session, row.id, steps[0], max_points, steps[1])
-        segment_points = read_points if whole else [p for p in read_points if p[0] < until]
+        segment_points = read[row.id] if whole else [p for p in read[row.id] if p[0] < until]
         segments.insert(0, Segment(number, segment_points))
         until = min(until, row.first_step)
     last = rows[-1][0]
@@ -125,6 +106,3 @@ def to_json_number(value: float) -> float | str:
 def to_json_points(points: Sequence[Point]) -> list[list[float | str]]:
     """[[step, value, wall time], …] as the API and the live channel send them."""
     return [[step, to_json_number(value), wall] for step, value, wall in points]
-
-
-TOTAL_STEPS_TAG = "train/total_steps"

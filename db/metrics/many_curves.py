@@ -7,28 +7,43 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, Protocol
 
 from sqlalchemy import ScalarSelect, func, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
-from db.metrics.columns import Columns, thinned, unpacked, within
-from db.metrics.curves import name_of
+from db.metrics.columns import Columns, as_points, thinned, unpacked, within
 from db.metrics.points import CHUNK_POINTS
+from db.metrics.series_names import name_of
 from db.models import Attempt, Chunk, Series
+from domain.messages import Point
 
 MOST_LEVELS = 10
 """More than a series of 10 billion points has."""
 READ_PER_POINT = 8
 """Points read for each that is returned: that many make a level above."""
-_FIELDS = (
+_FIELDS: tuple[Any, ...] = (
     Attempt.run_id, Attempt.number, Series.id, Series.node_rank, Series.source, Series.tag, Series.count,
     Series.first_step, Series.last_step, Series.last_value, Series.lowest, Series.highest, Series.not_finite_since,
 )  # fmt: skip
 
 
-class SeriesRow(NamedTuple):
+class Extent(Protocol):
+    """What is known of a series without reading its points."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def first_step(self) -> int: ...
+    @property
+    def last_step(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class SeriesRow:
     """A series of one attempt, without its points."""
 
     run_id: str
@@ -37,7 +52,7 @@ class SeriesRow(NamedTuple):
     node_rank: int
     source: str
     tag: str
-    points: int
+    count: int
     first_step: int
     last_step: int
     last_value: float
@@ -112,7 +127,7 @@ def series_rows(
     if sources is not None:
         query = query.where(Series.source.in_(sources))
     query = query.order_by(Attempt.run_id, Attempt.number, Series.id)
-    return [SeriesRow._make(row) for row in session.execute(query)]
+    return [SeriesRow(*row) for row in session.execute(query)]
 
 
 def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
@@ -127,7 +142,7 @@ def ends_of(rows: Sequence[SeriesRow]) -> dict[int, int | None]:
 
 
 def read_columns(
-    session: Session, rows: Sequence[SeriesRow], budget: int, window: StepRange | None = None
+    session: Session, rows: Sequence[Extent], budget: int, window: StepRange | None = None
 ) -> dict[int, Columns]:
     """The points of each series from its finest level of at most `budget` points in the window; by series id."""
     window = window or StepRange()
@@ -137,6 +152,14 @@ def read_columns(
     for series, blob in _unreduced(session, levels):
         blobs[series].append(blob)
     return {row.id: unpacked(blobs[row.id]) for row in rows}
+
+
+def thinned_points(
+    session: Session, rows: Sequence[Extent], most: int, window: StepRange
+) -> dict[int, list[Point]]:
+    """At most `most` points of each series in the window, by their extremes; by series id."""
+    read = read_columns(session, rows, READ_PER_POINT * most, window)
+    return {id: as_points(thinned(within(own, window.first, window.last), most)) for id, own in read.items()}
 
 
 def _curve(row: SeriesRow, columns: Columns, end: int | None, window: StepRange, max_points: int) -> RunCurve:
@@ -160,12 +183,12 @@ def _last_chunks(session: Session, series_ids: Sequence[int]) -> dict[int, list[
     return {row[0]: [seq for seq in row[1:] if seq is not None] for row in rows}
 
 
-def _level(row: SeriesRow, tops: Sequence[int], budget: int, window: StepRange) -> int:
+def _level(row: Extent, tops: Sequence[int], budget: int, window: StepRange) -> int:
     """The finest level that has at most `budget` points in the window; a level is counted in whole chunks."""
     first = max(row.first_step, row.first_step if window.first is None else window.first)
     last = min(row.last_step, row.last_step if window.last is None else window.last)
     share = max(0, last - first + 1) / (row.last_step - row.first_step + 1)
-    sizes = [min((seq + 1) * CHUNK_POINTS, row.points) * share for seq in tops]
+    sizes = [min((seq + 1) * CHUNK_POINTS, row.count) * share for seq in tops]
     return next((level for level, size in enumerate(sizes) if size <= budget), max(0, len(sizes) - 1))
 
 

@@ -67,32 +67,20 @@ def append(session: Session, new_points: Mapping[int, tuple[int, Sequence[Point]
 
 
 def read(
-    session: Session,
-    series_id: int,
-    since_step: int | None = None,
-    max_points: int | None = None,
-    until_step: int | None = None,
+    session: Session, series_id: int, since_step: int | None = None, until_step: int | None = None
 ) -> list[Point]:
-    """The points of a series from `since_step` to `until_step`, in the order they came.
-
-    At most `max_points`, when given, by keeping the extremes of buckets whose borders never move, so that a
-    curve does not jump as points arrive."""
-    where = [Chunk.series_id == series_id]
+    """All points of a series from `since_step` to `until_step`, both included, in the order they came."""
+    query = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0).order_by(Chunk.seq)
     if since_step is not None:
-        where.append(Chunk.step_max >= since_step)
+        query = query.where(Chunk.step_max >= since_step)
     if until_step is not None:
-        where.append(Chunk.step_min <= until_step)
-    counts = _counts_by_level(session, where)
-    level = 0 if max_points is None else _finest_affordable_level(counts, 8 * max_points)
-    points = unpack(*_blobs(session, where, level))
-    if since_step is not None or until_step is not None:
-        first, last = _or_infinite(since_step, -math.inf), _or_infinite(until_step, math.inf)
-        points = [p for p in points if first <= p[0] <= last]
-    return points if max_points is None else thin_out(points, max_points)
-
-
-def _or_infinite(step: int | None, infinity: float) -> float:
-    return infinity if step is None else step
+        query = query.where(Chunk.step_min <= until_step)
+    points = unpack(*session.scalars(query))
+    if since_step is None and until_step is None:
+        return points
+    first = -math.inf if since_step is None else since_step
+    last = math.inf if until_step is None else until_step
+    return [point for point in points if first <= point[0] <= last]
 
 
 def values_of_each(
@@ -134,13 +122,6 @@ def value_at(session: Session, series_id: int, step: int) -> float | None:
             if point[0] == step:
                 return point[1]
     return None
-
-
-def thin_out(points: list[Point], max_points: int) -> list[Point]:
-    """At most `max_points` of the points: the extremes of buckets of a power of two."""
-    if len(points) <= max_points:
-        return points
-    return [points[at] for at in columns.picked(_values(points), max_points)]
 
 
 def _append_at_level(
@@ -216,30 +197,8 @@ def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[
     return {series: int(total) for series, total in rows}
 
 
-def _counts_by_level(session: Session, where: Sequence[Any]) -> dict[int, int]:
-    rows = session.execute(select(Chunk.level, func.sum(Chunk.count)).where(*where).group_by(Chunk.level))
-    return {level: int(total) for level, total in rows}
-
-
 def _finest_affordable_level(counts: dict[int, int], budget: int) -> int:
     return next((level for level in sorted(counts) if counts[level] <= budget), max(counts, default=0))
-
-
-def _blobs(session: Session, where: Sequence[Any], level: int) -> list[bytes]:
-    """The chunks of a level, then of each level below it the last one while that is not yet reduced."""
-    blobs = list(
-        session.scalars(select(Chunk.points).where(*where, Chunk.level == level).order_by(Chunk.seq))
-    )
-    for below in range(level - 1, -1, -1):
-        tail = session.execute(
-            select(Chunk.count, Chunk.points)
-            .where(*where, Chunk.level == below)
-            .order_by(Chunk.seq.desc())
-            .limit(1)
-        ).first()
-        if tail and tail[0] < CHUNK_POINTS:
-            blobs.append(tail[1])
-    return blobs
 
 
 def _with_numbers(walls: array[float]) -> array[float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from db.engine import Store
-from db.metrics.curves import public_name
+from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Run, Series
 
 CHUNKS_AT_ONCE = 64

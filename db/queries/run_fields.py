@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Float, String, and_, case, cast, func, lit
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from db.metrics.curves import MAIN_LOSS, TOTAL_STEPS_TAG
+from db.metrics.series_names import MAIN_LOSS, TOTAL_STEPS_TAG
 from db.models import Attempt, Run, Series
 from db.queries.run_summary import PROBED_TAGS, THROUGHPUT_TAGS
 from domain.goals import goal
@@ -84,7 +84,7 @@ def _number(figure: SeriesFigure, name: str) -> Expression:
 
 
 def is_named(name: str) -> ColumnElement[bool]:
-    """Whether a series of the attempt has this name (`db.metrics.curves.public_name`)."""
+    """Whether a series of the attempt has this name (`db.metrics.series_names.public_name`)."""
     node, own_name = re.fullmatch(r"(?:node(\d{1,6})/)?(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     places = [(int(node or 0), "events", own_name), (0, "events", name)]
     source, slash, tag = own_name.partition("/")
@@ -113,7 +113,7 @@ def _step() -> Expression:
 
 
 def _loss() -> Expression:
-    """The last training loss, as `db.metrics.curves.main_loss` chooses it."""
+    """The last training loss, as `db.metrics.series_names.main_loss` chooses it."""
     is_loss = or_(Series.tag.in_(MAIN_LOSS), ascii_lower(Series.tag).endswith("loss"))
     places = {tag: place for place, tag in enumerate(MAIN_LOSS)}
     order = (Series.source, case(places, value=Series.tag, else_=len(places)), Series.tag)

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
-from db.metrics.curves import VALIDATION_LOSS, main_loss, series, series_names, series_sources
+from db.metrics.curves import series, series_names, series_sources
+from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, File, HistoryEntry, Node, Run, Series, Task
 from db.queries.attempt_changes import takeovers
 from db.queries.baselines import against_baseline

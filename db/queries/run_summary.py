@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from db.metrics.curves import TOTAL_STEPS_TAG, main_loss
+from db.metrics.series_names import TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt
 from db.records.liveness import PendingNode, end_waits_for, silent_nodes
 from db.records.stop_grace import end_grace_s

@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.metrics.curves import public_name
 from db.metrics.points import unpack
+from db.metrics.series_names import public_name
 from db.models import Attempt, Chunk, Node, Series, Task
 from db.records.exceptions import NoSuchNode
 from db.records.lookups import latest_attempt

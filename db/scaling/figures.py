@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.metrics import points
-from db.metrics.curves import VALIDATION_LOSS, main_loss
 from db.metrics.phases import phase_totals
+from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Node, Series, Task
 from db.queries.usage import SOURCE
 from db.records.exceptions import NoSuchRun
@@ -88,7 +88,7 @@ def _losses(session: Session, attempt: Attempt, until: int) -> dict[str, float]:
         by_tag.setdefault(series.tag, series)
     names = {*VALIDATION_LOSS, main_loss(by_tag) or ""} & by_tag.keys()
     since = math.ceil(measurement.LOSS_FROM * until)
-    read = {name: points.read(session, by_tag[name].id, since, None, until) for name in names}
+    read = {name: points.read(session, by_tag[name].id, since, until) for name in names}
     losses = {name: measurement.mean_loss([value for _, value, _ in read[name]]) for name in sorted(names)}
     return {name: loss for name, loss in losses.items() if loss is not None}
 

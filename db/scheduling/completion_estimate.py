@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, aliased
 
-from db.metrics.curves import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
+from db.metrics.series_names import MAIN_LOSS, TOTAL_STEPS_TAG, main_loss
 from db.models import Attempt, Checkpoint, Run, Series
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
 from domain.scheduling.throughput import Pace, logged_total, pace

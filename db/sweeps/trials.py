@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.metrics.curves import public_name
+from db.metrics.series_names import public_name
 from db.models import Attempt, Series, SweepTrial
 from db.requests.run_requests import reopen
 from domain.messages import State

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from db.metrics import columns, points
-from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, thin_out, unpack
+from db.metrics.many_curves import SeriesRow, StepRange, thinned_points
+from db.metrics.points import BUCKET_POINTS, CHUNK_POINTS, pack, unpack
 from db.models import Chunk
 
 values = st.floats(allow_nan=True, allow_infinity=True)
@@ -56,13 +57,15 @@ def test_a_long_series_opens_by_reading_few_chunks_and_keeps_its_extremes(cluste
     spiked = [(s, 99.0 if s == 54_321 else v, w) for s, v, w in curve(count)]
     with cluster.store.write() as session:
         points.append(session, {series_id: (0, spiked)})
+    row = SeriesRow("run", 1, series_id, 0, "events", "a", count, 0, count - 1, 0.0, None, None, None)
     with cluster.store.read() as session:
-        few = points.read(session, series_id, max_points=1000)
+        few = thinned_points(session, [row], 1000, StepRange())[series_id]
         assert 100 < len(few) <= 1000
         assert (54_321, 99.0, 54_321.0) in few
         assert few[-1][0] >= count - 2 * CHUNK_POINTS
         assert [p[0] for p in few] == sorted(p[0] for p in few)
-        window = points.read(session, series_id, since_step=54_000, max_points=500, until_step=54_400)
+        assert {type(step) for step, _, _ in few} == {int}
+        window = thinned_points(session, [row], 500, StepRange(54_000, 54_400))[series_id]
         assert window == spiked[54_000:54_401]
 
 
@@ -77,18 +80,6 @@ def test_a_level_has_about_an_eighth_of_the_points_below(cluster):
     assert per_level[0] == 20_000
     assert per_level[1] <= 20_000 // 4
     assert per_level[2] < per_level[1] // 3
-
-
-def test_a_nan_survives_thinning_out():
-    found = curve(5000)
-    found[1234] = (1234, math.nan, 1234.0)
-    assert any(math.isnan(p[1]) for p in thin_out(found, 500))
-
-
-@settings(max_examples=50)
-@given(st.integers(1, 3000), st.integers(50, 2000))
-def test_thinning_never_gives_more_than_asked(count, most):
-    assert len(thin_out(curve(count), most)) <= max(most, 3)
 
 
 def test_buckets_divide_chunks():
