@@ -43,9 +43,10 @@ def within(columns: Columns, first_step: float | None, last_step: float | None) 
     return columns if bool(inside.all()) else columns[:, inside]
 
 
-def thinned(columns: Columns, most: int) -> Columns:
-    """Return at most `most` points: of each bucket the lowest, the highest and the first that is not finite."""
-    return columns[:, picked(columns[1], most)]
+def thinned_each(series: Sequence[Columns], most: int) -> list[Columns]:
+    """Return at most `most` points of each: of each bucket the lowest, the highest and the first not finite."""
+    places = picked_each([columns[1] for columns in series], most)
+    return [columns[:, own] for columns, own in zip(series, places, strict=True)]
 
 
 def picked(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
@@ -56,7 +57,7 @@ def picked(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
 def picked_each(series: Sequence[NDArray[np.float64]], most: int) -> list[NDArray[np.intp]]:
     """Return what `picked` returns for each of the series; numpy is called for all of them at once."""
     places = [np.arange(len(values)) for values in series]
-    bucket = SMALLEST_BUCKET
+    bucket = _first_bucket(min((len(values) for values in series if len(values) > most), default=0), most)
     while long := [
         at for at, values in enumerate(series) if len(places[at]) > most and bucket < 4 * len(values)
     ]:
@@ -67,14 +68,16 @@ def picked_each(series: Sequence[NDArray[np.float64]], most: int) -> list[NDArra
     return places
 
 
+def _first_bucket(count: int, most: int) -> int:
+    """The smallest power of two with at most `most` buckets: of each at least one value stays."""
+    return max(SMALLEST_BUCKET, 1 << (max(0, count - 1) // max(1, most)).bit_length())
+
+
 def _extremes_each(series: Sequence[NDArray[np.float64]], bucket: int) -> list[NDArray[np.intp]]:
     """Return what `extremes` returns for each: side by side, each from the beginning of a bucket."""
     ends = np.cumsum([-(-len(values) // bucket) * bucket for values in series])
     starts = [0, *ends[:-1]]
-    joined = np.full(ends[-1], np.nan)
-    for start, values in zip(starts, series, strict=True):
-        joined[start : start + len(values)] = values
-    chosen = extremes(joined, bucket)
+    chosen = extremes(np.concatenate([_filled_up(values, bucket) for values in series]), bucket)
     parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
     own = zip(parts, starts, series, strict=True)
     return [part[part < start + len(values)] - start for part, start, values in own]
@@ -82,19 +85,25 @@ def _extremes_each(series: Sequence[NDArray[np.float64]], bucket: int) -> list[N
 
 def extremes(values: NDArray[np.float64], bucket: int) -> NDArray[np.intp]:
     """Return where the lowest, the highest and the first value that is not finite of each bucket stand, in order."""
-    rows = -(-len(values) // bucket)
-    padded = np.full(rows * bucket, np.nan)
-    padded[: len(values)] = values
-    table = padded.reshape(rows, bucket)
+    table = _filled_up(values, bucket).reshape(-1, bucket)
+    starts = np.arange(len(table)) * bucket
     finite = np.isfinite(table)
-    starts = np.arange(rows) * bucket
-    has_number, has_gap = finite.any(axis=1), ~finite.all(axis=1)
-    lowest = starts + np.where(finite, table, np.inf).argmin(axis=1)
-    highest = starts + np.where(finite, table, -np.inf).argmax(axis=1)
-    gaps = (starts + finite.argmin(axis=1))[has_gap]
-    chosen = np.concatenate([lowest[has_number], highest[has_number], gaps[gaps < len(values)]])
+    if finite.all():
+        chosen = np.concatenate([starts + table.argmin(axis=1), starts + table.argmax(axis=1)])
+    else:
+        has_number, has_gap = finite.any(axis=1), ~finite.all(axis=1)
+        lowest = starts + np.where(finite, table, np.inf).argmin(axis=1)
+        highest = starts + np.where(finite, table, -np.inf).argmax(axis=1)
+        gaps = (starts + finite.argmin(axis=1))[has_gap]
+        chosen = np.concatenate([lowest[has_number], highest[has_number], gaps])
     chosen.sort()
     return chosen[np.diff(chosen, prepend=-1) > 0]
+
+
+def _filled_up(values: NDArray[np.float64], bucket: int) -> NDArray[np.float64]:
+    """Repeat the last value until the last bucket is full: of equal values the first is chosen."""
+    missing = -len(values) % bucket
+    return np.concatenate([values, np.repeat(values[-1:], missing)]) if missing else values
 
 
 def _finite_walls(walls: NDArray[np.float64]) -> NDArray[np.float64]:

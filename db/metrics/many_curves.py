@@ -13,7 +13,7 @@ from sqlalchemy import ScalarSelect, func, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
-from db.metrics.columns import Columns, as_points, thinned, unpacked, within
+from db.metrics.columns import Columns, as_points, thinned_each, unpacked, within
 from db.metrics.points import CHUNK_POINTS
 from db.metrics.series_names import name_of
 from db.models import Attempt, Chunk, Series
@@ -111,7 +111,9 @@ def curves(
         rows = [row for row in series_rows(session, run_ids, names=names) if row.name in names]
         ends = ends_of(rows)
         read = read_columns(session, rows, READ_PER_POINT * max_points, window)
-    return [_curve(row, read[row.id], ends[row.id], window, max_points) for row in rows]
+    visible = [within(read[row.id], window.first, _last_step(ends[row.id], window)) for row in rows]
+    chosen = thinned_each(visible, max_points)
+    return [_curve(row, own, ends[row.id]) for row, own in zip(rows, chosen, strict=True)]
 
 
 def series_rows(
@@ -159,15 +161,17 @@ def thinned_points(
 ) -> dict[int, list[Point]]:
     """At most `most` points of each series in the window, by their extremes; by series id."""
     read = read_columns(session, rows, READ_PER_POINT * most, window)
-    return {id: as_points(thinned(within(own, window.first, window.last), most)) for id, own in read.items()}
+    chosen = thinned_each([within(own, window.first, window.last) for own in read.values()], most)
+    return {series: as_points(own) for series, own in zip(read, chosen, strict=True)}
 
 
-def _curve(row: SeriesRow, columns: Columns, end: int | None, window: StepRange, max_points: int) -> RunCurve:
-    last = min((limit for limit in (end, window.last) if limit is not None), default=None)
-    visible = within(columns, window.first, last)
+def _last_step(end: int | None, window: StepRange) -> int | None:
+    return min((limit for limit in (end, window.last) if limit is not None), default=None)
+
+
+def _curve(row: SeriesRow, columns: Columns, end: int | None) -> RunCurve:
     not_finite_since = row.not_finite_since if end is None else None
-    chosen = thinned(visible, max_points)
-    return RunCurve(row.run_id, row.name, row.source, row.attempt, not_finite_since, chosen)
+    return RunCurve(row.run_id, row.name, row.source, row.attempt, not_finite_since, columns)
 
 
 def _possible_tags(name: str) -> set[str]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.metrics import many_curves, points, run_results
-from db.metrics.columns import thinned, unpacked, within
+from db.metrics.columns import thinned_each, unpacked, within
 from db.metrics.many_curves import SeriesRow, StepRange
 from db.metrics.points import CHUNK_POINTS, pack
 from db.models import Chunk
@@ -54,7 +54,7 @@ def test_columns_hold_what_was_packed(found):
 @given(st.lists(VALUES, max_size=700), st.integers(10, 200))
 def test_thinning_keeps_the_extremes_and_that_something_was_not_finite(values, most):
     columns = np.array([range(len(values)), values, range(len(values))], dtype=float).reshape(3, -1)
-    few = thinned(columns, most)[1].tolist()
+    few = thinned_each([columns], most)[0][1].tolist()
     finite = [value for value in values if math.isfinite(value)]
     assert len(few) <= max(most, 3)
     kept = [value for value in few if math.isfinite(value)]
