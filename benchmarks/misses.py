@@ -34,6 +34,7 @@ WHY = {
     "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "
     "beyond the plain loop a recipe's step votes on stopping.",
     "submissions": "16 clients wait for one Python process, of whose time 36 % are FastAPI's and uvicorn's, 30 % write "
-    "the run, 17 % are the turns of the scheduler and 6 % read the state for the answer; each of 200 readers costs a "
-    "millisecond of FastAPI beside the shared reads. A second process would meet both.",
+    "the run, 17 % are the turns of the scheduler and 6 % read the state for the answer; 200 readers share one answer, "
+    "and each costs half a millisecond of uvicorn, the guard and 300 KB through its socket. A second process would "
+    "meet both.",
 }

@@ -1,32 +1,78 @@
-"""Lets requests that ask the same at the same time share one read of the store."""
+"""Lets requests that ask the same at the same time share one answer, with its headers and bytes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+T = TypeVar("T")
+SHARED_PATHS = frozenset({"/api/runs"})
+"""Their answers depend on the address alone, and are the same for everybody whom the guard lets in."""
+COMING_IN_S, MOST_LOOKS = 0.001, 20
+"""While requests keep coming in, a read waits for them: so often, for so long each time."""
 
 
-class SharedReads:
+class SharedAnswers:
+    """Answers all who ask for one address with one answer, which is read after they have asked."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._reads = SharedReads[list[Message]]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Share the answer of a GET of one of the paths; pass on all other requests."""
+        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] not in SHARED_PATHS:
+            await self.app(scope, receive, send)
+            return
+        key = scope["path"], scope["query_string"]
+        for message in await self._reads.get(key, lambda: self._answer(scope, receive)):
+            await send({**message})  # the layers around add headers to their own
+
+    async def _answer(self, scope: Scope, receive: Receive) -> list[Message]:
+        messages: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        await self.app(scope, receive, keep)
+        return messages
+
+
+class SharedReads(Generic[T]):
     """Answers of reads that begin after all who share them have asked: nobody gets what was read before."""
 
     def __init__(self) -> None:
-        self._reading: dict[Hashable, asyncio.Task[bytes]] = {}
-        self._next: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._reading: dict[Hashable, asyncio.Task[T]] = {}
+        self._next: dict[Hashable, asyncio.Task[T]] = {}
+        self._asking: Counter[Hashable] = Counter()
 
-    async def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
-        """Return what the next read of this key gives; raises what it raises. `read` may wait for the store."""
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what the next read of this key gives; raises what it raises."""
         if key not in self._next:
             self._next[key] = asyncio.create_task(self._read(key, read))
+        self._asking[key] += 1
         return await asyncio.shield(self._next[key])
 
-    async def _read(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         if key in self._reading:
             await asyncio.wait([self._reading[key]])
+        await self._until_all_are_in(key)
         self._reading[key] = self._next.pop(key)  # from here on others need a newer read
+        del self._asking[key]
         try:
-            return await run_in_threadpool(read)
+            return await read()
         finally:
             if self._reading[key] is asyncio.current_task():
                 del self._reading[key]
+
+    async def _until_all_are_in(self, key: Hashable) -> None:
+        """Wait while further requests come in: a read that is begun between them has to be repeated."""
+        for _ in range(MOST_LOOKS):
+            before = self._asking[key]
+            await asyncio.sleep(COMING_IN_S)
+            if self._asking[key] == before:
+                return

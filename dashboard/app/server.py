@@ -48,7 +48,7 @@ from dashboard.api.runs import (
     sweeps,
     tensorboard,
 )
-from dashboard.api.shared_reads import SharedReads
+from dashboard.api.shared_reads import SharedAnswers
 from dashboard.api.transfer import archives, exports, imports, shared_links
 from dashboard.api.workers import worker_attempts, worker_checkpoints, worker_files
 from dashboard.app.assets import Assets
@@ -140,7 +140,6 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     )
     app.state.service, app.state.threads = shared, Threads()
     app.state.checkpoint_threads = Threads(CHECKPOINT_THREADS)
-    app.state.shared_reads = SharedReads()
     app.state.pictures = cluster.Pictures(shared)
     app.state.overviews = overview.Overviews(shared)
     app.state.shared_pages, app.state.shared_threads = SharedPages(shared), Threads(1)
@@ -294,6 +293,7 @@ def _protect(app: FastAPI, shared: Service) -> None:
     app.add_api_route("/login", login.show, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/login", login.sign_in, methods=["POST"], include_in_schema=False)
     app.add_api_route("/logout", login.sign_out, methods=["POST"], include_in_schema=False)
+    app.add_middleware(SharedAnswers)  # added first: innermost, behind the guard
     app.add_middleware(headers.BodyLimits)
     app.add_middleware(Warned, sentence=lambda: shared.trouble)
     app.add_middleware(

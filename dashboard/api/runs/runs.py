@@ -12,8 +12,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
-from dashboard.api.shared_reads import SharedReads
-from dashboard.json_responses import answer, document, text_of
+from dashboard.json_responses import answer, document
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.service import edits
@@ -36,9 +35,8 @@ Like = Annotated[
 
 
 @router.get("/runs")
-async def list_runs(
+def list_runs(
     service: TheService,
-    request: Request,
     state: States = None,
     q: Annotated[str | None, Query(max_length=500, description="Text to look for.")] = None,
     project: Annotated[str | None, Query(max_length=200)] = None,
@@ -48,16 +46,10 @@ async def list_runs(
     offset: Annotated[int, Query(ge=0, le=MOST, description="Runs to leave out at the beginning.")] = 0,
 ) -> Response:
     """Runs that are not archived, newest first or sorted; a search for `archived:yes` lists the others."""
-
-    def read() -> bytes:
-        now = service.now_for_contact()
-        selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
-        views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
-        return text_of([with_next_step(run) for run in views]).encode()
-
-    reads: SharedReads = request.app.state.shared_reads
-    content = await reads.get((tuple(state or ()), q, project, limit, search, sort, offset), read)
-    return Response(content, media_type="application/json")
+    now = service.now_for_contact()
+    selection = RunSelection(parsed(search, now), q or "", state or (), project or "")
+    views = run_list.listed(service.store, now, selection, parsed_sort(sort), limit, offset)
+    return answer([with_next_step(run) for run in views])
 
 
 @router.post("/runs", status_code=201)
