@@ -11,8 +11,11 @@ PAUSE_S = 0.2
 IDLE_PAUSE_S = 1.0
 """While no attempt is on this node; news from the server end the pause of the steps."""
 PAUSE_PER_STEP = 5
-"""The pause after a step is at least this many times as long as the step and the server's answers took: on a machine
-that is busy with trainings a step takes longer, so there are fewer."""
+"""The pause after a step is at least this many times as long as the step and the server's answers took where trainings
+use all cores: they lost a quarter of their steps to shorter pauses."""
+PAUSE_PER_STEP_BESIDE_IDLE_CORES = 1
+IDLE_CORES = 0.5
+"""With so many idle cores a step takes nothing from a training."""
 LONGEST_PAUSE_S = 1.0
 """The longest pause in seconds, also where the server answers late."""
 HURRY_S = 5.0
@@ -31,7 +34,14 @@ class LoopPauses:
         self._may_copy, self._may_send = threading.Event(), threading.Event()
 
     def pause_s(
-        self, now: float, took_s: float, ended: Collection[Key], *, is_watched: bool, is_idle: bool = False
+        self,
+        now: float,
+        took_s: float,
+        ended: Collection[Key],
+        *,
+        is_watched: bool,
+        is_idle: bool = False,
+        idle_cores: float = 0.0,
     ) -> float:
         """Seconds from a step that took so long until the next one.
 
@@ -42,9 +52,8 @@ class LoopPauses:
             self._may_copy.set()
         self._ended = frozenset(ended)
         is_hurried = is_watched or now < self._hurried_until
-        return max(
-            HURRIED_PAUSE_S if is_hurried else self._usual_s, min(PAUSE_PER_STEP * took_s, LONGEST_PAUSE_S)
-        )
+        per_step = PAUSE_PER_STEP_BESIDE_IDLE_CORES if idle_cores >= IDLE_CORES else PAUSE_PER_STEP
+        return max(HURRIED_PAUSE_S if is_hurried else self._usual_s, min(per_step * took_s, LONGEST_PAUSE_S))
 
     def wait_to_copy(self) -> None:
         """Wait until checkpoints are looked for again; at once when an attempt has ended."""

@@ -26,6 +26,7 @@ from worker.launch.interpreter import describe
 from worker.launch.preparation import LocalNode, training_environment
 from worker.launch.warm.supervisors import Supervisors, default_launch
 from worker.node import hardware
+from worker.node.idle_cores import IdleCores
 from worker.node.threads import start_thread
 from worker.preflight.checks import Checks
 from worker.session.answers import Adoption, DesiredState, Registration
@@ -74,6 +75,7 @@ class Worker(SessionOwner):
         self._instance_id = uuid.uuid4().hex
         self._adoption: Adoption | None = None
         self._wake, self._signalled, self._pauses = threading.Event(), threading.Event(), LoopPauses()
+        self._idle_cores = IdleCores()
         self._is_warned = self._may_leave = False
         self._signals = 0
         self._removed_since: float | None = None
@@ -172,9 +174,15 @@ class Worker(SessionOwner):
             attempts = self._daemon.attempts
             ended = [attempt.key for attempt in attempts if attempt.is_over]
             is_watched, is_idle = self._daemon.watched and bool(attempts), self._daemon.is_idle
-            self._wake.wait(
-                self._pauses.pause_s(began, took_s, ended, is_watched=is_watched, is_idle=is_idle)
+            pause_s = self._pauses.pause_s(
+                began,
+                took_s,
+                ended,
+                is_watched=is_watched,
+                is_idle=is_idle,
+                idle_cores=self._idle_cores.count(began),
             )
+            self._wake.wait(pause_s)
             self._wake.clear()
 
     # -- the session with the server -----------------------------------------------------------

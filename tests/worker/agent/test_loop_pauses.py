@@ -7,6 +7,7 @@ import threading
 from worker.agent.loop_pauses import (
     HURRIED_PAUSE_S,
     HURRY_S,
+    IDLE_CORES,
     IDLE_PAUSE_S,
     LONGEST_PAUSE_S,
     PAUSE_PER_STEP,
@@ -42,6 +43,7 @@ def test_the_longer_a_step_took_the_longer_is_its_pause():
     assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True) == PAUSE_PER_STEP * 0.1
     assert LoopPauses().pause_s(0.0, 0.001, [], is_watched=True) == HURRIED_PAUSE_S
     assert LoopPauses().pause_s(0.0, 30.0, [], is_watched=True) == LONGEST_PAUSE_S
+    assert LoopPauses().pause_s(0.0, 0.1, [], is_watched=True, idle_cores=IDLE_CORES) == 0.1
 
 
 def test_an_end_wakes_the_copying_and_then_the_sending(monkeypatch):
