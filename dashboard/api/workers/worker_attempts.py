@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -107,11 +108,8 @@ async def poll_desired_state(
             remaining_s = ends_at - loop.time()
             if current_version != version or remaining_s <= 0 or service.hub.closing:
                 return Response(text, media_type="application/json")
-            try:
+            with suppress(TimeoutError):  # no sign of life: nobody tells us of a node that lost its power
                 await asyncio.wait_for(changed.wait(), remaining_s)
-            except TimeoutError:
-                if is_current_store:
-                    service.registry.record_contact(node_id)
 
 
 @router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))

@@ -66,6 +66,16 @@ def test_the_version_is_of_the_content_and_a_wait_ends_when_nothing_happens(node
     assert time.monotonic() - started >= 0.3
 
 
+def test_a_wait_that_ends_is_no_sign_of_life(
+    dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node whose power was cut leaves a connection behind on which it seems to wait."""
+    version, contacts = node.client.desired_state(None, 0).version, []
+    monkeypatch.setattr(dashboard.service.registry, "record_contact", contacts.append)
+    node.client.desired_state(version, 0.3)
+    assert len(contacts) == 1, "only the request itself"
+
+
 def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
     run_id = dashboard.launch()
     before = node.client.desired_state(None, 0)
