@@ -20,6 +20,9 @@ from domain.text.formats import agree
 
 STILL_AT_LEAST_S = 10.0
 """Points that no page shows arrive only every five seconds."""
+LOOK_AFTER_S = 5.0
+"""Seconds of silence, a missed heartbeat, after which it is watched whether the attempt's ranks make steps: if they
+stand still because a node was lost, this is known by the time that it counts as lost, or soon after."""
 STEPS_MISSED = 3
 """Ranks count as standing still after this many mean step times without a step, where that is longer."""
 
@@ -50,7 +53,7 @@ class SilentAttempt:
     """Whether its end was requested, or one of its tasks has failed."""
     has_started: bool
     still_s: float
-    """Seconds since any rank on a connected node has made a step."""
+    """Seconds since a step of any rank has arrived."""
     step_s: float = 0.0
     """Mean step time in seconds."""
     is_hung: bool = False
@@ -83,7 +86,7 @@ def verdict(attempt: SilentAttempt, lost_after_s: float, silent_after_s: float) 
 
 
 class LostNodes:
-    """Judge attempts with silent nodes; remember since when their connected ranks have made no progress."""
+    """Judge attempts with silent nodes; remember since when no step of theirs has arrived."""
 
     def __init__(self) -> None:
         self._still: dict[int, tuple[object, float]] = {}
@@ -92,7 +95,7 @@ class LostNodes:
         """Judge all attempts with silent nodes, every second or so; return the ids of the runs that changed."""
         silent_after_s = min(SILENT_AFTER_S, lost_after_s)
         with store.read() as session:
-            attempts = _with_silent_nodes(session, now - silent_after_s)
+            attempts = _with_silent_nodes(session, now - min(LOOK_AFTER_S, silent_after_s))
             fences = [attempt.fence for attempt, _ in attempts]
             shares = _shares(session, fences, now) if fences else {}
             observed = {
@@ -114,7 +117,7 @@ class LostNodes:
         self, session: Session, attempt: Attempt, shares: Sequence[Share], now: float, silent_after_s: float
     ) -> SilentAttempt:
         alive_ranks = [share.node_rank for share in shares if share.silent_s < silent_after_s]
-        progress, step_s = _movement(session, attempt.fence, alive_ranks) if alive_ranks else (None, 0.0)
+        progress, step_s = _movement(session, attempt.fence)
         before, since = self._still.get(attempt.fence, (None, now))
         self._still[attempt.fence] = (progress, since if progress == before else now)
         return SilentAttempt(
@@ -159,23 +162,24 @@ def _shares(session: Session, fences: Sequence[int], now: float) -> dict[int, li
     return shares
 
 
-def _movement(session: Session, fence: int, node_ranks: Sequence[int]) -> tuple[object, float]:
-    """(a value that changes with every step of these nodes' ranks, the mean step time in seconds).
+def _movement(session: Session, fence: int) -> tuple[object, float]:
+    """(a value that changes with every step that arrives, the mean step time in seconds).
 
-    Without the probe's series, a value that changes with every point or line they write."""
-    of_nodes = (Series.fence == fence, Series.node_rank.in_(node_ranks))
+    Without the probe's series, a value that changes with every point or line. From a silent node nothing arrives."""
     steps = session.execute(
         select(Series.last_step, Series.finite_sum, Series.finite_count)
-        .where(*of_nodes, Series.source == "probe", Series.tag.endswith("/step_time_s"))
+        .where(Series.fence == fence, Series.source == "probe", Series.tag.endswith("/step_time_s"))
         .order_by(Series.id)
     ).all()
     if steps:
         means = [total / count for _, total, count in steps if count]
         return tuple(step for step, *_ in steps), max(means, default=0.0)
     points, step_s = session.execute(
-        select(func.sum(Series.count), func.min(_SPAN_S / func.nullif(Series.count - 1, 0))).where(*of_nodes)
+        select(func.sum(Series.count), func.min(_SPAN_S / func.nullif(Series.count - 1, 0))).where(
+            Series.fence == fence
+        )
     ).one()
-    written = select(func.sum(File.size_bytes)).where(File.fence == fence, File.node_rank.in_(node_ranks))
+    written = select(func.sum(File.size_bytes)).where(File.fence == fence)
     return (points, session.scalar(written)), step_s or 0.0
 
 
