@@ -1,5 +1,6 @@
 /** The Nodes page's picture of the cluster: a cell for each device, filters, and a click that opens node or run. */
 
+import { askAtClick } from '../elements/ahead.js';
 import { CellsFilters } from './cells_filters.js';
 import { everything, grouped, lines, matching, RUN, STATE } from './cells_model.js';
 import { NodeCells } from './cells_node.js';
@@ -44,6 +45,7 @@ class Cells {
 
   destroy() {
     this._polling.destroy();
+    askAtClick(pageUrl('nodes'), 'api/cluster');
     this._leave?.();
     this._unwatch();
     this._root.remove();

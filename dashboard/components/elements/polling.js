@@ -1,5 +1,6 @@
 /** Asks the server for a picture every two seconds while the page is seen, and says so where no answer comes. */
 
+import { takeAnswer } from './ahead.js';
 import { setText } from './elements.js';
 import { apiUrl } from '../live/live_connection.js';
 
@@ -8,7 +9,7 @@ const ASKED_EVERY_MS = 2000;
 export class Polling {
   /**
    * @param {HTMLElement} root is marked stale while no answer comes @param {HTMLElement} trouble says why
-   * @param {() => string} path below the server's address; an answer to an earlier path is dropped
+   * @param {() => string} path below the server's address; an answer to an earlier path is dropped, and another one is asked at once
    * @param {(picture: any, answer: Response) => void} show with null where the picture is the one shown already
    * @param {() => boolean} isSeen whether to ask at all
    */
@@ -30,13 +31,14 @@ export class Polling {
   }
 
   async _ask() {
-    if (!document.hidden && this._isSeen()) await this._fetch(this._path());
-    if (!this._ended && !document.hidden) this.askSoon(ASKED_EVERY_MS);
+    const path = this._path();
+    if (!document.hidden && this._isSeen()) await this._fetch(path);
+    if (!this._ended && !document.hidden) this.askSoon(path === this._path() ? ASKED_EVERY_MS : 0);
   }
 
   async _fetch(path) {
     try {
-      const answer = await fetch(apiUrl(path), { cache: 'no-cache' });
+      const answer = await (takeAnswer(path) ?? fetch(apiUrl(path), { cache: 'no-cache' }));
       const text = answer.ok ? await answer.text() : '';
       if (this._ended || path !== this._path()) return;
       this._say(answer.ok ? '' : await refusal(answer));

@@ -1,6 +1,7 @@
 /** The Runs page's table: rows are links, heads sort, and it keeps itself current without moving what is looked at. */
 
-import { el, icon, setAttribute, setText } from '../elements/elements.js';
+import { askAtClick } from '../elements/ahead.js';
+import { el, icon, keepChildren, setAttribute, setText } from '../elements/elements.js';
 import { follow, pageUrl } from '../links/following.js';
 import { mountOnce } from '../elements/mounting.js';
 import { readTheme } from '../elements/theme.js';
@@ -12,6 +13,8 @@ import { Selection } from './selection.js';
 import { chosenAtFirst, remember, showInAddress } from './view_state.js';
 
 const STEP = 10;
+/** The height of a row on a wide screen; others are higher. */
+const ROW_PX = 38;
 /** Rows stay where they are for so long after the pointer moved over them, unless somebody has just asked for others. */
 const [POINTED_MS, ASKED_MS] = [10_000, 3000];
 
@@ -71,6 +74,7 @@ class RunsTable {
 
   destroy() {
     this._polling.destroy();
+    this._askAtReturn();
     this._leave?.();
     this._selection.destroy();
     this._choice.destroy();
@@ -78,6 +82,13 @@ class RunsTable {
     clearInterval(this._ticking);
     document.removeEventListener('scroll', this._scrolled, { capture: true });
     this._root.remove();
+  }
+
+  /** A click that leads back to the page asks for what it begins with; its filters stay, as those of the session. */
+  _askAtReturn() {
+    if (this._component.filters.has_views === false) return;
+    Object.assign(this, { _picture: null, _rowPx: undefined, _offset: 0, _onlyAttention: false, _allQueued: false, _isHeld: false });
+    askAtClick(pageUrl('./'), this._path());
   }
 
   _build() {
@@ -201,7 +212,7 @@ class RunsTable {
     if (this._isHeld) return;
     if (isOther) {
       const focused = /** @type {ShadowRoot} */ (this._body.getRootNode()).activeElement;
-      this._body.replaceChildren(...order);
+      keepChildren(this._body, order);
       if (focused?.isConnected && this._body.contains(focused)) focused.focus({ preventScroll: true });
     }
     setAttribute(this._table, 'aria-rowcount', String(total + 1));
@@ -210,9 +221,10 @@ class RunsTable {
     this._follow();
   }
 
-  /** The rows that fill the screen, with some before and after them. */
+  /** The rows that fill the screen; once they are there, with some before and after them. */
   _limit() {
-    return Math.min(200, Math.ceil((innerHeight / (this._rowPx ?? 38) + 2.5 * STEP) / STEP) * STEP);
+    const spare = this._picture ? 2.5 * STEP : 0;
+    return Math.min(200, Math.ceil((innerHeight / (this._rowPx ?? ROW_PX) + spare) / STEP) * STEP);
   }
 
   /** The height of the rows that are not here, so that the page is as long as the whole list. */

@@ -15,6 +15,17 @@ from tests.dashboard.seeded_runs import seed_runs
 from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed
 from tests.end_to_end.browsers import Chromium
 
+EARLY = """() => {
+  window.early = [];
+  let inClick = false;
+  const ask = window.fetch;
+  addEventListener('click', () => { inClick = true; setTimeout(() => { inClick = false; }); }, true);
+  window.fetch = (url, options) => {
+    if (inClick) early.push(String(url).split('/api/')[1]);
+    return ask(url, options);
+  };
+}"""
+"""Note what is asked while a click is handled, before Streamlit hears of it."""
 FIRST = ["nan at once", "just launched", "being stopped", "gpt wide, long warm-up", "bad labels"]
 
 
@@ -173,6 +184,26 @@ def test_a_search_is_in_the_address_and_its_errors_point_at_the_word(page, made)
     expect(names(page)).to_have_text(["gpt wide, long warm-up"])
     expect(problem).to_be_hidden()
     page.wait_for_url(re.compile(r"filter=lr%3C0.001\+state%3Arunning"))
+
+
+def test_the_click_that_leads_back_asks_for_the_list_once_and_shows_what_was_written_before(
+    page, made, dashboard
+):
+    page.get_by_role("combobox", name="Search").fill("gpt")
+    expect(names(page)).to_have_text(["gpt wide, long warm-up"])
+    page.get_by_role("link", name="Nodes").click()
+    page.wait_for_url("**/nodes")
+    expect(names(page)).to_have_count(0)
+    run_id = made.runs["gpt wide, long warm-up"]
+    edits.edit(dashboard.service, run_id, RunEdit(note="written meanwhile"))
+    page.evaluate(EARLY)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("/api/")[2]))
+    page.get_by_role("link", name="Runs").click()
+    expect(page.locator("tbody tr", has_text="gpt wide").locator("td.note")).to_have_text("written meanwhile")
+    (early,) = page.evaluate("early")
+    assert early.startswith("overview?filter=gpt&offset=0") and asked.count(early) == 1
+    edits.edit(dashboard.service, run_id, RunEdit(note=""))
 
 
 def test_selected_runs_are_tagged_archived_and_deleted_together(page, made, dashboard):
