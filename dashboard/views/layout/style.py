@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Literal, ParamSpec
@@ -50,11 +51,9 @@ def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
     return _guarded(show, _say_store_is_away)
 
 
-def empty_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """Show nothing while the store cannot be read; for fragments below one that says so.
-
-    A file that cannot be read is another matter: only they know of it."""
-    return _guarded(show, lambda error: _say_store_is_away(error) if isinstance(error, OSError) else None)
+def left_to_page_without_store(show: Callable[P, None]) -> Callable[P, None]:
+    """Run the page anew while the store cannot be read, so that one sentence at its top says so; for its parts."""
+    return _guarded(show, _leave_to_page)
 
 
 def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
@@ -78,6 +77,18 @@ def _say_and_ask_again(error: Exception) -> None:
     _say_store_is_away(error)
     st.session_state["store_asked_at"] = time.monotonic()
     _ask_again()
+
+
+def _leave_to_page(error: Exception) -> None:
+    """Nothing where the page says it, a rerun where it does not, and a sentence where only this part cannot be read."""
+    state, now = st.session_state, time.monotonic()
+    if now - state.get("store_asked_at", -math.inf) < ASK_AGAIN_S:
+        return
+    if isinstance(error, OSError) or now - state.get("store_left_at", -math.inf) < 2 * ASK_AGAIN_S:
+        _say_store_is_away(error)
+        return
+    state["store_left_at"] = now
+    st.rerun()
 
 
 def _say_store_is_away(error: Exception) -> None:

@@ -28,7 +28,7 @@ ASKED = "checkpoint_asked_for"
 
 
 @st.fragment(run_every=3)
-@style.empty_without_store
+@style.left_to_page_without_store
 def checkpoints(run_id: str) -> None:
     """Show the checkpoints, newest first, each with its download."""
     saved = run_queries.checkpoints(service.current().store, run_id)

@@ -21,7 +21,7 @@ OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory;
 
 
 @st.fragment(run_every=60)
-@style.empty_without_store
+@style.left_to_page_without_store
 def offline_note(run: RunView) -> None:
     """Say that W&B was set to offline, and why."""
     if reason := _settings(run).get("wandb", {}).get("offline_because"):

@@ -35,7 +35,7 @@ _RANK = re.compile(r"rank(\d+)/(\w+)")
 
 
 @st.fragment(run_every=10)
-@style.empty_without_store
+@style.left_to_page_without_store
 def trends(run_id: str) -> None:
     """Show memory now, its peak, and steady growth a step; nothing before the first sample."""
     rows = [

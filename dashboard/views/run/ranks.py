@@ -27,7 +27,7 @@ MOST_RANKS = 256
 
 
 @st.fragment(run_every=2)
-@style.empty_without_store
+@style.left_to_page_without_store
 def ranks(run_id: str) -> None:
     """Show the probe's latest figures of each rank; slow ranks are marked."""
     current = service.current()

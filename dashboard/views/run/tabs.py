@@ -27,7 +27,7 @@ SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 
 
 @st.fragment(run_every=5)
-@style.empty_without_store
+@style.left_to_page_without_store
 def history(run_id: str) -> None:
     """Show the run's events, newest first."""
     start.folded(run_id)
@@ -62,7 +62,7 @@ def _usage(run_id: str) -> None:
 
 
 @st.fragment(run_every=5)
-@style.empty_without_store
+@style.left_to_page_without_store
 def commands(run_id: str) -> None:
     """Show the commands started on each node, attempt by attempt."""
     attempts = run_queries.attempts(service.current().store, run_id)

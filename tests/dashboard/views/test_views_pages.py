@@ -259,6 +259,19 @@ def test_a_store_that_goes_away_while_a_run_is_shown_is_one_sentence(full, tab, 
     assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
 
 
+@pytest.mark.parametrize(
+    "error", [OperationalError("SELECT", {}, Exception("no such table")), OSError("Input/output error")]
+)
+def test_of_a_tab_that_alone_cannot_be_read_the_tab_says_so(full, error, monkeypatch):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr("db.reports.ranks.ranks", broken)
+    page = full.open("run", id=full.seed.runs["nan at once"], tab="ranks")
+    assert not page.exception
+    assert len(page.error) == 1 and "The store cannot be reached" in page.error[0].value
+
+
 def test_every_page_says_that_the_dashboards_disk_is_full(empty, monkeypatch):
     assert not empty.open().error
     monkeypatch.setattr(empty.service.files, "_reserve_bytes", 2**62)
