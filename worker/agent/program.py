@@ -265,7 +265,8 @@ class Worker(SessionOwner):
         self._session.registered.wait()
         self._supervisors.want(default_launch(self._python, self._node.cpu_threads))
         while not self._session.is_closed:
-            self._supervisors.prepare()
+            if self._supervisors.prepare():
+                self._wake.set()  # a launch may wait for it
             time.sleep(PREPARE_PAUSE_S)
 
     def _sample_hardware(self) -> None:

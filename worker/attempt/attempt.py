@@ -175,9 +175,10 @@ class LocalAttempt:
             self._record_end(TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=text))
         else:
             self._rendezvous.close()
-            self._starts, self._started_at = self._starts + 1, now
             self._child = self._spawn(self.folder, self.assignment.run_id, self.assignment.attempt)
-            log.info("attempt %s started (pid %d)", self.label, self._child.pid)
+            if self._child is not None:  # else torch is about to be imported ahead
+                self._starts, self._started_at = self._starts + 1, now
+                log.info("attempt %s started (pid %d)", self.label, self._child.pid)
 
     def _is_moving(self) -> bool:
         """Whether the launcher must wait or start over because the rendezvous port changes; only before ranks exist."""

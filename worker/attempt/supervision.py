@@ -113,7 +113,7 @@ class SupervisorProcess(Protocol):
     def poll(self) -> int | None: ...
 
 
-Spawn = Callable[[Path, str, int], SupervisorProcess]
+Spawn = Callable[[Path, str, int], SupervisorProcess | None]
 """(attempt directory, run id, attempt number) -> the supervisor's process."""
 
 

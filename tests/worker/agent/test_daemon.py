@@ -56,6 +56,18 @@ def test_stop_lets_the_script_save(node):
     assert node.server.text("logs/rank0.out") == "saved\n"
 
 
+def test_a_start_that_waits_for_torch_is_made_when_it_is_imported(node):
+    spawn, importing = node.spawn, [True]
+    node.spawn = lambda *what: None if importing else spawn(*what)
+    node.start_worker()
+    node.wish(node.assignment(node.script("print('trained')")))
+    for _ in range(10):
+        node.turn()
+    assert node.server.states() == [] and not node.supervisors
+    importing.clear()
+    assert node.until_settled().state == "succeeded"
+
+
 def test_stop_before_the_start_starts_nothing(node):
     node.wish(node.assignment(node.script(WAITING), action="stop"))
     assert node.until_settled().state == "stopped"

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,9 @@ from worker.warm.rankzero_warm import channel
 log = logging.getLogger(__name__)
 PROGRAM = Path(__file__).parents[2] / "warm" / "start.py"
 ANSWER_LIMIT_S = 5.0
+IMPORT_LIMIT_S = 30.0
+"""For so long a launch waits for the import of torch."""
+NOT_YET = "torch is not imported ahead yet"
 
 
 class ForkedSupervisor:
@@ -53,6 +57,7 @@ class WarmProcess:
         self._unread: dict[str, bool] = {}
         """Variable -> whether nothing can have read it; those that launches have changed."""
         self.problem = ""
+        self._began_at = time.monotonic()
         self._connection, theirs = socket.socketpair()
         command = [python, "-u", str(PROGRAM), "--data", str(data), "--connection", str(theirs.fileno())]
         (data / "node").mkdir(parents=True, exist_ok=True)
@@ -94,6 +99,12 @@ class WarmProcess:
         """Whether it can fork."""
         return bool(self.modules) and not self.problem and self._process.poll() is None
 
+    @property
+    def is_importing(self) -> bool:
+        """Whether it can fork soon."""
+        is_late = time.monotonic() - self._began_at > IMPORT_LIMIT_S
+        return not (self.modules or self.problem or is_late) and self._process.poll() is None
+
     def obstacle(self, launch: Mapping[str, Any], env: Mapping[str, str]) -> str:
         """Why this launch cannot be forked from it, as a sentence; else nothing."""
         if conditions.torchrun_python(launch["argv"]) != self.python:
@@ -104,7 +115,7 @@ class WarmProcess:
             return "the interpreter's packages have changed"
         if conditions.limits() != self._limits:
             return "the worker's limits have changed"
-        return "" if self.is_ready else (self.problem or "torch is not imported ahead yet")
+        return "" if self.is_ready else (self.problem or NOT_YET)
 
     def may_differ(self, env: Mapping[str, str]) -> bool:
         """Whether nothing can have read what differs from this environment; searches all files for each new name."""

@@ -21,7 +21,7 @@ from domain.text.formats import size
 from worker.launch.interpreter import Unusable, find, torchrun_of
 from worker.launch.preparation import training_environment
 from worker.launch.warm import conditions
-from worker.launch.warm.process import ForkedSupervisor, WarmProcess
+from worker.launch.warm.process import NOT_YET, ForkedSupervisor, WarmProcess
 from worker.node import control_groups, processes
 from worker.node.attempt_files import LAUNCH_FILE, WARM_FILE
 from worker.node.state_files import read_object, write_whole
@@ -51,8 +51,12 @@ class Supervisors:
         self._quiet_until = 0.0
         self._is_closed = False
 
-    def spawn(self, folder: Path, run_id: str, attempt: int) -> subprocess.Popen[bytes] | ForkedSupervisor:
-        """Start the supervisor of an attempt whose launch.json is written."""
+    def spawn(
+        self, folder: Path, run_id: str, attempt: int
+    ) -> subprocess.Popen[bytes] | ForkedSupervisor | None:
+        """Start the supervisor of an attempt whose launch.json is written; None while it waits for torch."""
+        if self._is_warm and self._is_awaited(folder):
+            return None
         command = [sys.executable, "-P", "-m", "worker.attempt.supervisor", "--data", str(self._data)]
         command += ["--attempt", f"{run_id}/{attempt}", str(folder)]
         (folder / "logs").mkdir(exist_ok=True)
@@ -91,10 +95,12 @@ class Supervisors:
             env = processes.merged_environment(training_environment(os.environ), launch["env"])
             self._wanted = python, conditions.import_environment(env)
 
-    def prepare(self) -> None:
-        """Import torch ahead for the next launch, if it is due and memory allows; blocks meanwhile."""
+    def prepare(self) -> bool:
+        """Import torch ahead for the next launch, if it is due and memory allows; blocks meanwhile.
+
+        Returns whether it tried."""
         if not self._is_warm or time.monotonic() < self._quiet_until:
-            return
+            return False
         free_bytes = _free_memory_bytes()
         process, wanted = self._process, self._wanted
         if process is not None and (free_bytes < FREE_BYTES // 2 or _is_outdated(process, wanted)):
@@ -106,12 +112,14 @@ class Supervisors:
             except (OSError, Unusable) as error:
                 self._problem, self._wanted = f"{NOT_READY}: {error}", None
                 log.warning("%s", self._problem)
-                return
+                return False
             self._replace(process)
             process.wait_until_ready()
             log.info("%s", self.status)
             if not process.is_current:  # killed meanwhile, perhaps for the memory that it took
                 self._quiet_until = time.monotonic() + QUIET_S
+            return True
+        return False
 
     def close(self) -> None:
         """End the process; what was forked from it continues."""
@@ -125,6 +133,19 @@ class Supervisors:
                 process.close()
         if previous is not None:
             previous.close()
+
+    def _is_awaited(self, folder: Path) -> bool:
+        """Whether torch is just being imported for such a launch, which would import it twice more beside that.
+
+        The nodes of a larger run wait for each other already, and for this one they hold a port."""
+        process = self._process
+        if process is None or not process.is_importing:
+            return False
+        launch = read_object(folder / LAUNCH_FILE)
+        if conditions.command_obstacle(launch) or "--standalone" not in launch["argv"]:
+            return False
+        env = processes.merged_environment(training_environment(os.environ), launch["env"])
+        return process.obstacle(launch, env) == NOT_YET
 
     def _fork(self, command: list[str], folder: Path, log_file: Path) -> ForkedSupervisor | None:
         launch = read_object(folder / LAUNCH_FILE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from worker.launch.warm import supervisors
+from worker.launch.warm import process, supervisors
 from worker.launch.warm.supervisors import (
     NO_MEMORY,
     NO_TORCHRUN,
@@ -60,6 +63,42 @@ def test_a_process_that_was_killed_while_it_imported_torch_is_prepared_again(
         assert warm._process is not first and warm.status == PREPARING
     finally:
         warm.close()
+
+
+def test_a_launch_waits_for_the_torch_that_is_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    may_end = tmp_path / "may end"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(may_end)!r}).exists(): time.sleep(0.02)\n"
+    warm = importing(tmp_path, wait + "raise ImportError('no such library')\n")
+    preparing = threading.Thread(target=warm.prepare)
+    preparing.start()
+    try:
+        while warm._process is None:
+            time.sleep(0.01)
+        node = launched(tmp_path)
+        assert warm.spawn(node, "abcdefghij", 1) is None
+        assert not warm._is_awaited(launched(tmp_path, "--standalone", "--nnodes=2"))
+        assert not warm._is_awaited(launched(tmp_path, "torchrun", "accelerate"))
+        with monkeypatch.context() as late:
+            late.setattr(process, "IMPORT_LIMIT_S", 0.0)
+            assert not warm._is_awaited(launched(tmp_path))
+        may_end.touch()
+        preparing.join()
+        assert not warm._is_awaited(launched(tmp_path))
+    finally:
+        may_end.touch()
+        preparing.join()
+        warm.close()
+
+
+def launched(tmp_path: Path, part: str = "", other: str = "") -> Path:
+    """The folder of an attempt like those that `importing` prepares for, with another part in its command."""
+    folder = tmp_path / "node0"
+    folder.mkdir(exist_ok=True)
+    launch = default_launch(sys.executable, 1)
+    argv = [argument.replace(part, other) if part else argument for argument in launch["argv"]]
+    env = launch["env"] | {"PYTHONPATH": str(tmp_path / "path"), "RANKZERO_PROBE_DIR": str(folder / "probe")}
+    (folder / "launch.json").write_text(json.dumps({"argv": argv, "env": env, "launcher": "torchrun"}))
+    return folder
 
 
 def importing(tmp_path: Path, source: str) -> Supervisors:
