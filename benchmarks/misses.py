@@ -33,6 +33,8 @@ WHY = {
     "attempts, and 29 % place. Keeping both between turns, and reading only what changed, would meet it.",
     "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "
     "beyond the plain loop a recipe's step votes on stopping.",
+    "set_up": "the dashboard starts first, which takes 3 s, then the worker, which then imports torch, once for "
+    "torchrun and its ranks; torchrun by hand imports it twice. To start the three side by side would meet it.",
     "submissions": "16 clients wait for one Python process, of whose time 36 % are FastAPI's and uvicorn's, 30 % write "
     "the run, 17 % are the turns of the scheduler and 6 % read the state for the answer; 200 readers share one answer, "
     "and each costs half a millisecond of uvicorn, the guard and 300 KB through its socket. A second process would "
