@@ -1,6 +1,6 @@
 """Makes the README's pictures: real pages of a real product, after a few real runs.
 
-.venv/bin/python docs/make_pictures.py [--steps 400] [--only-cluster]
+.venv/bin/python docs/make_pictures.py [--steps 400] [--only launch scaling …]
 
 The cluster on the Nodes page is made up: nobody has that many machines at hand.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -26,6 +27,7 @@ PICTURES = Path(__file__).parent / "pictures"
 SIZE = {"width": 1280, "height": 860}
 NODES = 142
 SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
+CLUSTER = ("nodes", "preflight")
 DRAWN = {
     "hang": ".card canvas",
     "runs": "tbody tr td.name",
@@ -48,30 +50,47 @@ BROKEN, HANGING = SCRIPTS / "broken.py", SCRIPTS / "mistaken.py"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400, help="how far the run on the pictures has come")
-    parser.add_argument("--only-cluster", action="store_true", help="make the Nodes page's pictures alone")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*CLUSTER, *DRAWN], help="make the pictures of these alone"
+    )
     options = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
-    the_cluster()
-    if options.only_cluster:
-        return
+    names = options.only or [*CLUSTER, *DRAWN]
+    if set(names) & set(CLUSTER):
+        the_cluster()
+    if set(names) & set(DRAWN):
+        the_product(names, options.steps)
+
+
+def the_product(names: Sequence[str], steps: int) -> None:
+    """The pages of these names, of runs that are launched for them."""
     with tempfile.TemporaryDirectory() as folder:
         product = Product(Path(folder) / "data")
         try:
             product.start()
             with sync_playwright() as playwright:
                 browser = launch(playwright)
-                hung = a_hung_run(product)
-                take(browser, product, {"hang": f"/run?id={hung}"})
-                product.request("POST", f"/api/runs/{hung}/stop")
-                take(browser, product, {"compare": f"/compare?runs={','.join(runs_to_compare(product))}"})
-                take(browser, product, {"scaling": f"/scaling?id={a_scaling_study(product)}"})
-                run_id = some_runs(product, options.steps)
-                run_pages = {"launch": f"/launch?from={run_id}", "run": f"/run?id={run_id}"}
-                take(browser, product, {"runs": "/"} | run_pages | {"ranks": f"/run?id={run_id}&tab=ranks"})
+                if "hang" in names:
+                    hung = a_hung_run(product)
+                    take(browser, product, {"hang": f"/run?id={hung}"})
+                    product.request("POST", f"/api/runs/{hung}/stop")
+                if "compare" in names:
+                    take(browser, product, {"compare": f"/compare?runs={','.join(runs_to_compare(product))}"})
+                if "scaling" in names:
+                    take(browser, product, {"scaling": f"/scaling?id={a_scaling_study(product)}"})
+                if of_runs := [name for name in ("runs", "launch", "run", "ranks") if name in names]:
+                    pages = pages_of_runs(some_runs(product, steps))
+                    take(browser, product, {name: pages[name] for name in of_runs})
                 browser.close()
             product.stop()
         finally:
             product.clean_up()
+
+
+def pages_of_runs(run_id: str) -> dict[str, str]:
+    """The addresses of the pages that show runs, and this one."""
+    run = f"/run?id={run_id}"
+    return {"runs": "/", "launch": f"/launch?from={run_id}", "run": run, "ranks": f"{run}&tab=ranks"}
 
 
 def the_cluster() -> None:
