@@ -36,6 +36,8 @@ from tests.end_to_end.product import Product, is_ready_to_start, safely, wait_fo
 
 PORT = 8765
 LAN = "10.77.0"
+NAMES = "".join(["::1 localhost\n", *(f"{LAN}.{last} lan{last}.example\n" for last in range(1, 10))])
+"""Else torch waits seconds for names of addresses, from a name server that no host reaches."""
 BOOT = """
 set -e
 hostname "$1"
@@ -77,7 +79,7 @@ class Host:
     def boot(self, switch: Switch) -> None:
         """Switch it on, with its cable plugged in."""
         home_of_names = self.home / "hosts"
-        home_of_names.write_text(f"127.0.0.1 localhost {self.name}\n")
+        home_of_names.write_text(f"127.0.0.1 localhost {self.name}\n{NAMES}")
         self._unshare = unshared(
             ["--uts", "--mount", "--mount-proc"],
             [BOOT, "boot", self.name, str(home_of_names), *map(str, self._others)],
