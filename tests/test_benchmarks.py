@@ -14,6 +14,7 @@ from benchmarks import figures, misses, pages
 from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios, write
 from benchmarks.table import document, table
 from tests.end_to_end.browsers import CHROMIUM
+from tests.end_to_end.hosts import why_not
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,8 +68,11 @@ def test_those_in_a_browser_run_in_small() -> None:
 
 @pytest.mark.training
 @pytest.mark.long
-def test_what_is_measured_beside_a_training_runs_in_small() -> None:
-    run_in_small("overhead")
+@pytest.mark.parametrize("name", ["overhead", "checkpoint_stall", "lost_node"])
+def test_what_is_measured_beside_a_training_runs_in_small(name: str) -> None:
+    if name == "lost_node" and (reason := why_not()):
+        pytest.skip(reason)
+    run_in_small(name)
 
 
 @pytest.mark.long

@@ -93,16 +93,16 @@ def by_hand(script: Path, steps: Path) -> float:
 
 def _seconds_after_kill(steps: Path, may_kill: Callable[[], bool]) -> float:
     ranks = [Path(f"{steps}.{rank}") for rank in (0, 1)]
-    wait_for(lambda: all(len(_lines(rank)) >= STEPS for rank in ranks) and may_kill(), "steps")
-    pid = int(_lines(ranks[1])[-1][1])
+    wait_for(lambda: all(len(read_steps(rank)) >= STEPS for rank in ranks) and may_kill(), "steps")
+    pid = int(read_steps(ranks[1])[-1][1])
     killed_at = time.time()
     os.kill(pid, signal.SIGKILL)
-    after = wait_for(lambda: [line for line in _lines(ranks[1]) if int(line[1]) != pid], "the next step")
+    after = wait_for(lambda: [line for line in read_steps(ranks[1]) if int(line[1]) != pid], "the next step")
     assert int(after[0][2]) == 11, f"it did not continue from the checkpoint: {after[0]}"
     return float(after[0][0]) - killed_at
 
 
-def _lines(path: Path) -> list[list[str]]:
+def read_steps(path: Path) -> list[list[str]]:
     """Time, process id and number of each step so far."""
     text = path.read_text() if path.exists() else ""
     return [line.split() for line in text.splitlines() if len(line.split()) == 3]
