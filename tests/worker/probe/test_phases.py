@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -183,6 +184,18 @@ def test_a_script_with_neither_loader_nor_ddp_is_divided_too(watched):
     assert not watched.events("error")
     assert phases["forward_s"] > 0 and phases["backward_s"] > 0 and phases["optimizer_s"] > 0
     assert "data_s" not in phases and "exposed_comm_s" not in phases
+
+
+def test_the_wait_for_a_cpu_is_known_in_a_forked_process():
+    """As the ranks of a warm start are: Python keeps the parent's number for their main thread."""
+    code = """
+        import os, threading
+        from worker.probe.rankzero_probe.phase_totals import _cpu_wait_s
+        if os.fork() == 0:
+            os._exit(0 if _cpu_wait_s(threading.get_ident()) is not None else 7)
+        raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+        """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 0
 
 
 def test_a_clock_that_fails_is_off_and_the_training_goes_on(watched):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
@@ -66,9 +67,11 @@ class PhaseRecord:
 
 def _cpu_wait_s(thread: int | None) -> float | None:
     """Return the seconds for which the thread was ready and no CPU was free for it; None where Linux hides them."""
-    ids = [running.native_id for running in threading.enumerate() if running.ident == thread]
+    tasks = [running.native_id for running in threading.enumerate() if running.ident == thread]
+    if thread == threading.main_thread().ident:
+        tasks = [os.getpid()]  # after a fork Python still has the number of the parent's thread
     try:
-        with open(f"/proc/self/task/{ids[0]}/schedstat") as file:  # noqa: PTH123 - pathlib costs 5 ms
+        with open(f"/proc/self/task/{tasks[0]}/schedstat") as file:  # noqa: PTH123 - pathlib costs 5 ms
             return int(file.read().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
