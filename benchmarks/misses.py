@@ -24,18 +24,18 @@ WHY = {
     "round on this machine.",
     "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
     "requests of 409 points, one run is 8 of 5,120. trackio and the writers have no server and buffer.",
-    "many_runs": "of a window of 100 rows a third of the processor time makes its runs, and a fifth each counts all "
-    "runs, finds those that need attention, and reads and thins 100 small curves; sorting by a series looks a value "
-    "up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone.",
     "lost_node": "of 2.7 s in a quiet round the rank whose collective timed out and its torchrun take 1.5 s to end and "
     "to say why, the last data of the ended attempt 0.6 s, and the fork until the next step 0.6 s. Without a time-out "
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
+    "many_runs": "of a window of 100 rows two fifths of the processor time make its runs, a fifth counts all runs, a "
+    "fifth reads and thins 100 small curves, and the rest finds the runs that need attention; sorting by a series "
+    "looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone.",
     "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from "
     "ranks that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a "
     "rank has threads of its own (backward, gloo, the event writer) beside its main one. The dashboard on another "
     "machine leaves the worker's share alone.",
-    "pages": "Chromium, Streamlit's rerun and the table's request, of some 100 ms of processor time (see many runs), "
-    "share two cores; in quieter hours the median of the clicks was 270 ms.",
+    "pages": "Streamlit's rerun and the list's request, 60 ms of processor time (see many runs), begin at the click "
+    "and share two cores with Chromium, which then takes 100 ms to build, lay out and paint the page.",
     "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
     "attempts, and 29 % place. Keeping both between turns, and reading only what changed, would meet it.",
     "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "

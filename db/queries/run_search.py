@@ -40,8 +40,24 @@ def in_order(sort: Sort | None, now: float) -> list[ColumnElement[Any]]:
 
 
 def _is_met(condition: Condition, now: float) -> ColumnElement[bool]:
-    is_so = func.coalesce(_holds(condition, now), false())
+    if (is_so := _is_found(condition)) is None:
+        is_so = func.coalesce(_holds(condition, now), false())
     return not_(is_so) if condition.is_negated else is_so
+
+
+def _is_found(condition: Condition) -> ColumnElement[bool] | None:
+    """Whether another table has a row of the run that meets the condition; None for conditions on the run itself.
+
+    A small table is read once, as a set from which the database may begin; series are looked up run by run."""
+    if condition.kind is FieldKind.SERIES:
+        is_there = and_(is_named(condition.name), _compared(Series.last_number.expression, condition))
+        return select(Series.id).where(is_there).exists()
+    if condition.name == "tag":
+        return Run.id.in_(select(RunTag.run_id).where(_compared(RunTag.tag.expression, condition)))
+    if condition.name == "node":
+        tasks = select(Task.fence).join(Node, Node.id == Task.node_id)
+        return Attempt.fence.in_(tasks.where(_compared(Node.name.expression, condition)))
+    return _is_imported(condition) if condition.name == "imported" else None
 
 
 def _holds(condition: Condition, now: float) -> ColumnElement[bool]:
@@ -49,32 +65,18 @@ def _holds(condition: Condition, now: float) -> ColumnElement[bool]:
     if condition.kind is FieldKind.ANYWHERE:
         texts = (value_of(Column(FIELDS[name], name), now) for name in ANYWHERE)
         return or_(*(_compared(func.coalesce(text, ""), condition) for text in texts))
-    if condition.kind is FieldKind.SERIES:
-        is_there = and_(is_named(condition.name), _compared(Series.last_number.expression, condition))
-        return select(Series.id).where(is_there).exists()
-    if condition.name == "tag":
-        return (
-            select(RunTag.tag)
-            .where(RunTag.run_id == Run.id, _compared(RunTag.tag.expression, condition))
-            .exists()
-        )
-    if condition.name == "imported":
-        return _is_imported(condition)
-    if condition.name == "node":
-        nodes = select(Task.fence).join(Node, Node.id == Task.node_id).where(Task.fence == Attempt.fence)
-        return nodes.where(_compared(Node.name.expression, condition)).exists()
     return _compared(value_of(Column(condition.kind, condition.name), now), condition)
 
 
 def _is_imported(condition: Condition) -> ColumnElement[bool]:
     """Whether a run was imported, or by this importer."""
-    marks = select(ImportedRun.run_id).where(ImportedRun.run_id == Run.id)
+    marks = select(ImportedRun.run_id)
     match lowered(str(condition.value)):
         case "yes":
-            return marks.exists()
+            return Run.id.in_(marks)
         case "no":
-            return not_(marks.exists())
-    return marks.where(_compared(ImportedRun.format.expression, condition)).exists()
+            return Run.id.not_in(marks)
+    return Run.id.in_(marks.where(_compared(ImportedRun.format.expression, condition)))
 
 
 def _compared(value: ColumnElement[Any], condition: Condition) -> ColumnElement[bool]:
