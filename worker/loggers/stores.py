@@ -53,6 +53,8 @@ class LoggerStores:
             if final:
                 source.finish()
             yield source
+        if final:  # a restarted worker knows the runs only now that it has read their files
+            self._write_settings()
 
     def look_again(self) -> None:
         """Look for new stores and settings at the next step, due or not."""

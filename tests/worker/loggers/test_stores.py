@@ -152,6 +152,19 @@ def test_the_lines_of_mlflow_are_read_when_they_are_whole(node: Node) -> None:
     assert node.read()["train/loss"][2:] == [(30, 0.125)]
 
 
+def test_a_worker_that_finds_all_points_sent_writes_the_settings_down(node: Node) -> None:
+    """The one before it was killed before they were due."""
+    node.log("loss", 0, 0.5)
+    (node.mlruns / "params").mkdir()
+    (node.mlruns / "params" / "lr").write_text("0.1")
+    node.read()
+    node.restart_worker()
+    node.stores.look_again()
+    assert node.stream.step() == node.stream.step(final=True) == 0
+    (line,) = (node.folder / SETTINGS_FILE).read_text().splitlines()
+    assert json.loads(line)["settings"]["config"] == {"lr": "0.1"}
+
+
 def test_the_rows_of_mlflows_database_are_read_once(node: Node) -> None:
     node.work.mkdir()
     node.server.loses_replies = True
