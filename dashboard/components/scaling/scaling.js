@@ -39,8 +39,8 @@ class Scaling {
 
   _draw() {
     const { chart } = this._picture;
-    const width = Math.min(MOST_WIDTH, this._root.clientWidth);
     this._chart.hidden = !chart;
+    const width = Math.min(MOST_WIDTH, this._chart.clientWidth);
     if (chart && width) this._chart.replaceChildren(drawing(chart, width), legend(chart));
   }
 
@@ -104,14 +104,15 @@ function hue({ id, shade }, kind) {
 
 function mark(point, curve, x, y) {
   const group = svg('g', hue(curve, 'point'));
-  const label = curve.id === 'dp' ? { x: x + 9, y: y(point.speedup) + 14 } : { x: x - 9, y: y(point.speedup) - 9 };
+  // The ideal line lies above the points: figures above them would be crossed by it.
+  const label = { x, y: y(Math.min(point.low, point.speedup)) + 18 };
   group.append(
     svg('title', {}, point.label),
     svg('path', { class: 'spread', d: `M${x - 5} ${y(point.low)}h10M${x - 5} ${y(point.high)}h10M${x} ${y(point.low)}V${y(point.high)}` }),
     svg('circle', { cx: x, cy: y(point.speedup), r: 4.5 }),
   );
   // Curves of several global batches lie close together: their figures are in the table and the title.
-  if (curve.shade === undefined) group.append(svg('text', { ...label, 'text-anchor': curve.id === 'dp' ? 'start' : 'end' }, `${point.speedup.toFixed(2)}x`));
+  if (curve.shade === undefined) group.append(svg('text', { ...label, 'text-anchor': 'middle' }, `${point.speedup.toFixed(2)}x`));
   return group;
 }
 

@@ -40,7 +40,7 @@ def _list() -> None:
         "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and says what more of "
         "them bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a terminal:"
     )
-    st.code(EXAMPLE, language="bash")
+    st.code(EXAMPLE, language=None)
 
 
 @st.fragment(run_every=2)
