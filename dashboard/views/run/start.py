@@ -36,21 +36,26 @@ def starting(run: RunView) -> bool:
     """Show the phases while a run that has its nodes does not train yet; returns whether it did."""
     if run.state in STARTING and not run.step:
         phases = _phases(run.id)
-        if _placed(phases) and not is_finished(phases):
+        if _is_starting(run, phases):
             timeline(picture(phases, is_starting=True, before=_before(run.id)), key="run_start")
             return True
     return False
 
 
 def folded(run_id: str) -> None:
-    """Show the phases of the latest start in a fold that says how long it took."""
-    phases = _phases(run_id)
-    if _placed(phases):
+    """Show the phases of the latest start in a fold that says how long it took; not while they stand above."""
+    run, phases = service.current().find_run(run_id), _phases(run_id)
+    if run is not None and _placed(phases) and not _is_starting(run, phases):
         drawn = picture(phases, is_starting=False, before=_before(run_id))
         with st.expander(drawn["title"]):
             timeline(drawn | {"title": ""}, key="run_start_folded")
             for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):
                 st.caption(as_text(note))
+
+
+def _is_starting(run: RunView, phases: Sequence[Phase]) -> bool:
+    has_begun = bool(run.step) or run.state not in STARTING
+    return bool(_placed(phases)) and not has_begun and not is_finished(phases)
 
 
 def _phases(run_id: str) -> list[Phase]:

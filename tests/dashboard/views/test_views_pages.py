@@ -225,6 +225,11 @@ def test_what_trains_is_shown_with_each_command(full):
     assert any(" · ".join(words) in caption for caption in captions), captions
 
 
+def test_a_start_in_progress_stands_above_the_history_and_not_in_it_too(full):
+    live = full.open("run", id=full.seed.runs["just launched"], tab="history")
+    assert not live.exception and not live.expander and "No first step" not in texts(live)
+
+
 def test_of_a_run_without_figures_of_its_ranks_only_a_live_one_is_to_be_waited_for(full):
     live = full.open("run", id=full.seed.runs["just launched"], tab="ranks")
     assert "Each rank appears here with its first step" in texts(live).replace("\\", "")
