@@ -274,7 +274,7 @@ class Service(Membership):
         return self._live_runs.text(run_id, self.clock())
 
     def kept_live_run(self, run_id: str) -> str | None:
-        """The same where another viewer has it already: returns at once."""
+        """The text of `live_run` where another viewer has it already, else None; returns at once."""
         return self._live_runs.kept(run_id, self.clock())
 
     def latest_attempt(self, run_id: str) -> int:
