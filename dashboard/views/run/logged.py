@@ -20,7 +20,7 @@ TITLES = {
 OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory; `wandb sync` uploads them."
 
 
-@st.fragment(run_every=60)
+@st.fragment(run_every=15)
 @style.left_to_page_without_store
 def offline_note(run: RunView) -> None:
     """Say that W&B was set to offline, and why."""
