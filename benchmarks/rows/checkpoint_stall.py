@@ -30,7 +30,7 @@ STORED_WITHIN_S = 2.0
 
 def measure(quick: bool) -> Iterator[Figure]:
     """Seconds of training lost by a checkpoint, on the dashboard's own machine and on another host."""
-    mib, rounds = (16, 1) if quick else (256, 8)
+    mib, rounds = (16, 1) if quick else (256, 5)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         for place, start in PLACES.items():
             if place == "sent" and (reason := why_not()):
