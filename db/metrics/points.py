@@ -35,9 +35,9 @@ _REPLACE = (
 )
 
 _TAILS = (
-    select(Chunk.series_id, Chunk.seq, Chunk.points)
-    .where(Chunk.series_id.in_(bindparam("series", expanding=True)), Chunk.level == bindparam("at"))
-    .where(Chunk.seq.in_(bindparam("numbers", expanding=True)))
+    select(_CHUNKS.c.series_id, _CHUNKS.c.seq, _CHUNKS.c.points)
+    .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
+    .where(_CHUNKS.c.seq.in_(bindparam("numbers", expanding=True)))
 )
 
 

@@ -106,10 +106,12 @@ async def poll_desired_state(
             changed.clear()
             current_version, text = await threads.run(_desired_state, service, node_id)
             remaining_s = ends_at - loop.time()
-            if current_version != version or remaining_s <= 0 or service.hub.closing:
-                return Response(text, media_type="application/json")
-            with suppress(TimeoutError):  # no sign of life: nobody tells us of a node that lost its power
-                await asyncio.wait_for(changed.wait(), remaining_s)
+            if current_version == version and remaining_s > 0 and not service.hub.closing:
+                # Its end is no sign of life: nobody tells us of a node that lost its power.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), remaining_s)
+                    continue
+            return Response(text, media_type="application/json")
 
 
 @router.post("/load", status_code=204, openapi_extra=_body_of(NodeLoad))

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from dashboard.api.workers import worker_attempts
 from db.metrics.points import pack
 from db.models import Attempt, Chunk
 from db.reports import progress
@@ -74,6 +75,14 @@ def test_a_wait_that_ends_is_no_sign_of_life(
     monkeypatch.setattr(dashboard.service.registry, "record_contact", contacts.append)
     node.client.desired_state(version, 0.3)
     assert len(contacts) == 1, "only the request itself"
+
+
+def test_a_wait_without_news_reads_the_store_once(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, reads = node.client.desired_state(None, 0), []
+    read = worker_attempts._desired_state
+    monkeypatch.setattr(worker_attempts, "_desired_state", lambda *of: reads.append(of) or read(*of))
+    assert node.client.desired_state(first.version, 0.3).version == first.version
+    assert len(reads) == 1
 
 
 def test_a_wait_ends_when_somebody_looks(dashboard: Running, node: FakeNode) -> None:
