@@ -77,7 +77,7 @@ def test_what_is_measured_beside_a_training_runs_in_small(name: str) -> None:
 
 @pytest.mark.long
 def test_what_many_clients_ask_at_once_runs_in_small() -> None:
-    run_in_small("live_page")
+    run_in_small("live_page", "live_runs")
 
 
 def run_in_small(*names: str) -> None:
