@@ -25,9 +25,9 @@ WHY = {
     "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
     "requests of 409 points, one run is 8 of 5,120. trackio and the writers have no server and buffer.",
     "live_runs": "beside other work on these two cores a live run takes 7 to 9 ms of the server's processor time a "
-    "second, whatever their number: every five seconds five requests (points of three sources, two files) of 2 to 3 ms "
-    "in the store and about as much in HTTP and threads, so one core bears some 120 of them. One request for all "
-    "streams of a worker would meet it.",
+    "second, seen with up to 60 of them: every five seconds five requests (points of three sources, two files) of 2 to "
+    "3 ms in the store and about as much in HTTP and threads, so 200 need about one and a half cores. One request for "
+    "all streams of a worker would meet it.",
     "lost_node": "of 2.7 s in a quiet round the rank whose collective timed out and its torchrun take 1.5 s to end and "
     "to say why, the last data of the ended attempt 0.6 s, and the fork until the next step 0.6 s. Without a time-out "
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
