@@ -137,6 +137,7 @@ def test_a_profile_is_recorded_summarised_and_gone_and_never_disturbs_the_script
 
 
 def test_a_request_gives_way_to_a_profiler_that_the_script_opens(rank: Rank) -> None:
+    (rank.folder / "close").touch()
     step = rank.request("e", steps=10_000)
     wait_for(lambda: rank.step() >= step + STEPS_AHEAD)
     (rank.folder / "open").touch()
