@@ -3,8 +3,9 @@
 WHY = {
     "back_to_training": "without the warm start a new attempt runs torchrun anew, which imports torch once more than "
     "torchrun's own restart of its ranks, and the ended one takes its modules apart first. The warm start forks both.",
-    "chart": "TensorBoard keeps at most 1,000 points of a series, in memory, and has nothing to read or to thin; "
-    "ours reads 2,000 of the million from SQLite.",
+    "chart": "TensorBoard keeps at most 1,000 points of a series, in memory, and has nothing to read or to thin; ours "
+    "reads 2,000 of the million from SQLite. Of the 37 ms of an answer 10 are FastAPI's and the client's, 6 write JSON "
+    "and the rest makes and runs a dozen statements; binary columns, as comparisons have them, would save the JSON.",
     "checkpoint_stall": "to take a checkpoint of 256 MiB costs the worker 0.43 s of processor time (its copy 0.1, the "
     "check of its CRC-32s 0.12, its SHA-256 0.2), a dashboard beside it 0.25 s when it is linked and 1.3 s when it is "
     "sent. Where ranks fill all cores, that is taken from them. One pass over the file instead of three saves nothing; "
@@ -14,16 +15,16 @@ WHY = {
     "file. Four uploads in a row reach 167, 162, 221 and 266 MB/s. Each request is on the disk before its answer.",
     "command_line": "most of the time is imports: of those of `rankzero runs` pydantic takes a quarter, and httpx with "
     "httpcore and h11 a sixth; `--help` needs neither.",
-    "comparison": "each of the two series takes 92 ms of processor time for fifty runs, one after another: "
-    "reading their packed chunks, thinning them and building statements. Reading both in two threads, or thinning "
-    "all runs in one array, would meet it.",
-    "drawn_point": "a look of the worker and the server's answer take some 25 ms on these two cores, and the pause "
-    "after it is five times as long, since a training that fills the cores lost a quarter of its steps to shorter "
-    "ones; with them p95 was 93 to 190 ms. A faster answer, or cores to spare, brings it nearer.",
+    "comparison": "each of the two series takes some 50 ms for fifty runs, one after another: reading their packed "
+    "chunks, thinning them and building statements. Reading both in two threads would meet it.",
+    "drawn_point": "a look of the worker and the server's answer take some 25 ms on two busy cores, and where no half "
+    "core is idle the pause after it is five times as long, since a training that fills the cores lost a quarter of "
+    "its steps to shorter ones. With cores to spare p95 is 49 ms.",
     "event_files": "the ratio of two processes that are bound by the processor changes between 8 and 10 from round to "
     "round on this machine.",
-    "ingestion": "a request costs some 30 ms beside its points on this busy machine: 100 runs in turns are 100 "
-    "requests of 409 points, one run is 8 of 5,120. trackio and the writers have no server and buffer.",
+    "ingestion": "100 runs in turns are 100 requests of 409 points, of 12 ms each: 4 in the store, the rest HTTP, "
+    "threads and the client; one run is 8 requests of 5,120. trackio and the writers have no server and buffer. One "
+    "request for all runs of a node would meet the rate of one run.",
     "live_runs": "beside other work on these two cores a live run takes 7 to 9 ms of the server's processor time a "
     "second, seen with up to 60 of them: every five seconds five requests (points of three sources, two files) of 2 to "
     "3 ms in the store and about as much in HTTP and threads, so 200 need about one and a half cores. One request for "
@@ -33,17 +34,19 @@ WHY = {
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
     "many_runs": "of a window of 100 rows two fifths of the processor time make its runs, a fifth counts all runs, a "
     "fifth reads and thins 100 small curves, and the rest finds the runs that need attention; sorting by a series "
-    "looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone.",
+    "looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone. "
+    "Rows without the whole spec, and an index over what is counted, would halve it.",
     "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from "
     "ranks that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a "
     "rank has threads of its own (backward, gloo, the event writer) beside its main one. The dashboard on another "
     "machine leaves the worker's share alone.",
     "pages": "Streamlit's rerun and the list's request, 60 ms of processor time (see many runs), begin at the click "
     "and share two cores with Chromium, which then takes 100 ms to build, lay out and paint the page.",
-    "placement": "of the processor time 38 % read the nodes and their devices (JSON), 29 % the expected ends of 4,500 "
-    "attempts, and 29 % place. Keeping both between turns, and reading only what changed, would meet it.",
+    "placement": "reading the nodes and tasks, the expected ends of 4,500 attempts, and placing take a third each. "
+    "Keeping the first two between turns, and reading only what changed, would meet it.",
     "recipes": "the quartiles of the ratio reach from 0.7 to 1.05 on two shared cores, more than the difference; "
-    "beyond the plain loop a recipe's step votes on stopping.",
+    "beyond the plain loop a recipe's step votes on stopping. A core for each rank and one for the rest would show "
+    "whether it is met.",
     "set_up": "the dashboard starts first, which takes 3 s, then the worker, which then imports torch, once for "
     "torchrun and its ranks; torchrun by hand imports it twice. To start the three side by side would meet it.",
     "submissions": "16 clients wait for one Python process, of whose time 36 % are FastAPI's and uvicorn's, 30 % write "
