@@ -15,27 +15,7 @@ from benchmarks.figures import Figure, Spread, in_turns, ratios
 from benchmarks.rows.start import BY_HAND, TORCHRUN, started
 from tests.end_to_end.product import Product, wait_for
 
-SCRIPT = """
-import os, sys, time
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-saved, step = os.environ.get("RANKZERO_RESUME", "saved.pt"), 0
-if os.path.exists(saved):
-    step = torch.load(saved)["step"]
-with open(f"{sys.argv[1]}.{dist.get_rank()}", "a") as steps:
-    while True:
-        model(torch.ones(8, 64)).sum().backward()
-        optimizer.step()
-        step += 1
-        print(time.time(), os.getpid(), step, file=steps, flush=True)
-        if step == 10 and dist.get_rank() == 0:
-            torch.save({"step": step}, "partial")
-            os.replace("partial", "saved.pt")
-        time.sleep(0.05)
-"""
+SCRIPT = Path(__file__).parents[1] / "scripts" / "resumed_steps.py"
 STEPS = 40
 """A rank is killed after so many: the checkpoint is stored by then."""
 MOST_S = 3.0
@@ -46,14 +26,10 @@ def measure(quick: bool) -> Iterator[Figure]:
     """Seconds from the kill to the first step of the new processes."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         root = Path(folder)
-        script = root / "train.py"
-        script.write_text(SCRIPT)
-        acts = {"torchrun": lambda: by_hand(script, root / f"hand{time.monotonic_ns()}")}
+        acts = {"torchrun": lambda: by_hand(root / f"hand{time.monotonic_ns()}")}
         for name in ("cold", "warm"):
             product = started(root / name, running, RANKZERO_WARM_START=str(int(name == "warm")))
-            acts[name] = lambda product=product: in_a_run(
-                product, script, root / f"ours{time.monotonic_ns()}"
-            )
+            acts[name] = lambda product=product: in_a_run(product, root / f"ours{time.monotonic_ns()}")
         seconds = in_turns(acts, 1 if quick else 2)
     theirs = seconds.pop("torchrun")
     for name, ours in seconds.items():
@@ -64,9 +40,9 @@ def measure(quick: bool) -> Iterator[Figure]:
     yield Figure(what, text, "a limit", f"{MOST_S:g} s", limit, 1, "less")
 
 
-def in_a_run(product: Product, script: Path, steps: Path) -> float:
+def in_a_run(product: Product, steps: Path) -> float:
     """Launch it with one restart, kill a rank, and stop it once it trains again."""
-    run_id = product.launch(script, gpus_per_node=2, args=[str(steps)], max_restarts=1, stop_grace_s=1)
+    run_id = product.launch(SCRIPT, gpus_per_node=2, args=[str(steps)], max_restarts=1, stop_grace_s=1)
 
     def is_stored() -> bool:
         return any(found["complete"] for found in product.get(f"/api/runs/{run_id}/checkpoints"))
@@ -78,10 +54,10 @@ def in_a_run(product: Product, script: Path, steps: Path) -> float:
         product.wait_state(run_id)
 
 
-def by_hand(script: Path, steps: Path) -> float:
+def by_hand(steps: Path) -> float:
     """The same with the restarts of torchrun, as typed by a user."""
     steps.mkdir()
-    command = [TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1", str(script), str(steps)]
+    command = [TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1", str(SCRIPT), str(steps)]
     # With gloo, ranks that start again cannot meet in the agent's own store.
     env = os.environ | BY_HAND | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with subprocess.Popen(command, env=env, cwd=steps, stderr=subprocess.DEVNULL) as process:
@@ -92,7 +68,7 @@ def by_hand(script: Path, steps: Path) -> float:
 
 
 def _seconds_after_kill(steps: Path, may_kill: Callable[[], bool]) -> float:
-    ranks = [Path(f"{steps}.{rank}") for rank in (0, 1)]
+    ranks = [Path(f"{steps}.{os.uname().nodename}.{rank}") for rank in (0, 1)]
     wait_for(lambda: all(len(read_steps(rank)) >= STEPS for rank in ranks) and may_kill(), "steps")
     pid = int(read_steps(ranks[1])[-1][1])
     killed_at = time.time()

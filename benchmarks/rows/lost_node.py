@@ -16,33 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.figures import Figure, Spread, in_turns, ratios
-from benchmarks.rows.back_to_training import MOST_S, STEPS, read_steps
+from benchmarks.rows.back_to_training import MOST_S, SCRIPT, STEPS, read_steps
 from benchmarks.rows.start import BY_HAND, TORCHRUN
 from tests.end_to_end.hosts import Host, Hosts, why_not
 from tests.end_to_end.product import is_ready_to_start, wait_for
 
-SCRIPT = """
-import os, sys, time
-from datetime import timedelta
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[2])))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-saved, step = os.environ.get("RANKZERO_RESUME", "saved.pt"), 0
-if os.path.exists(saved):
-    step = torch.load(saved)["step"]
-with open(f"{sys.argv[1]}.{os.uname().nodename}", "a") as steps:
-    while True:
-        model(torch.ones(8, 64)).sum().backward()
-        optimizer.step()
-        step += 1
-        print(time.time(), os.getpid(), step, file=steps, flush=True)
-        if step == 10 and dist.get_rank() == 0:
-            torch.save({"step": step}, "partial")
-            os.replace("partial", "saved.pt")
-        time.sleep(0.05)
-"""
 LOST_AFTER_S = 15.0
 DEFAULT_TIMEOUT_S = 1800.0
 """torch's own for gloo; an elastic torchrun waits for it."""
@@ -79,15 +57,13 @@ class PowerCut:
 
     def __init__(self, hosts: Hosts, folder: Path) -> None:
         self._hosts, self._folder = hosts, folder
-        self._script = folder / "train.py"
-        self._script.write_text(SCRIPT)
 
     def in_a_run(self, timeout_s: float) -> float:
         """Launch it with one restart, on one node if need be; returns seconds from the time-out to the next step."""
         hosts, steps = self._hosts, self._steps()
         hosts.ensure()
         more = {"nodes": 2, "min_nodes": 1, "gpus_per_node": 1, "max_restarts": 1, "stop_grace_s": 1}
-        run_id = hosts.launch(self._script, args=[str(steps), str(timeout_s)], **more)
+        run_id = hosts.launch(SCRIPT, args=[str(steps), str(timeout_s)], **more)
 
         def may_cut() -> bool:
             is_stored = any(found["complete"] for found in hosts.get(f"/api/runs/{run_id}/checkpoints"))
@@ -123,7 +99,7 @@ class PowerCut:
             is_host,
             f"--local-addr={host.address}",
         ]
-        command = [TORCHRUN, *elastic, "--nproc-per-node=1", str(self._script), str(steps), str(timeout_s)]
+        command = [TORCHRUN, *elastic, "--nproc-per-node=1", str(SCRIPT), str(steps), str(timeout_s)]
         own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": "lan0"}
         return host.start("env", "-C", str(steps), *command, env=BY_HAND | own_store)
 
@@ -131,7 +107,7 @@ class PowerCut:
         return self._folder / f"steps{time.monotonic_ns()}"
 
     def _seconds(self, steps: Path, may_cut: Callable[[], bool]) -> float:
-        files = [Path(f"{steps}.{host.name}") for host in self._hosts.hosts]
+        files = [Path(f"{steps}.{host.name}.0") for host in self._hosts.hosts]
         wait_for(
             lambda: all(len(read_steps(file)) >= STEPS for file in files) and may_cut(),
             "steps",

@@ -7,12 +7,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import select
-
 from db.engine import Store
-from db.metrics import points
+from db.metrics.many_curves import SeriesRow, StepRange, series_rows, thinned_points
 from db.metrics.series_names import main_loss
-from db.models import Attempt, Series
 from db.queries import run_queries
 from domain.views import RunView
 
@@ -46,18 +43,14 @@ def _read(store: Store, runs: Sequence[RunView]) -> dict[str, Curve]:
     """The curves of runs with one attempt in a few queries; those of others are joined over their attempts."""
     ids = [run.id for run in runs if run.attempt == 1]
     curves: dict[str, Curve] = dict.fromkeys(run.id for run in runs)
-    query = select(Attempt.run_id, Series.tag, Series.id).join(Series, Series.fence == Attempt.fence)
-    query = query.where(Attempt.run_id.in_(ids), Series.source == "events", Series.node_rank == 0)
     with store.read() as session:
-        series: dict[str, dict[str, int]] = {}
-        for run_id, tag, series_id in session.execute(query):
-            series.setdefault(run_id, {})[tag] = series_id
+        series: dict[str, dict[str, SeriesRow]] = {}
+        for row in series_rows(session, ids, sources=["events"]):
+            if row.node_rank == 0:
+                series.setdefault(row.run_id, {})[row.tag] = row
         losses = {run_id: tags[name] for run_id, tags in series.items() if (name := main_loss(tags))}
-        read = points.values_of_each(session, losses.values(), CURVE_POINTS)
-    curves |= {
-        run_id: _rounded(read[series_id].tolist() if series_id in read else ())
-        for run_id, series_id in losses.items()
-    }
+        read = thinned_points(session, [*losses.values()], CURVE_POINTS, StepRange())
+    curves |= {run_id: _rounded(value for _, value, _ in read[row.id]) for run_id, row in losses.items()}
     return curves | {run.id: _over_attempts(store, run.id) for run in runs if run.attempt > 1}
 
 
@@ -66,7 +59,7 @@ def _over_attempts(store: Store, run_id: str) -> Curve:
     if name is None:
         return None
     points_read = run_queries.series(store, run_id, [name], max_points=CURVE_POINTS)[name].points
-    return _rounded([value for _, value, _ in points_read])
+    return _rounded(value for _, value, _ in points_read)
 
 
 def _rounded(curve: Iterable[float]) -> Curve:

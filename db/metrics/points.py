@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -81,32 +81,6 @@ def read(
     first = -math.inf if since_step is None else since_step
     last = math.inf if until_step is None else until_step
     return [point for point in points if first <= point[0] <= last]
-
-
-def values_of_each(
-    session: Session, series_ids: Collection[int], max_points: int
-) -> dict[int, NDArray[np.float64]]:
-    """The values of at most `max_points` points of each of several series, as `read` chooses them, in two queries."""
-    counts: dict[int, dict[int, int]] = {}
-    count = select(Chunk.series_id, Chunk.level, func.sum(Chunk.count)).group_by(Chunk.series_id, Chunk.level)
-    for series_id, level, number in session.execute(count.where(Chunk.series_id.in_(series_ids))):
-        counts.setdefault(series_id, {})[level] = int(number)
-    by_level: dict[int, list[int]] = {}
-    for series_id, numbers in counts.items():
-        by_level.setdefault(_finest_affordable_level(numbers, 8 * max_points), []).append(series_id)
-    chunks = select(Chunk.series_id, Chunk.points).order_by(Chunk.series_id, Chunk.seq)
-    blobs: dict[int, list[bytes]] = {}
-    for level, ids in by_level.items():
-        for series_id, blob in session.execute(chunks.where(Chunk.series_id.in_(ids), Chunk.level == level)):
-            blobs.setdefault(series_id, []).append(blob)
-    values = {series_id: np.concatenate([*map(_packed_values, parts)]) for series_id, parts in blobs.items()}
-    places = columns.picked_each([*values.values()], max_points)
-    return {series_id: own[at] for (series_id, own), at in zip(values.items(), places, strict=True)}
-
-
-def _packed_values(blob: bytes) -> NDArray[np.float64]:
-    third = len(blob) // 24
-    return np.frombuffer(blob, "<f8", third, 8 * third)
 
 
 def value_at(session: Session, series_id: int, step: int) -> float | None:
@@ -195,10 +169,6 @@ def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[
         .group_by(Chunk.series_id)
     )
     return {series: int(total) for series, total in rows}
-
-
-def _finest_affordable_level(counts: dict[int, int], budget: int) -> int:
-    return next((level for level in sorted(counts) if counts[level] <= budget), max(counts, default=0))
 
 
 def _with_numbers(walls: array[float]) -> array[float]:

@@ -16,7 +16,7 @@ class IdleCores:
 
     def __init__(self, idle_s: Callable[[], float] | None = None) -> None:
         """`idle_s`: seconds that all cores together have been idle since the boot."""
-        self._idle_s = idle_s or _idle_s
+        self._idle_s = idle_s or _idle_since_boot_s
         self._measured_at, self._idle_before_s, self._cores = float("-inf"), 0.0, 0.0
 
     def count(self, now: float) -> float:
@@ -29,7 +29,7 @@ class IdleCores:
         return self._cores
 
 
-def _idle_s() -> float:
+def _idle_since_boot_s() -> float:
     if cores() < (psutil.cpu_count() or 1):
         return 0.0  # in a container others may have what is idle
     times = psutil.cpu_times()
