@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
-from dashboard.clock import Lease
+from dashboard.clock import Clock, Lease
 from dashboard.service import service
 from dashboard.service.service import Service
+from dashboard.service.store_opening import open_store
 from dashboard.settings import Settings
+from db.engine import Store
 from tests.dashboard import components_once  # noqa: F401  it acts when it is imported
-from tests.dashboard.seeded_store import Seed
-from tests.db.templates import new_data
+from tests.dashboard.seeded_store import Seed, seed
+from tests.db.templates import folder_of_templates, new_data, new_store, without_identity
 
 APP = str(files("dashboard.views") / "app.py")
 
@@ -41,20 +45,54 @@ class Pages:
         return test.run()
 
 
+class SlowClock(Clock):
+    """Nobody falls silent while a busy machine draws a page, and what comes later is later."""
+
+    def __init__(self, start: float) -> None:
+        self._start, self._calls = start, itertools.count()
+
+    def __call__(self) -> float:
+        return self._start + next(self._calls) * 1e-5
+
+
 @contextmanager
 def served(data: Path) -> Iterator[Pages]:
     """Pages over an empty store in that directory."""
-    opened = Service.open(Settings(data=new_data(data)))
+    with _served(data, None) as (service, now):
+        yield Pages(service, Seed(service.store, now))
+
+
+@contextmanager
+def served_full(data: Path) -> Iterator[Pages]:
+    """Pages over the seeded store, which is filled once in a process, at the time when that was done."""
+    file, filled = _filled()
+    data.mkdir(mode=0o700, parents=True)
+    shutil.copy(file, data / "rankzero.db")
+    with _served(data, filled.now) as (service, now):
+        own = replace(filled, store=service.store, now=now, runs=dict(filled.runs))
+        yield Pages(service, replace(own, node_ids=dict(filled.node_ids)))
+
+
+@contextmanager
+def _served(data: Path, at: float | None) -> Iterator[tuple[Service, float]]:
+    settings = Settings(data=new_data(data))
+    opened = Service(settings, open_store(settings), SlowClock(at or Clock()()))
     opened.lease = Lease(0.0, 0.0)  # awake for long: silence counts
-    start, calls = opened.clock(), itertools.count()
-    # Nobody falls silent while a busy machine draws a page, and what comes later is later.
-    opened.clock = lambda: start + next(calls) * 1e-5
     service.use(opened)
     try:
-        yield Pages(opened, Seed(opened.store, opened.clock()))
+        yield opened, opened.clock()
     finally:
         service.use(None)
         opened.close()
+
+
+@cache
+def _filled() -> tuple[Path, Seed]:
+    """The file of the seeded store, and what is in it."""
+    store = Store.open(new_store(folder_of_templates() / "seeded.db"))
+    filled = seed(store, Clock()())
+    without_identity(store)
+    return folder_of_templates() / "seeded.db", filled
 
 
 def texts(page: AppTest) -> str:

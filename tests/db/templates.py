@@ -28,12 +28,21 @@ def new_data(data: Path) -> Path:
 
 
 @cache
-def _template() -> Path:
-    """The store that the others are copies of; one in each process."""
+def folder_of_templates() -> Path:
+    """Where the stores are that others are copies of; one folder in each process."""
     folder = Path(tempfile.mkdtemp(prefix="rankzero-template-"))
     atexit.register(shutil.rmtree, folder)
-    store = Store.open(folder / "rankzero.db")
+    return folder
+
+
+def without_identity(store: Store) -> None:
+    """Close a store so that each copy of its file becomes a store of its own when it is opened."""
     with store.write() as session:
         session.execute(delete(StoreIdentity))
     store.close()
-    return folder / "rankzero.db"
+
+
+@cache
+def _template() -> Path:
+    without_identity(Store.open(folder_of_templates() / "rankzero.db"))
+    return folder_of_templates() / "rankzero.db"

@@ -12,15 +12,14 @@ from dashboard.service import overview as overviews
 from dashboard.service.overview import Filter, RowRange, overview
 from domain.messages import State
 from domain.run_edit import RunEdit
-from tests.dashboard.pages import Pages, served
+from tests.dashboard.pages import Pages, served_full
 from tests.dashboard.running import Running
-from tests.dashboard.seeded_store import HOSTILE_NAME, seed
+from tests.dashboard.seeded_store import HOSTILE_NAME
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Pages]:
-    with served(tmp_path / "data") as pages:
-        pages.seed = seed(pages.service.store, pages.service.clock())
+    with served_full(tmp_path / "data") as pages:
         yield pages
 
 

@@ -159,7 +159,7 @@ def test_pages_in_its_place_say_what_to_do(
 
 
 def test_the_run_page_leads_there(tmp_path: Path) -> None:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("n", 2)
         run = pages.seed.launch("a", 10, gpus_per_node=1)
         links = [button.proto for button in pages.open("run", id=run).get("link_button")]

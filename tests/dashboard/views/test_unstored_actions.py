@@ -16,9 +16,8 @@ from db.sweeps import sweeps
 from db.trouble import Trouble
 from domain.text.formats import as_text
 from domain.views import RunView
-from tests.dashboard.pages import Pages, button, served
+from tests.dashboard.pages import Pages, button, served_full
 from tests.dashboard.read_only import make_read_only
-from tests.dashboard.seeded_store import seed
 from tests.dashboard.seeded_sweeps import seed_sweep
 
 NOTHING = as_text(f"Nothing was changed. {Trouble.READ_ONLY}")
@@ -26,8 +25,7 @@ NOTHING = as_text(f"Nothing was changed. {Trouble.READ_ONLY}")
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[Pages]:
-    with served(tmp_path / "data") as it:
-        it.seed = seed(it.service.store, it.service.clock())
+    with served_full(tmp_path / "data") as it:
         yield it
         make_read_only(it.service.store, False)
 

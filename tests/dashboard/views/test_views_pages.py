@@ -19,8 +19,8 @@ from db.queries import run_queries
 from db.trouble import Trouble
 from domain.messages import State
 from domain.transfer.imported import ImportedPoints, ImportRequest
-from tests.dashboard.pages import Pages, button, links, served, texts
-from tests.dashboard.seeded_store import HOSTILE_NAME, seed
+from tests.dashboard.pages import Pages, button, links, served, served_full, texts
+from tests.dashboard.seeded_store import HOSTILE_NAME
 
 AGAIN = "Launch again with changes"
 TABS = ["charts", "logs", "ranks", "checkpoints", "history", "code", "commands", "spec"]
@@ -33,9 +33,9 @@ def empty(tmp_path: Path) -> Iterator[Pages]:
 
 
 @pytest.fixture
-def full(empty: Pages) -> Pages:
-    empty.seed = seed(empty.service.store, empty.service.clock())
-    return empty
+def full(tmp_path: Path) -> Iterator[Pages]:
+    with served_full(tmp_path / "data") as pages:
+        yield pages
 
 
 def test_every_page_can_be_opened_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

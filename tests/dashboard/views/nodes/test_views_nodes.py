@@ -14,8 +14,7 @@ from dashboard.views.nodes.facts import clock_sentence
 from dashboard.views.nodes.facts import facts as properties
 from db.reports import nodes
 from domain.views import DeviceView
-from tests.dashboard.pages import Pages, button, links, served, texts
-from tests.dashboard.seeded_store import seed
+from tests.dashboard.pages import Pages, button, links, served, served_full, texts
 from tests.db.cluster import facts
 
 
@@ -26,9 +25,9 @@ def empty(tmp_path: Path) -> Iterator[Pages]:
 
 
 @pytest.fixture
-def full(empty: Pages) -> Pages:
-    empty.seed = seed(empty.service.store, empty.service.clock())
-    return empty
+def full(tmp_path: Path) -> Iterator[Pages]:
+    with served_full(tmp_path / "data") as pages:
+        yield pages
 
 
 def said(page) -> str:

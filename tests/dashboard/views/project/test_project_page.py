@@ -13,14 +13,12 @@ from sqlalchemy.exc import OperationalError
 from db.queries import projects
 from db.requests import run_edits
 from domain.run_edit import RunEdit
-from tests.dashboard.pages import Pages, links, served, texts
-from tests.dashboard.seeded_store import seed
+from tests.dashboard.pages import Pages, links, served_full, texts
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Pages]:
-    with served(tmp_path / "data") as pages:
-        pages.seed = seed(pages.service.store, pages.service.clock())
+    with served_full(tmp_path / "data") as pages:
         yield pages
 
 

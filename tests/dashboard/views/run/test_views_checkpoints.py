@@ -29,7 +29,7 @@ def saved(value: Any) -> bytes:
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[Pages]:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         pages.seed.launch(RUN, 100, gpus_per_node=1)
         pages.seed.start(RUN, 90)

@@ -43,7 +43,7 @@ def test_the_strip_shows_when_a_rank_waited() -> None:
 def test_the_tab_names_the_rank_that_left_the_path_and_shows_nothing_before_anybody_asked(
     tmp_path: Path,
 ) -> None:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         pages.seed.launch("desync", 100, gpus_per_node=2)
         pages.seed.start("desync", 90)

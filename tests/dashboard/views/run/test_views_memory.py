@@ -37,7 +37,7 @@ def sampled(pages: Pages, label: str) -> None:
 
 
 def test_trends_and_the_failures_memory_are_shown_and_only_where_they_were_read(tmp_path: Path) -> None:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         pages.seed.launch("leaks", 3000, gpus_per_node=2)
         pages.seed.start("leaks", 2990)

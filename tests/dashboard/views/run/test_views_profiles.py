@@ -29,7 +29,7 @@ def recorded(pages, fence: int, profile_id: str, seconds: float) -> None:
 
 
 def test_a_trace_without_an_overview_can_be_opened_and_downloaded(tmp_path: Path) -> None:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         run_id = pages.seed.launch("trained", 100, gpus_per_node=2)
         pages.seed.start("trained", 90)
@@ -48,7 +48,7 @@ def test_a_trace_without_an_overview_can_be_opened_and_downloaded(tmp_path: Path
 
 
 def test_profiles_are_shown_beside_each_other(tmp_path: Path) -> None:
-    with served(tmp_path) as pages:
+    with served(tmp_path / "data") as pages:
         pages.seed.node("gpu-1", 2)
         pages.seed.launch("trained", 100, gpus_per_node=2)
         pages.seed.start("trained", 90)
