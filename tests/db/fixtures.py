@@ -9,6 +9,7 @@ import pytest
 
 from db.engine import Store
 from db.reports.nodes import register_node
+from tests.db import statements_once  # noqa: F401  it acts when it is imported
 from tests.db.cluster import Cluster, facts
 from tests.db.templates import new_store
 
