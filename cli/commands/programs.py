@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -75,13 +74,14 @@ def up(
 
     Raises CommandFailed for options that exclude each other, typer.Exit with the exit code."""
     from cli.up import parent as parent
+    from worker.node.hardware import cores
 
     if no_worker and demo:
         raise CommandFailed("--demo trains on this machine's worker; remove --no-worker.", 2)
     plan = parent.Plan(
         data=data_directory(data),
         **_named(host=host, port=port),
-        slots=max(2, slots or os.cpu_count() or 1) if demo else slots,
+        slots=max(2, slots or cores()) if demo else slots,
         has_worker=not no_worker,
         demo=demo,
         new_store=new_store,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import ipaddress
+import math
 import os
 import platform
 import shutil
@@ -23,7 +24,7 @@ import pynvml
 
 from domain.messages import Device, NodeLoad
 from domain.text.formats import size
-from worker.node import processes
+from worker.node import control_groups, processes
 
 GPU_LIMIT_S = 5.0
 """A driver that has not answered by then counts as hung; heartbeats never wait longer."""
@@ -226,10 +227,16 @@ def node_info(gpus: GpuReader = GPUS) -> dict[str, Any]:
 
 
 def cores() -> int:
-    """The number of cores this process may use, which may be fewer than the machine has."""
+    """The number of cores this process may use, by its affinity and its container's quota (a part counts as one)."""
+    quotas = [math.ceil(quota.cores) for quota in control_groups.cpu_quotas()]
+    return min([len(allowed_cpus()), *quotas])
+
+
+def allowed_cpus() -> set[int]:
+    """The numbers of the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def address_towards(server_url: str) -> str:

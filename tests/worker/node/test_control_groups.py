@@ -97,6 +97,77 @@ def test_a_kernel_that_does_not_tell_is_no_harm(tmp_path):
     assert control_groups.memory_limit_bytes(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("150000 100000\n", 1.5),
+        ("max 100000\n", None),
+        ("-1 100000", None),
+        ("", None),
+        ("50000 100000", 0.5),
+    ],
+)
+def test_a_quota_is_cores(text: str, cores: float | None):
+    assert control_groups.quota_cores(text) == cores
+
+
+def test_version_2_has_the_quota_of_each_group_and_what_it_used(tmp_path):
+    files = {
+        "sys/fs/cgroup/jobs/a/cpu.max": "max 100000\n",
+        "sys/fs/cgroup/jobs/cpu.max": "250000 100000\n",
+        "sys/fs/cgroup/jobs/cpu.stat": "usage_usec 12500000\nuser_usec 12000000\n",
+    }
+    proc = machine(tmp_path, "0::/jobs/a\n", MOUNT_V2, files)
+    assert control_groups.cpu_quotas(proc) == [control_groups.CpuQuota(2.5, 12.5)]
+
+
+@pytest.mark.parametrize("mounts", ["cpu,cpuacct", "cpu cpuacct"], ids=["one mount", "a mount each"])
+def test_version_1_has_the_quota_of_the_group_that_a_container_sees(tmp_path, mounts: str):
+    folders = {name: f"sys/fs/cgroup/{mount}" for mount in mounts.split() for name in mount.split(",")}
+    lines = [f"cgroup /sys/fs/cgroup/{mount} cgroup rw,{mount} 0 0\n" for mount in mounts.split()]
+    files = {
+        f"{folders['cpu']}/cpu.cfs_quota_us": "400000\n",
+        f"{folders['cpu']}/cpu.cfs_period_us": "100000\n",
+        f"{folders['cpuacct']}/cpuacct.usage": "3000000000\n",
+    }
+    groups = "".join(f"{number}:{mount}:/docker/x\n" for number, mount in enumerate(mounts.split()))
+    quotas = control_groups.cpu_quotas(machine(tmp_path, groups, "".join(lines), files))
+    assert set(quotas) == {control_groups.CpuQuota(4.0, 3.0)}
+
+
+@pytest.fixture
+def cpu_group():
+    """A control group that may use half a core, where this machine lets us make one."""
+    v1 = Path("/sys/fs/cgroup/cpu")
+    folder = (v1 if v1.exists() else V2) / f"rankzero-{os.getpid()}"
+    try:
+        folder.mkdir()
+        if v1.exists():
+            (folder / "cpu.cfs_period_us").write_text("100000")
+            (folder / "cpu.cfs_quota_us").write_text("50000")
+        else:
+            (folder / "cpu.max").write_text("50000 100000")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+HALF_A_CORE = """
+import os, sys
+open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+from worker.node.hardware import cores
+print(cores())
+"""
+
+
+def test_in_a_real_group_of_half_a_core_there_is_one_core(cpu_group):
+    root = Path(__file__).parents[3]
+    argv = [sys.executable, "-c", HALF_A_CORE, str(cpu_group)]
+    found = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60)
+    assert found.stdout.split() == ["1"], found
+
+
 @pytest.fixture
 def group():
     """A control group of 64 MB, where this machine lets us make one."""
