@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks [NAME …] [--quick] [--list] [--write]
 
 Each measurement runs in a process of its own; its rows are written to benchmarks/results/NAME.json, all of them to
-docs/BENCHMARKS.md, the README's table and two pictures.
+docs/BENCHMARKS.md, the README's table and two pictures. Ctrl-C, SIGTERM and SIGHUP end everything that it started.
 Peers are installed into benchmarks/peers/.venv when a measurement first needs them.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
 from benchmarks import figures, pages
+from benchmarks.ending import exit_when_asked, run_whole
 from benchmarks.table import table
+from worker.node.processes import die_with_parent
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks" / "rows").glob("[!_]*.py"))
@@ -32,6 +34,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="only write pages and pictures from the results")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    exit_when_asked()
     if options.list:
         print("\n".join(NAMES))
         return 0
@@ -46,7 +49,8 @@ def main() -> int:
 
 
 def measure(name: str, quick: bool) -> int:
-    """Run one measurement in this process."""
+    """Run one measurement in this process, which ends with the one that asked for it."""
+    die_with_parent(signal.SIGTERM)
     module = importlib.import_module(f"benchmarks.rows.{name}")
     figures.write(results(quick) / f"{name}.json", [*module.measure(quick)])
     return 0
@@ -63,7 +67,7 @@ def measure_all(names: list[str], quick: bool) -> int:
     for name in names:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "benchmarks", "--only", name, *(["--quick"] if quick else [])]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        if run_whole(command, ROOT):
             failed.append(name)
     print(table(results(quick) / f"{name}.json" for name in names if name not in failed))
     if not quick:
