@@ -15,9 +15,11 @@ from tests.end_to_end.product import safely, wait_for
 
 ROOT = Path(__file__).parent.parent
 PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
 from benchmarks.ending import exit_when_asked, run_whole
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)  # what starts the tests may ignore them
 exit_when_asked()
 sys.exit(run_whole([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], Path.cwd()))
 """
