@@ -27,7 +27,7 @@ def unpacked(blobs: Sequence[bytes]) -> Columns:
 
 
 def as_points(columns: Columns) -> list[Point]:
-    """Return the points one by one; a step beyond 2**53 is rounded."""
+    """Return the points one by one; a step beyond 2**53 is rounded, as JavaScript would."""
     steps, values, walls = columns
     return list(zip(map(int, steps.tolist()), values.tolist(), walls.tolist(), strict=True))
 

@@ -152,3 +152,15 @@ def test_points_are_read_as_before(cluster, lengths):
         for row in many_curves.series_rows(session, [*lengths]):
             whole = many_curves.read_columns(session, [row], 10**9)[row.id]
             assert list(zip(*whole.tolist(), strict=True)) == points.read(session, row.id)
+
+
+def test_steps_beyond_2_to_the_53_are_rounded_in_thinned_curves_only(cluster):
+    largest = 2**53
+    logged = [(largest - 2, 1.0, 1.0), (largest, 2.0, 2.0), (largest + 1, 3.0, 3.0), (largest + 3, 4.0, 4.0)]
+    run = add(cluster, "hash", logged)
+    with cluster.store.read() as session:
+        rows = many_curves.series_rows(session, [run])
+        thinned = many_curves.thinned_points(session, rows, 100, StepRange())[rows[0].id]
+        stored = points.read(session, rows[0].id)
+    assert [step for step, _, _ in stored] == [step for step, _, _ in logged]
+    assert [step for step, _, _ in thinned] == [largest - 2, largest, largest, largest + 4]
