@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from streamlit.components.v2 import component
 
 from domain.text.formats import size
+from domain.views import RunView
+
+LOOK_AGAIN_S = 60.0
 
 # Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
 # these few lines, which find our modules beside Streamlit's own files, wherever a proxy has put both. All
@@ -56,11 +59,34 @@ def run_header(run_id: str, name: str, key: str | None = None) -> None:
 
 
 def run_changes(
-    run_id: str, state: str, key: str, *, has_step: bool, is_broken: bool, is_starting: bool
+    run: RunView,
+    key: str,
+    heard: Sequence[str],
+    *,
+    shown: Collection[str] = ("state",),
+    pause_s: float = 0.0,
+    every_s: float | None = None,
 ) -> None:
-    """Rerun the fragment around it when the run is no longer as given, or has news; every 2 s while it is starting."""
-    shown = {"state": state, "has_step": has_step, "is_broken": is_broken, "is_starting": is_starting}
-    _changes(data={"run_id": run_id} | shown, key=key, on_changed_change=_rerun, width="content")
+    """Rerun the fragment around it when the run is no longer as shown, or has news of the kinds `heard`.
+
+    `pause_s`: the least from the news to the rerun; `every_s`: rerun without news too, for what nobody announces
+    (a minute by default; a run that has ended is not looked at again)."""
+    if every_s is None and not run.state.is_terminal:
+        every_s = LOOK_AGAIN_S
+    values = {
+        "state": run.state,
+        "step": run.step,
+        "has_step": bool(run.step),
+        "is_broken": run.loss_not_finite_since is not None,
+    }
+    data = {
+        "run_id": run.id,
+        "heard": list(heard),
+        "values": {name: values[name] for name in shown},
+        "pause_s": pause_s,
+        "every_s": every_s,
+    }
+    _changes(data=data, key=key, on_changed_change=_rerun, width="content")
 
 
 def _rerun() -> None:

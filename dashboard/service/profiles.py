@@ -13,6 +13,7 @@ def request_profile(service: Service, run_id: str, steps: int, ranks: Sequence[i
     """Request a profile of the next steps of a run's ranks. Raises NoSuchRun, WrongState."""
     profile_id = profiles.request(service.store, run_id, steps, ranks, service.clock())
     service.hub.desired_state_of_runs_changed([run_id])
+    service.run_changed(run_id)
     return profiles.profile(service.store, run_id, profile_id, service.clock())
 
 

@@ -28,7 +28,7 @@ HELP = """
 """
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the filters and the table of matching runs, which updates itself."""
     projects = run_list.projects(service.current().store)

@@ -183,7 +183,7 @@ def stacks_now(
     service: TheService, node_id: TheNode, fence: int, node_rank: int, rank_stacks: Stacks
 ) -> Response:
     """Take the stacks of the task's ranks, after a request."""
-    ranks.stacks_reported(service.store, node_id, fence, node_rank, rank_stacks)
+    service.run_changed(ranks.stacks_reported(service.store, node_id, fence, node_rank, rank_stacks))
     return Response(status_code=204)
 
 
@@ -193,7 +193,9 @@ def profile_now(
 ) -> Response:
     """Take the outcome of a requested profile in one of the task's ranks."""
     profiles.profile_reported(service.store, node_id, fence, node_rank, outcome)
-    service.hub.desired_state_of_runs_changed([run for run in [service.run_of(fence)] if run])
+    if run_id := service.run_of(fence):
+        service.hub.desired_state_of_runs_changed([run_id])
+        service.run_changed(run_id)
     return Response(status_code=204)
 
 
@@ -203,6 +205,8 @@ def collectives_now(
 ) -> Response:
     """Take the latest collectives of the task's ranks; answer where the ranks of all nodes disagree."""
     collectives.collectives_reported(service.store, node_id, fence, node_rank, records)
+    if run_id := service.run_of(fence):
+        service.run_changed(run_id)
     return answer(CollectivesAnswer(verdict=collectives.verdict_of_attempt(service.store, fence)))
 
 

@@ -186,6 +186,8 @@ def _offer(
     checkpoint = checkpoints.offered(
         service.store, node_id, fence, node_rank, offer, service.clock(), service.storages.locate
     )
+    if not checkpoint.complete and (run_id := service.run_of(fence)):
+        service.hub.publish(run_id, {"type": "checkpoints"})
     with _storage_of(service, checkpoint) as storage:
         return {
             "checkpoint_id": checkpoint.id,

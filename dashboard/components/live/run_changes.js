@@ -6,7 +6,14 @@ import { connect } from './live_connection.js';
 const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
 const SPREAD_MS = 500;
-const STARTING_EVERY_MS = 2000;
+const HIDDEN_MS = 2000;
+/** What a part of the page may show of a run, by the names that `run_changes` in browser.py gives. */
+const SHOWN = {
+  state: (run) => run.state,
+  step: (run) => run.step ?? null,
+  has_step: (run) => Boolean(run.step),
+  is_broken: (run) => run.loss_not_finite_since != null,
+};
 
 /** @param {import('../elements/mounting.js').Component} component */
 export const mount = (component) => mountOnce(
@@ -18,13 +25,10 @@ class RunChanges {
   /** @param {any} component */
   constructor(component) {
     const connection = (this._connection = connect(component.data));
-    const soon = () => this._soon();
     this._endings = [
-      connection.on('history', soon),
-      connection.on('checkpoints', soon),
-      connection.on('deleted', soon),
+      ...component.shown.heard.map((kind) => connection.on(kind, () => this._soon())),
       connection.on('run', () => this._compare()),
-      connection.on('status', (status) => { if (status !== 'live') soon(); }), // the store may be away
+      connection.on('status', (status) => { if (status !== 'live') this._soon(); }), // the store may be away
     ];
     this.refresh(component);
   }
@@ -33,7 +37,8 @@ class RunChanges {
   refresh(component) {
     this._component = component;
     clearInterval(this._again);
-    if (component.shown.is_starting) this._again = setInterval(() => { if (!document.hidden) this._tell(); }, STARTING_EVERY_MS);
+    const { every_s: everyS } = component.shown;
+    if (everyS) this._again = setInterval(() => this._tell(), everyS * 1000);
     this._compare();
   }
 
@@ -47,18 +52,19 @@ class RunChanges {
   /** Points change these without a line in the history. */
   _compare() {
     const { run } = this._connection;
-    const { state, has_step: hasStep, is_broken: isBroken } = this._component.shown;
     if (!run) return;
-    if (run.state !== state || Boolean(run.step) !== hasStep || (run.loss_not_finite_since != null) !== isBroken) this._soon();
+    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value)) this._soon();
   }
 
   _soon() {
-    this._timer ??= setTimeout(() => this._tell(), GATHERED_MS + SPREAD_MS * Math.random());
+    const { pause_s: pauseS } = this._component.shown;
+    this._timer ??= setTimeout(() => this._tell(), Math.max(1000 * pauseS, GATHERED_MS + SPREAD_MS * Math.random()));
   }
 
+  /** A page that nobody sees waits until somebody does. */
   _tell() {
     clearTimeout(this._timer);
-    this._timer = undefined;
-    this._component.tell?.('changed', true);
+    this._timer = document.hidden ? setTimeout(() => this._tell(), HIDDEN_MS) : undefined;
+    if (!document.hidden) this._component.tell?.('changed', true);
   }
 }

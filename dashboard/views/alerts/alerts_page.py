@@ -38,7 +38,7 @@ LABELS = {
 }
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the form and the list."""
     _form()
@@ -123,7 +123,7 @@ def _create() -> None:
 
 
 @st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
+@style.quiet_without_store
 def _list() -> None:
     current = service.current()
     listed = alerts.alerts(current.store)

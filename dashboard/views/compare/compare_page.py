@@ -14,7 +14,7 @@ from domain.choices import RUN_ID
 from domain.text.formats import as_text, plural
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the runs of the address `compare?runs=ID,ID` that exist; everything else chosen is in the address too."""
     ids = list(dict.fromkeys(filter(None, st.query_params.get("runs", "").split(","))))

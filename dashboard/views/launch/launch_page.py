@@ -37,7 +37,7 @@ FILLED_FROM = "launch_filled_from"
 
 
 @st.fragment
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the form and its meaning; the input stays while other pages are open."""
     recipes = {recipe.name: recipe.options for recipe in preview.recipes()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import html
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Literal, ParamSpec
 
 import streamlit as st
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.service import service
@@ -22,6 +22,8 @@ Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 3
 LOOK_FOR_TROUBLE_S = 15
+AWAY = (SQLAlchemyError, OSError, StoreGone)
+"""What a store raises that cannot be read."""
 
 
 def hidden_title(title: str) -> None:
@@ -33,7 +35,11 @@ def hidden_title(title: str) -> None:
 def warn_of_trouble() -> None:
     """Show on every page why nothing can be stored, and what to do, as long as that lasts."""
     current = service.current()
-    if trouble := current.trouble:
+    away = _why_away()
+    st.session_state["store_is_away"] = away is not None
+    if away is not None:
+        _say_store_is_away(away)
+    elif trouble := current.trouble:
         st.error(
             f"{trouble} Training continues; its output waits on the nodes. Stored data can be read.",
             icon=":material/hard_drive:",
@@ -46,49 +52,38 @@ def warn_of_trouble() -> None:
         )
 
 
-def readable_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """Show a sentence instead of a traceback while the store cannot be read; for self-refreshing fragments."""
-    return _guarded(show, _say_store_is_away)
+def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
+    """Leave it to the banner of the page to say that the store cannot be read, and rerun the page until it can."""
 
-
-def left_to_page_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """Run the page anew while the store cannot be read, so that one sentence at its top says so; for its parts."""
-    return _guarded(show, _leave_to_page)
-
-
-def asked_again_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """Show a sentence while the store cannot be read, and rerun the page until it answers."""
-    return _guarded(show, _say_and_ask_again)
-
-
-def _guarded(show: Callable[P, None], instead: Callable[[Exception], None]) -> Callable[P, None]:
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
-        except (SQLAlchemyError, OSError, StoreGone) as error:
+        except AWAY as error:
             log.warning("a page could not be shown: %s", error)
-            instead(error)
+            _leave_to_banner(error)
 
     return guarded
 
 
-def _say_and_ask_again(error: Exception) -> None:
-    _say_store_is_away(error)
+def _leave_to_banner(error: Exception) -> None:
+    """Say only what the banner does not: that this part alone cannot be read."""
+    if _why_away() is None:
+        _say_store_is_away(error)
+    elif not st.session_state.get("store_is_away"):
+        st.rerun()
     st.session_state["store_asked_at"] = time.monotonic()
     _ask_again()
 
 
-def _leave_to_page(error: Exception) -> None:
-    """Nothing where the page says it, a rerun where it does not, and a sentence where only this part cannot be read."""
-    state, now = st.session_state, time.monotonic()
-    if now - state.get("store_asked_at", -math.inf) < ASK_AGAIN_S:
-        return
-    if isinstance(error, OSError) or now - state.get("store_left_at", -math.inf) < 2 * ASK_AGAIN_S:
-        _say_store_is_away(error)
-        return
-    state["store_left_at"] = now
-    st.rerun()
+def _why_away() -> Exception | None:
+    """Why the store cannot be read at all."""
+    try:
+        with service.current().store.read() as session:
+            session.execute(select(1))
+    except AWAY as error:
+        return error
+    return None
 
 
 def _say_store_is_away(error: Exception) -> None:

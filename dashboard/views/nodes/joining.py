@@ -23,7 +23,7 @@ COLUMNS = (3, 2, 3, 3, 1.2)
 
 
 @st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
+@style.quiet_without_store
 def joining() -> None:
     """Show the form for a join token, the command of a new one, and all tokens."""
     current = service.current()

@@ -18,7 +18,7 @@ TAB = "nodes_tab"
 DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the cluster; without a node, open the tab for adding one."""
     nodes = service.current().nodes()

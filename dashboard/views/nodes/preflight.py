@@ -26,7 +26,7 @@ def panel() -> None:
 
 
 @st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
+@style.quiet_without_store
 def _results() -> None:
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not checks:
@@ -36,7 +36,7 @@ def _results() -> None:
 
 
 @st.fragment
-@style.readable_without_store
+@style.quiet_without_store
 def _controls() -> None:
     nodes: Sequence[NodeView] = service.current().nodes()
     online = sorted((node.name for node in nodes if node.state == "alive"), key=natural_key)

@@ -24,7 +24,7 @@ VIEWS = ProjectViews()
 NO_BASELINE = "none: Edit on a run sets it"
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the project in the address."""
     name = st.query_params.get("name", "")
@@ -40,7 +40,7 @@ def page() -> None:
 
 
 @st.fragment(run_every=REFRESH_S)
-@style.readable_without_store
+@style.quiet_without_store
 def _summary(name: str) -> None:
     current = service.current()
     try:

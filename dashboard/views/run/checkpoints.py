@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 import streamlit as st
 
+from dashboard.components.browser import run_changes
 from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.checkpoint_form import CheckpointForm, is_folder
@@ -24,21 +25,35 @@ COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Writ
 MOST_SHOWN = 20
 PATIENCE_S = 1.5
 """Seconds to wait for a conversion; most take less, so the link appears at once."""
-ASKED = "checkpoint_asked_for"
+MOVING_EVERY_S = 3
+"""While bytes of a checkpoint arrive, or another form of it is being prepared."""
+ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
 
 
-@st.fragment(run_every=3)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def checkpoints(run_id: str) -> None:
     """Show the checkpoints, newest first, each with its download."""
-    saved = run_queries.checkpoints(service.current().store, run_id)
-    if not saved:
+    current = service.current()
+    run = current.find_run(run_id)
+    if run is None:
+        return
+    saved = run_queries.checkpoints(current.store, run_id)
+    st.session_state[PREPARING] = False
+    if saved:
+        _checkpoints(run_id, saved)
+    else:
         st.caption(
             "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
             "complete: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
             "Accelerate, DeepSpeed and torch.distributed.checkpoint."
         )
-        return
+    is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
+    every_s = MOVING_EVERY_S if is_moving or st.session_state[PREPARING] else None
+    run_changes(run, "checkpoints_changes", ("checkpoints", "history"), every_s=every_s)
+
+
+def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
     table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
@@ -143,6 +158,7 @@ def _prepared(chosen: CheckpointView, form: CheckpointForm, problem: str | None)
         try:
             _link(chosen, form, _rewritten(chosen.id, form))
         except NotYet:
+            st.session_state[PREPARING] = True
             st.caption(":material/hourglass: The file is being prepared; the link appears here.")
         except Rejection as rejection:
             problem = str(rejection.detail)

@@ -35,7 +35,7 @@ LANGUAGES = {
 
 
 @st.fragment
-@style.readable_without_store
+@style.quiet_without_store
 def code(run: RunView) -> None:
     """Show the run's code and its comparison with another run."""
     snapshots = service.current().snapshots

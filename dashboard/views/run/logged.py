@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.components.browser import run_changes
 from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.service import service
 from dashboard.views.layout import style
@@ -20,12 +21,14 @@ TITLES = {
 OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory; `wandb sync` uploads them."
 
 
-@st.fragment(run_every=15)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def offline_note(run: RunView) -> None:
     """Say that W&B was set to offline, and why."""
+    run = service.current().find_run(run.id) or run
     if reason := _settings(run).get("wandb", {}).get("offline_because"):
         st.caption(OFFLINE.format(reason=as_text(str(reason))))
+    run_changes(run, "offline_changes", ("history",), shown=("state", "has_step"))
 
 
 def logged(run: RunView) -> None:

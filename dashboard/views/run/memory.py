@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import streamlit as st
 
+from dashboard.components.browser import run_changes
 from dashboard.planning.fixes import memory_of
 from dashboard.service import service
 from dashboard.views.layout import style
@@ -28,23 +29,29 @@ OF_RANKS = {
 COLUMNS = ("Rank", "Node", "Memory of", ">Now", ">Peak", ">Growth", "Last minutes")
 LINES = ("Line", "Kind", ">In use", ">Blocks", ">Largest")
 MOST_ROWS = 200
+PAUSE_S = 10.0
+"""Between two looks at the memory of a run that steps."""
 STRIP_CHARACTERS = 24
 LEVELS = "▁▂▃▄▅▆▇█"
 HUES = {"parameters": "#3d8fd1", "gradients": "#2a9fa8", "optimizer": "#8161b8", "other": "#d9822b"}
 _RANK = re.compile(r"rank(\d+)/(\w+)")
 
 
-@st.fragment(run_every=10)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def trends(run_id: str) -> None:
     """Show memory now, its peak, and steady growth a step; nothing before the first sample."""
-    rows = [
-        row
-        for series in memory_series(service.current().store, run_id, OF_NODES)
-        if (row := _row(series)) is not None
-    ]
-    if not rows:
+    current = service.current()
+    run = current.find_run(run_id)
+    if run is None:
         return
+    series = memory_series(current.store, run_id, OF_NODES)
+    if rows := [row for one in series if (row := _row(one)) is not None]:
+        _trends(rows)
+    run_changes(run, "memory_changes", (), shown=("state", "step"), pause_s=PAUSE_S)
+
+
+def _trends(rows: list[list[object]]) -> None:
     st.subheader("Memory", anchor=False)
     rows.sort(key=lambda row: (str(row[1]), -1 if row[0] == UNKNOWN else row[0]))  # each node, then its ranks
     table("memory", COLUMNS, rows[:MOST_ROWS])

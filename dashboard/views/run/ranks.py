@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard.components.browser import phases
+from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
 from dashboard.views.layout import refusals, style
 from dashboard.views.layout.tables import table
@@ -24,10 +24,12 @@ from domain.views import RankView
 COLUMNS = ("Rank", "Node", ">Step", ">Step time", ">Waits for data", ">Memory")
 SLOW_FACTOR = 1.2
 MOST_RANKS = 256
+PAUSE_S = 2.0
+"""Between two looks at ranks that step."""
 
 
-@st.fragment(run_every=2)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def ranks(run_id: str) -> None:
     """Show the probe's latest figures of each rank; slow ranks are marked."""
     current = service.current()
@@ -56,6 +58,7 @@ def ranks(run_id: str) -> None:
     profiles(run_id, rank_views, is_live=not run.state.is_terminal)
     collectives(run_id)
     _stacks(run_id)
+    run_changes(run, "ranks_changes", ("history",), shown=("state", "step"), pause_s=PAUSE_S)
 
 
 def _say_how_it_computes(run_id: str) -> None:

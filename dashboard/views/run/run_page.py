@@ -32,8 +32,7 @@ from domain.messages import Reason, State
 from domain.text.formats import as_text, size
 from domain.views import CheckpointView, RunView
 
-LOOK_AGAIN_S = 60
-"""The page hears of changes; this is for what nobody announces."""
+STARTING_EVERY_S = 2
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
 TRACEBACK_PX = 300
@@ -52,7 +51,7 @@ NOT_THE_SCRIPTS_FAULT = frozenset(
 )
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show one run; its components are created once a visit and stay while the rest refreshes."""
     run_id = st.query_params.get("id", "")
@@ -127,8 +126,8 @@ def _put_tab_into_address() -> None:
     st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), tab)
 
 
-@st.fragment(run_every=LOOK_AGAIN_S)
-@style.asked_again_without_store
+@st.fragment
+@style.quiet_without_store
 def _answer(run_id: str) -> None:
     """Show the run's actions, findings and the failing rank's traceback."""
     current = service.current()
@@ -146,9 +145,12 @@ def _answer(run_id: str) -> None:
     if run.state == State.FAILED:
         _failure(run)
     run_changes(
-        run.id, run.state, "run_changes", has_step=bool(run.step), is_broken=run.loss_not_finite_since is not None,
-        is_starting=is_starting,
-    )  # fmt: skip
+        run,
+        "run_changes",
+        ("history", "checkpoints", "deleted"),
+        shown=("state", "has_step", "is_broken"),
+        every_s=STARTING_EVERY_S if is_starting else None,
+    )
 
 
 def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.cluster.preflight_matrix import picture, verdict
-from dashboard.components.browser import preflight
+from dashboard.components.browser import preflight, run_changes
 from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style
@@ -26,10 +26,13 @@ MOST_LINES = 200
 SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 
 
-@st.fragment(run_every=5)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def history(run_id: str) -> None:
     """Show the run's events, newest first."""
+    run = service.current().find_run(run_id)
+    if run is None:
+        return
     start.folded(run_id)
     _preflight(run_id)
     _usage(run_id)
@@ -40,6 +43,7 @@ def history(run_id: str) -> None:
     table("history", ("When", ">Attempt", "What"), rows)
     if len(lines) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")
+    run_changes(run, "history_changes", ("history",), shown=("state", "has_step"))
 
 
 def _preflight(run_id: str) -> None:
@@ -61,10 +65,14 @@ def _usage(run_id: str) -> None:
         st.caption(as_text(usage_sentence(used.device_hours, used.energy_j)))
 
 
-@st.fragment(run_every=5)
-@style.left_to_page_without_store
+@st.fragment
+@style.quiet_without_store
 def commands(run_id: str) -> None:
     """Show the commands started on each node, attempt by attempt."""
+    run = service.current().find_run(run_id)
+    if run is None:
+        return
+    run_changes(run, "commands_changes", ("history",))
     attempts = run_queries.attempts(service.current().store, run_id)
     if not any(task.argv for attempt in attempts for task in attempt.parts):
         st.caption("Nothing has been started yet.")

@@ -17,7 +17,7 @@ from domain.text.formats import as_text, number, plural
 EXAMPLE = "rankzero scale train.py --gpus 1,2,4,8"
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the study in the address, else all studies."""
     study_id = st.query_params.get("id")
@@ -28,7 +28,7 @@ def page() -> None:
 
 
 @st.fragment(run_every=5)
-@style.readable_without_store
+@style.quiet_without_store
 def _list() -> None:
     current = service.current()
     newest = studies.studies(current.store)
@@ -44,7 +44,7 @@ def _list() -> None:
 
 
 @st.fragment(run_every=2)
-@style.readable_without_store
+@style.quiet_without_store
 def _study(study_id: str) -> None:
     current = service.current()
     try:

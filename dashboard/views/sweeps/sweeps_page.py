@@ -24,7 +24,7 @@ LIST = ("Sweep", "Parameters", "Trials", "State", "Started", "Best")
 REFUSED, SEEDED = "seeds_refused", "seeds_launched"
 
 
-@style.asked_again_without_store
+@style.quiet_without_store
 def page() -> None:
     """Show the sweep in the address, else all sweeps."""
     sweep_id = st.query_params.get("id")
@@ -35,7 +35,7 @@ def page() -> None:
 
 
 @st.fragment(run_every=5)
-@style.readable_without_store
+@style.quiet_without_store
 def _list() -> None:
     current = service.current()
     newest = sweeps.sweeps(current.store)
@@ -63,7 +63,7 @@ def _row(one: SweepView, now: float) -> dict[str, object]:
 
 
 @st.fragment(run_every=2)
-@style.readable_without_store
+@style.quiet_without_store
 def _sweep(sweep_id: str) -> None:
     current = service.current()
     try:

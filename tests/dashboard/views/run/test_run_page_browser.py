@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from dashboard.components.browser import LOOK_AGAIN_S
 from dashboard.live.hub import series_message
-from dashboard.views.run.run_page import LOOK_AGAIN_S
 from db.models import Series
 from db.queries import run_queries
-from db.reports import progress
+from db.reports import progress, ranks
 from domain.messages import Point, PointBatch
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import Seed, seed
@@ -178,11 +178,42 @@ def test_an_open_page_hears_what_happens_to_its_run(visit, dashboard) -> None:
     expect(stop).to_be_enabled()
     latest = page.get_by_role("link", name="Download latest checkpoint")
     before = latest.get_attribute("href")
+    page.get_by_role("tab", name="Checkpoints").click()
+    row = page.get_by_text("440", exact=True)
+    expect(page.get_by_text("SHA-256", exact=True)).to_be_visible()
+    expect(row).to_have_count(0)
     written = seeded.checkpoint(label, 440, served.service.files.root)
     served.service.checkpoint_stored(seeded.runs[label], written)
     expect(latest).not_to_have_attribute("href", before, timeout=SOON_MS)
+    expect(row).to_be_visible(timeout=SOON_MS)
+    page.get_by_role("tab", name="History").click()
+    expect(page.get_by_text("When", exact=True)).to_be_visible()
+    asked = page.get_by_text(re.compile("stop", re.IGNORECASE)).and_(page.locator("td, p"))
+    before_stop = asked.count()
     served.service.stop(seeded.runs[label])
     expect(stop).to_be_disabled(timeout=SOON_MS)
+    expect(asked).not_to_have_count(before_stop, timeout=SOON_MS)
+
+
+def test_the_tab_of_an_ended_run_looks_again_only_when_there_is_news(visit, dashboard, monkeypatch) -> None:
+    served, seeded = dashboard
+    looks: list[str] = []
+    read = ranks.ranks
+    monkeypatch.setattr(ranks, "ranks", lambda store, run_id: looks.append(run_id) or read(store, run_id))
+    page = shown(visit.new_page(), dashboard, "digits baseline")
+    page.get_by_role("tab", name="Ranks").click()
+    expect(page.get_by_text("The probe saw no optimizer step of this run")).to_be_visible()
+    page.wait_for_timeout(2000)
+    before = len(looks)
+    assert before >= 1
+    page.wait_for_timeout(6000)
+    assert len(looks) == before, "nobody announced anything"
+    served.service.run_changed(seeded.runs["digits baseline"])
+    for _ in range(60):
+        if len(looks) > before:
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError("the tab did not hear of the news")
 
 
 def log(
