@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
+
 from benchmarks.figures import Figure, Spread, in_turns, ratios
 from benchmarks.rows.back_to_training import MOST_S, SCRIPT, STEPS, read_steps
 from benchmarks.rows.start import BY_HAND, TORCHRUN
@@ -85,8 +87,7 @@ class PowerCut:
             return self._seconds(steps, lambda: True)
         finally:
             for torchrun in torchruns:
-                torchrun.terminate()
-                torchrun.wait()
+                kill_below(torchrun)
 
     def _torchrun(self, host: Host, steps: Path, timeout_s: float) -> subprocess.Popen[bytes]:
         meet = f"--rdzv-endpoint={self._hosts[0].address}:{RENDEZVOUS_PORT}"
@@ -124,3 +125,10 @@ class PowerCut:
         )
         assert int(after[0][2]) == 11, f"it did not continue from the checkpoint: {after[0]}"
         return float(after[0][0]) - cut_at - LOST_AFTER_S
+
+
+def kill_below(entered: subprocess.Popen[bytes]) -> None:
+    """Kill what a program that entered a host started there: it passes no signal on."""
+    for process in psutil.Process(entered.pid).children(recursive=True):
+        process.kill()
+    entered.wait()
