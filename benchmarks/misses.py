@@ -32,15 +32,15 @@ WHY = {
     "lost_node": "of 2.7 s in a quiet round the rank whose collective timed out and its torchrun take 1.5 s to end and "
     "to say why, the last data of the ended attempt 0.6 s, and the fork until the next step 0.6 s. Without a time-out "
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
-    "many_runs": "of a window of 100 rows two fifths of the processor time make its runs, a fifth counts all runs, a "
-    "fifth reads and thins 100 small curves, and the rest finds the runs that need attention; sorting by a series "
-    "looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's gets names alone. "
-    "Rows without the whole spec, and an index over what is counted, would halve it.",
+    "many_runs": "of a window of 100 rows two fifths of the processor time make its runs, two fifths read and thin 100 "
+    "small curves that are not in memory yet, and the rest finds the runs; a search reads a field of every run's spec, "
+    "and sorting by a series looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's "
+    "gets names alone.",
     "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from "
     "ranks that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a "
     "rank has threads of its own (backward, gloo, the event writer) beside its main one. The dashboard on another "
     "machine leaves the worker's share alone.",
-    "pages": "Streamlit's rerun and the list's request, 60 ms of processor time (see many runs), begin at the click "
+    "pages": "Streamlit's rerun and the list's request, 20 ms of processor time (see many runs), begin at the click "
     "and share two cores with Chromium, which then takes 100 ms to build, lay out and paint the page.",
     "placement": "reading the nodes and tasks, the expected ends of 4,500 attempts, and placing take a third each. "
     "Keeping the first two between turns, and reading only what changed, would meet it.",

@@ -63,13 +63,20 @@ class Run(Base):
             sqlite_where=text("baseline_at IS NOT NULL"),
             postgresql_where=text("baseline_at IS NOT NULL"),
         ),
+        Index("listed_runs", "created_at", "id", "archived_at"),
+        Index(
+            "pinned_runs",
+            "id",
+            sqlite_where=text("pinned_at IS NOT NULL"),
+            postgresql_where=text("pinned_at IS NOT NULL"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(10), primary_key=True)
     name: Mapped[str] = mapped_column(Text)
     project: Mapped[str] = mapped_column(Text, index=True)
     spec: Mapped[dict[str, Any]]
-    created_at: Mapped[float] = mapped_column(index=True)
+    created_at: Mapped[float]
     note: Mapped[str | None] = mapped_column(Text)
     archived_at: Mapped[float | None]
     pinned_at: Mapped[float | None]

@@ -32,7 +32,7 @@ class LossCurves:
         with self._lock:
             curves = {key: self._curves[key] for key in keys.values() if key in self._curves}
             new = [run for run in runs if run.id in keys and keys[run.id] not in curves]
-            for run_id, curve in _read(store, new).items():
+            for run_id, curve in (_read(store, new) if new else {}).items():
                 curves[keys[run_id]] = self._curves[keys[run_id]] = curve
             for _ in range(len(self._curves) - MOST_CURVES):
                 self._curves.popitem(last=False)

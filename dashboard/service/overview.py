@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from dashboard.service.loss_curves import Curve, LossCurves
 from db.engine import Store
 from db.queries.run_list import RunList, RunSelection
 from domain.goals import change_percent
-from domain.messages import LIVE_STATES, TERMINAL_STATES, State
+from domain.messages import LIVE_STATES, State
 from domain.search.fields import Column, parse_column, parse_sort
 from domain.search.parser import parse
 from domain.search.query import FieldKind
@@ -60,15 +59,17 @@ def overview(
     `total` counts the rows of the whole list; `fold` is the row before which `folded` queued runs are left out."""
     with store.read() as session:
         runs = RunList(session, _selection(run_filter, now), now)
-        counts, ranked = runs.counts(), sorted(runs.urgent(MOST_URGENT), key=rank)
+        total, counts = runs.total(), runs.not_ended()
+        ranked = sorted(runs.urgent(MOST_URGENT), key=rank)
         attention = [run for run in ranked if run.attention]
         if run_filter.needs_attention:
             page = _sorted_attention(runs, attention, window)
         elif window.sort:
-            page = _Page(runs.page(parse_sort(window.sort), window.offset, window.limit), counts.total())
+            page = _Page(runs.page(parse_sort(window.sort), window.offset, window.limit), total)
         else:
             is_folded = not (window.is_queue_unfolded or run_filter.states)
-            page = _by_urgency(runs, [run for run in ranked if _is_urgent(run)], counts, window, is_folded)
+            urgent = [run for run in ranked if _is_urgent(run)]
+            page = _by_urgency(runs, urgent, total, counts[State.QUEUED], window, is_folded)
         columns = [parse_column(text) for text in window.columns]
         values = _values(runs, page.views, columns)
         changes = _changes(runs, page.views, columns, values)
@@ -83,9 +84,9 @@ def overview(
         "total": page.total,
         "fold": page.fold,
         "folded": page.folded,
-        "live": sum(counts[state] for state in LIVE_STATES),
+        "live": counts.total() - counts[State.QUEUED],
         "queued": counts[State.QUEUED],
-        "ended": sum(counts[state] for state in TERMINAL_STATES),
+        "ended": total - counts.total(),
         "attention": len(attention),
         "is_cut": window.offset + len(page.views) < page.total,
     }
@@ -151,24 +152,24 @@ def _sorted_attention(runs: RunList, attention: list[RunView], window: RowRange)
 
 
 def _by_urgency(
-    runs: RunList, urgent: list[RunView], counts: Counter[State], window: RowRange, is_folded: bool
+    runs: RunList, urgent: list[RunView], total: int, queued: int, window: RowRange, is_folded: bool
 ) -> _Page:
     """Urgent runs, then the queue, then all others; each of the three is read as far as the window shows it."""
     ids = [run.id for run in urgent]
-    waiting = counts[State.QUEUED] - sum(run.state == State.QUEUED for run in urgent)
+    waiting = queued - sum(run.state == State.QUEUED for run in urgent)
     shown = FEW_QUEUED if is_folded and waiting > FEW_QUEUED + 1 else waiting
     first, end = window.offset, window.offset + window.limit
-    views = urgent[first:end]
+    fences: list[int] = []  # of both, so that their runs are read at once
     queue_end = len(urgent) + shown
     if waiting and first < queue_end and end > len(urgent):
         start = max(0, first - len(urgent))
-        views += runs.page(None, start, min(shown, end - len(urgent)) - start, [State.QUEUED], ids)
+        fences += runs.fences(None, start, min(shown, end - len(urgent)) - start, [State.QUEUED], ids)
     if end > queue_end:
         start = max(0, first - queue_end)
         others = [state for state in State if state != State.QUEUED]
-        views += runs.page(None, start, end - queue_end - start, others, ids)
-    total = counts.total() - waiting + shown
-    return _Page(views, total, queue_end if shown < waiting else None, waiting - shown)
+        fences += runs.fences(None, start, end - queue_end - start, others, ids)
+    views = urgent[first:end] + runs.views(fences)
+    return _Page(views, total - waiting + shown, queue_end if shown < waiting else None, waiting - shown)
 
 
 def _is_urgent(run: RunView) -> bool:

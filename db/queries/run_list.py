@@ -41,10 +41,25 @@ class RunList:
     def __init__(self, session: Session, selection: RunSelection, now: float) -> None:
         self._session, self._selection, self._now = session, selection, now
 
+    def total(self) -> int:
+        """The number of runs."""
+        query = self._listed(func.count())
+        if self._selection.query == EVERYTHING and not self._selection.states:
+            # No condition looks at attempts: without them it is ten times as fast.
+            query = select(func.count()).select_from(Run).where(*self._conditions())
+        count: int = self._session.scalars(query).one()
+        return count
+
     def counts(self) -> Counter[State]:
         """The number of runs in each state."""
-        query = self._listed(Attempt.state, func.count()).group_by(Attempt.state)
-        return Counter({State(state): count for state, count in self._session.execute(query)})
+        return self._counted(self._listed(Attempt.state, func.count()))
+
+    def not_ended(self) -> Counter[State]:
+        """The number of runs in each state that is no end; found by their states, which few have."""
+        few = Attempt.state.in_([state for state in State if not state.is_terminal])
+        counted: list[Any] = [Attempt.state, func.count()]
+        query = select(*counted).join(Run, Run.id == Attempt.run_id)
+        return self._counted(query.where(few, Attempt.fence == _newest_fence(), *self._conditions()))
 
     def created_since(self, since: float) -> list[tuple[float, State]]:
         """The time of creation and the state of each run that was created from then on."""
@@ -69,9 +84,19 @@ class RunList:
             select(_AnyRun.id).where(_AnyRun.pinned_at.is_not(None)),
         )
         urgent = self._listed(Attempt.fence).where(Run.id.in_(few), is_urgent)
-        return self._views(urgent, None, 0, limit)
+        return self.views(self._window(urgent, None, 0, limit))
 
     def page(
+        self, sort: Sort | None, offset: int, limit: int, only: Collection[str] | None = None
+    ) -> list[RunView]:
+        """Runs from the offset on, newest first or sorted; `only` some by their ids."""
+        return self.views(self.fences(sort, offset, limit, only=only))
+
+    def views(self, fences: Sequence[int]) -> list[RunView]:
+        """The runs with these latest attempts, in the same order."""
+        return run_views.views(self._session, fences, self._now)
+
+    def fences(
         self,
         sort: Sort | None,
         offset: int,
@@ -79,8 +104,8 @@ class RunList:
         states: Collection[State] = (),
         without: Collection[str] = (),
         only: Collection[str] | None = None,
-    ) -> list[RunView]:
-        """Runs from the offset on, newest first or sorted; `without` some and `only` some by their ids."""
+    ) -> Sequence[int]:
+        """The latest attempts of runs as `page` has them; `without` some and `only` some by their ids."""
         query = self._listed(Attempt.fence)
         if states:
             query = query.where(Attempt.state.in_(states))
@@ -88,7 +113,7 @@ class RunList:
             query = query.where(Run.id.not_in(without))
         if only is not None:
             query = query.where(Run.id.in_(only))
-        return self._views(query, sort, offset, limit) if limit > 0 else []
+        return self._window(query, sort, offset, limit) if limit > 0 else []
 
     def ids(self, sort: Sort | None, limit: int) -> list[str]:
         """The ids of the runs, newest first or sorted."""
@@ -118,10 +143,14 @@ class RunList:
         query = _with_latest_attempt(select(*selected)).where(Run.id.in_(run_ids))
         return {row[0]: list(row[1:]) for row in self._session.execute(query)}
 
-    def _views(self, query: Select[Any], sort: Sort | None, offset: int, limit: int) -> list[RunView]:
-        ordered = query.order_by(*run_search.in_order(sort, self._now)).offset(offset).limit(limit)
+    def _counted(self, query: Select[Any]) -> Counter[State]:
+        rows = self._session.execute(query.group_by(Attempt.state))
+        return Counter({State(state): count for state, count in rows})
+
+    def _window(self, query: Select[Any], sort: Sort | None, offset: int, limit: int) -> Sequence[int]:
         # Sorted without their rows: a sort of ten thousand carries what is selected.
-        return run_views.views(self._session, self._session.scalars(ordered).all(), self._now)
+        ordered = query.order_by(*run_search.in_order(sort, self._now)).offset(offset).limit(limit)
+        return self._session.scalars(ordered).all()
 
     def _listed(self, *columns: Any) -> Select[Any]:
         return _with_latest_attempt(select(*columns)).where(*self._conditions())
@@ -142,8 +171,11 @@ class RunList:
 
 def _with_latest_attempt(query: Select[Any]) -> Select[Any]:
     # By run: a list that ends after a window then looks at the attempts of that window only.
-    newest = select(func.max(_AnyAttempt.fence)).where(_AnyAttempt.run_id == Run.id).scalar_subquery()
-    return query.select_from(Run).join(Attempt, Attempt.fence == newest)
+    return query.select_from(Run).join(Attempt, Attempt.fence == _newest_fence())
+
+
+def _newest_fence() -> ColumnElement[int]:
+    return select(func.max(_AnyAttempt.fence)).where(_AnyAttempt.run_id == Run.id).scalar_subquery()
 
 
 def listed(

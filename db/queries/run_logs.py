@@ -44,4 +44,4 @@ def run_logs(
 def run_count(store: Store, selection: RunSelection, now: float) -> int:
     """Return the number of selected runs."""
     with store.read() as session:
-        return RunList(session, selection, now).counts().total()
+        return RunList(session, selection, now).total()

@@ -48,6 +48,7 @@ class RunRow(NamedTuple):
     archived_at: float | None
     pinned_at: float | None
     baseline_at: float | None
+    imported_from: str | None
 
 
 class SeriesFigures(NamedTuple):
@@ -72,7 +73,6 @@ def run_view(
     nodes: Sequence[PendingNode],
     finding: str | None,
     tags: Sequence[str] = (),
-    imported_from: str | None = None,
 ) -> RunView:
     """A run and its latest attempt, with that attempt's series.
 
@@ -111,7 +111,7 @@ def run_view(
         note=run.note,
         archived=run.archived_at is not None,
         pinned=run.pinned_at is not None,
-        imported_from=imported_from,
+        imported_from=run.imported_from,
         baseline=run.baseline_at is not None,
         **_figures(series, state, spec),
     )

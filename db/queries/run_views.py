@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Text, and_, cast, or_, select
+from sqlalchemy import Text, and_, bindparam, cast, or_, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
@@ -17,29 +17,41 @@ from domain.views import RunView
 
 # Built once, and without objects for the rows of runs and series: a window of a list reads a hundred of the one, and
 # six hundred of the other.
-_RUNS = select(
-    Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
-    Run.pinned_at, Run.baseline_at,
-).join(Run, Run.id == Attempt.run_id)  # fmt: skip
+_RUNS = (
+    select(
+        Attempt, Run.id, Run.name, Run.project, cast(Run.spec, Text), Run.created_at, Run.note, Run.archived_at,
+        Run.pinned_at, Run.baseline_at, ImportedRun.format,
+    )
+    .join(Run, Run.id == Attempt.run_id)
+    .outerjoin(ImportedRun, ImportedRun.run_id == Run.id)
+    .where(Attempt.fence.in_(bindparam("fences", expanding=True)))
+)  # fmt: skip
 _SERIES = (
     select(Series.fence, *(getattr(Series, name) for name in SeriesFigures._fields))
     .where(
+        Series.fence.in_(bindparam("fences", expanding=True)),
         or_(Series.source.in_(SCRIPT_KINDS), and_(Series.source == "probe", Series.tag.in_(PROBED_TAGS))),
         Series.node_rank == 0,
     )
     .order_by(Series.fence, Series.id)
 )
+_TAGS = (
+    select(RunTag.run_id, RunTag.tag)
+    .where(RunTag.run_id.in_(bindparam("run_ids", expanding=True)))
+    .order_by(RunTag.tag)
+)
 
 
 def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     """The views of the runs with these latest attempts, in the same order."""
-    read = session.execute(_RUNS.where(Attempt.fence.in_(fences)))
+    if not fences:
+        return []
+    read = session.execute(_RUNS, {"fences": fences})
     rows: dict[int, tuple[Attempt, RunRow]] = {row[0].fence: (row[0], RunRow._make(row[1:])) for row in read}
     begun = [fence for fence, (attempt, _) in rows.items() if attempt.state != State.QUEUED]
     series, findings = _series(session, begun), first_findings(session, begun)
     nodes = pending_nodes(session, begun, now)
-    run_ids = [run.id for _, run in rows.values()]
-    tags, formats = _tags(session, run_ids), _formats(session, run_ids)
+    tags = _tags(session, [run.id for _, run in rows.values()])
     return [
         with_attention(
             run_view(
@@ -49,7 +61,6 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 nodes.get(fence, []),
                 findings.get(fence),
                 tags.get(run.id, []),
-                formats.get(run.id),
             ),
             now,
         )
@@ -60,23 +71,15 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
 def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
     """The tags of each run that has some, in order, by its id."""
     tags: dict[str, list[str]] = {}
-    query = select(RunTag.run_id, RunTag.tag).where(RunTag.run_id.in_(run_ids)).order_by(RunTag.tag)
-    for run_id, tag in session.execute(query):
+    for run_id, tag in session.execute(_TAGS, {"run_ids": run_ids}):
         tags.setdefault(run_id, []).append(tag)
     return tags
-
-
-def _formats(session: Session, run_ids: Sequence[str]) -> dict[str, str]:
-    """The format that each imported run was read from, by its id."""
-    imported = select(ImportedRun.run_id, ImportedRun.format).where(ImportedRun.run_id.in_(run_ids))
-    return {row.run_id: row.format for row in session.execute(imported)}
 
 
 def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFigures]]:
     """Node rank 0's series of each attempt, by fence, the oldest first: logged ones, those parsed from the output,
     and the probe's speeds of the whole attempt."""
     rows_by_fence: dict[int, list[SeriesFigures]] = {}
-    if fences:
-        for fence, *row in session.execute(_SERIES.where(Series.fence.in_(fences))):
-            rows_by_fence.setdefault(fence, []).append(SeriesFigures._make(row))
+    for fence, *row in session.execute(_SERIES, {"fences": fences}) if fences else ():
+        rows_by_fence.setdefault(fence, []).append(SeriesFigures._make(row))
     return rows_by_fence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -14,6 +14,13 @@ from domain.liveness import is_silent
 from domain.messages import TERMINAL_STATES
 from domain.preflight.version_match import names
 from domain.text.formats import agree
+
+_PENDING = (
+    select(Task.fence, Node.id, Node.name, Node.last_seen)
+    .join(Node, Node.id == Task.node_id)
+    .where(Task.fence.in_(bindparam("fences", expanding=True)), Task.state.not_in(TERMINAL_STATES))
+    .order_by(Task.fence, Task.node_rank)
+)
 
 
 class PendingNode(NamedTuple):
@@ -25,14 +32,8 @@ class PendingNode(NamedTuple):
 
 def pending_nodes(session: Session, fences: Sequence[int], now: float) -> dict[int, list[PendingNode]]:
     """Nodes with a task that has not ended, by fence, in the order of their node ranks."""
-    query = (
-        select(Task.fence, Node.id, Node.name, Node.last_seen)
-        .join(Node, Node.id == Task.node_id)
-        .where(Task.fence.in_(fences), Task.state.not_in(TERMINAL_STATES))
-        .order_by(Task.fence, Task.node_rank)
-    )
     nodes: dict[int, list[PendingNode]] = {}
-    for fence, node_id, name, last_seen in session.execute(query):
+    for fence, node_id, name, last_seen in session.execute(_PENDING, {"fences": fences}) if fences else ():
         silent_s = now - last_heartbeat(session, node_id, last_seen)
         nodes.setdefault(fence, []).append(PendingNode(name, max(0.0, silent_s)))
     return nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
@@ -17,6 +17,11 @@ from domain.views import FindingView
 
 JUDGED_BY_SERVER = frozenset({SLOW_RANK})
 """Kinds that take the reports of all nodes: no single node's list resolves them."""
+_OPEN = (
+    select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
+    .where(FindingRow.fence.in_(bindparam("fences", expanding=True)), FindingRow.gone_at.is_(None))
+    .order_by(FindingRow.kind != "hung", FindingRow.id)
+)
 
 
 def findings_reported(
@@ -69,13 +74,8 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
 
 def first_findings(session: Session, fences: Sequence[int]) -> dict[int, str]:
     """The most important open finding of each attempt, by fence, in a line: a hang, else the oldest."""
-    query = (
-        select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
-        .where(FindingRow.fence.in_(fences), FindingRow.gone_at.is_(None))
-        .order_by(FindingRow.kind != "hung", FindingRow.id)
-    )
     first_by_fence: dict[int, str] = {}
-    for fence, kind, evidence in session.execute(query):
+    for fence, kind, evidence in session.execute(_OPEN, {"fences": fences}) if fences else ():
         first_by_fence.setdefault(fence, f"{kind}: {evidence}")
     return first_by_fence
 

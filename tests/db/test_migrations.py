@@ -36,6 +36,7 @@ HASHES = {
     "0018_shared_links.py": "e28fe73c251a3622ab5f2a78b680b302eb0c6be10f1d54a0bf2bd5a422ea36f4",
     "0019_alert_actions.py": "8ac20210174e04045d5e46eb60ecdcf589dfc06dde8379c2f3ef93097080ac4a",
     "0020_staged_series.py": "7cd94e3ef52873f0a26f209eb71676e011776c131c0b9d52ea9834dbd9124753",
+    "0021_listed_runs.py": "5242a187b5c69ca074dd3bfa7267a3cfac65e0e1b1769da0db9d2a6f1109c0f5",
 }
 STATEMENTS = Path(__file__).parent / "older_stores"
 """What each migration did when it was committed: 0002 and 0004 grew by these steps while stores already used them."""
