@@ -34,7 +34,7 @@ WHY = {
     "in the script the other ranks are found to stand still 3 s later: steps are watched from 5 s of silence on.",
     "many_runs": "of a window of 100 rows two fifths of the processor time make its runs, two fifths read and thin 100 "
     "small curves that are not in memory yet, and the rest finds the runs; a search reads a field of every run's spec, "
-    "and sorting by a series looks a value up for every run. MLflow's page counts nothing and draws no curves; trackio's "
+    "and sorting by a series looks a value up for every run. MLflow counts nothing and draws no curves; trackio's page "
     "gets names alone.",
     "overhead": "whatever four open pages cost, 12 % of a core in the dashboard and 3 % in the worker, is taken from "
     "ranks that fill both cores. With a core to spare the quartiles, 0.92 to 1.03, are wider than the difference: a "
