@@ -334,14 +334,14 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, reduction: str = 
 
 
 def make_optimizer(model: nn.Module, args: Namespace) -> torch.optim.Optimizer:
-    """AdamW or SGD; biases and norm gains (fewer than two dimensions) are not decayed."""
+    """AdamW or SGD in one pass over the parameters; biases and norm gains (fewer than two dimensions) do not decay."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     decay = args.weight_decay
     if args.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=args.lr, momentum=args.momentum, weight_decay=decay)
-    return torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), weight_decay=decay)
+        return torch.optim.SGD(groups, lr=args.lr, momentum=args.momentum, weight_decay=decay, fused=True)
+    return torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), weight_decay=decay, fused=True)
 
 
 def learning_rate_at(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:
