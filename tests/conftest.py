@@ -141,7 +141,7 @@ def postgres() -> Iterator[postgresql.Cluster]:
 @pytest.fixture
 def postgres_url(postgres: postgresql.Cluster) -> Iterator[str]:
     """A database with Rankzero's tables, for one test."""
-    with postgres.database() as url:
+    with postgres.emptied_database() as url:
         yield url
 
 
