@@ -149,7 +149,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     # Every node's heartbeat, every few seconds: this way it costs a third less than through the router.
     app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
-        app.include_router(module.router)
+        app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
     assets = Assets()
     app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     _protect(app, shared)
