@@ -55,7 +55,9 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
         "Project", names, index=None, placeholder="All projects", key="runs_project",
         label_visibility="collapsed", persist_state="session",
     )  # fmt: skip
-    with help_.container(horizontal=True, vertical_alignment="center", key="runs_help_bar"):
+    with help_.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="runs_help_bar"
+    ):
         with st.popover("Help", icon=":material/help:", type="tertiary", key="runs_help"):
             st.markdown(HELP)
         query = {"filter": text} if text else {}

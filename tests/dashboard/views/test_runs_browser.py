@@ -14,6 +14,7 @@ from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_runs import seed_runs
 from tests.dashboard.seeded_store import HOSTILE_NAME, Seed, seed
 from tests.end_to_end.browsers import Chromium
+from tests.end_to_end.product import wait_for
 
 EARLY = """() => {
   window.early = [];
@@ -265,6 +266,20 @@ def test_a_phone_shows_name_state_and_progress(page, made):
         expect(row.locator(part)).to_be_visible()
     expect(row.locator("td.loss")).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_on_a_wide_screen_the_filters_end_where_the_table_ends(page, made):
+    page.set_viewport_size({"width": 2560, "height": 1000})
+    names(page).first.wait_for()
+
+    def edge(place: Locator) -> float:
+        box = place.bounding_box()
+        return box["x"] + box["width"] if box else 0.0
+
+    ends = [page.locator(".st-key-runs_logs"), page.locator("table[aria-label=Runs]")]
+    wait_for(
+        lambda: 2500 < edge(ends[0]) == pytest.approx(edge(ends[1]), abs=1), "both at the right edge", 60
+    )
 
 
 def test_many_runs_are_scrolled_through_and_tags_are_text(page, made, dashboard):
