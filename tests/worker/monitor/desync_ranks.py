@@ -16,6 +16,7 @@ import rankzero_probe  # type: ignore[import-not-found, unused-ignore]
 
 rankzero_probe.switch_on()
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402  each rank's optimizer would import it: 2 s of CPU
 import torch.distributed as dist  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "end_to_end" / "scripts" / "desync.py"

@@ -36,10 +36,13 @@ FAILURES = {"shape": ("size", "other shape"), "dtype": ("dtype", "other dtype"),
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """All desyncs at once, in a path longer than that of a socket may be."""
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """All desyncs that are asked for at once, in a path longer than that of a socket may be."""
+    of_file = [item for item in request.session.items if item.path == request.path]
+    asked = {item.callspec.params["desync"] for item in of_file if hasattr(item, "callspec")} | {"extra"}
+    desyncs = [desync for desync in (*HANGS, *FAILURES) if desync in asked]
     folder = tmp_path_factory.mktemp("desync") / ("long" * 30)
-    argv = [sys.executable, str(RANKS), str(folder), str(WORLD_SIZE), "none", *HANGS, *FAILURES]
+    argv = [sys.executable, str(RANKS), str(folder), str(WORLD_SIZE), "none", *desyncs]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as ranks:
         assert ranks.stdin is not None and ranks.stdout is not None

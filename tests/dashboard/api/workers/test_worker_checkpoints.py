@@ -212,7 +212,7 @@ def test_a_write_that_fails_keeps_what_was_written_before_it(
 @pytest.mark.parametrize("is_right", [True, False])
 def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, is_right: bool) -> None:
     content = os.urandom(2 * MIB)
-    with running(tmp_path) as first:
+    with running(tmp_path / "data") as first:
         node = first.node()
         first.launch()
         part = node.part()
@@ -222,7 +222,7 @@ def test_bytes_that_an_earlier_process_received_are_read_again(tmp_path: Path, i
     if not is_right:
         arriving = first.service.files.arriving(place.checkpoint_id)
         arriving.write_bytes(bytes(MIB))
-    with running(tmp_path) as second, closing(Client(second.url, node.client.token)) as client:
+    with running(tmp_path / "data") as second, closing(Client(second.url, node.client.token)) as client:
         assert client.offer_checkpoint(part, offer).offset == MIB
         client.send_checkpoint(place.checkpoint_id, MIB, content[MIB:])
         if is_right:
