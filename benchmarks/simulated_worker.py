@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.waiting import connected, length
 from domain.messages import NodeLoad
+from domain.pieces import Bundle, PieceHead
 
 HEARTBEAT_S, POLL_WAIT_S, UPLOAD_EVERY_S = 3.0, 20.0, 5.0
 """The defaults of the settings and of a worker whose run nobody looks at (worker/attempt/uploader.py)."""
@@ -66,7 +67,8 @@ class SimulatedWorker:
         self._luck = luck
         self._polling, self._beating, self._sending = (Connection(port, token) for _ in range(3))
         self._tasks: list[asyncio.Task[None]] = []
-        self._version, self._task, self._offsets = "", "", dict[str, int]()
+        self._version, self._offsets = "", dict[str, int]()
+        self._fence, self._label = 0, ""
         self.uploads, self.slow_s = 0, list[float]()
 
     async def start(self) -> None:
@@ -76,14 +78,13 @@ class SimulatedWorker:
         loops = [self._poll(), self._beat()]
         for assignment in desired["assignments"]:
             fence, label = assignment["fence"], f"{assignment['run_id']}/{assignment['attempt']}"
+            self._fence, self._label = fence, label
             self._sending.remember(f"Rankzero-Attempt: {label}")
             for each in (self._polling, self._beating, self._sending):
                 each.remember(f"Rankzero-Store: {desired['store']} {fence} {label}")
-            self._task = f"/api/worker/attempts/{fence}/parts/0"
+            task = f"/api/worker/attempts/{fence}/parts/0"
             for state in ("starting", "running"):
-                await self._sending.ask(
-                    "POST", f"{self._task}/report", json.dumps({"state": state, "pid": 1})
-                )
+                await self._sending.ask("POST", f"{task}/report", json.dumps({"state": state, "pid": 1}))
             loops.append(self._upload())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
@@ -117,27 +118,36 @@ class SimulatedWorker:
             self.slow_s.append(time.monotonic() - at)
 
     async def _upload_round(self, first: int) -> None:
-        """In the order of worker/attempt/uploader.py."""
+        """All streams in one request, as worker/attempt/uploader.py sends them."""
         steps = range(first, first + int(UPLOAD_EVERY_S * PER_SECOND))
         events, log = "work/events.out.tfevents.1", "logs/rank0.out"
         size = RECORD_BYTES * len(steps) * len(SCALARS)
-        await self._points(events, "events", SCALARS, steps, size)
-        await self._append(events, bytes(size))
-        await self._append(log, LINE * int(UPLOAD_EVERY_S))
-        await self._points("probe/rank0.jsonl", "probe", PROBE, steps[-1:], 400)
-        await self._points("hardware.jsonl", "hardware", HARDWARE, steps[-1:], 400)
+        pieces = [
+            self._points(events, "events", SCALARS, steps, size),
+            self._bytes(events, bytes(size)),
+            self._bytes(log, LINE * int(UPLOAD_EVERY_S)),
+            self._points("probe/rank0.jsonl", "probe", PROBE, steps[-1:], 400),
+            self._points("hardware.jsonl", "hardware", HARDWARE, steps[-1:], 400),
+        ]
+        body = Bundle.body(*zip(*pieces, strict=True))
+        answers = (await self._sending.ask("POST", "/api/worker/pieces", body))["answers"]
+        assert [answer["status"] for answer in answers] == [200] * len(pieces), answers
 
-    async def _points(self, path: str, source: str, tags: tuple[str, ...], steps: range, size: int) -> None:
-        start, now = self._offsets.get(f"points of {path}", 0), time.time()
+    def _points(
+        self, path: str, source: str, tags: tuple[str, ...], steps: range, size: int
+    ) -> tuple[PieceHead, bytes]:
+        start, now = self._grow(f"points of {path}", size), time.time()
         series = {tag: [(step, 1 / (step + 1), now) for step in steps] for tag in tags}
         batch = {"path": path, "generation": 0, "start": start, "end": start + size, "source": source}
-        answer = await self._sending.ask(
-            "POST", f"{self._task}/points", json.dumps(batch | {"series": series})
-        )
-        self._offsets[f"points of {path}"] = answer["offset"]
+        content = json.dumps(batch | {"series": series}).encode()
+        return PieceHead(fence=self._fence, node_rank=0, size_bytes=len(content), label=self._label), content
 
-    async def _append(self, path: str, content: bytes) -> None:
-        query = f"path={path}&generation=0&offset={self._offsets.get(path, 0)}"
-        self._offsets[path] = (await self._sending.ask("PUT", f"{self._task}/files?{query}", content))[
-            "offset"
-        ]
+    def _bytes(self, path: str, content: bytes) -> tuple[PieceHead, bytes]:
+        place = {"path": path, "offset": self._grow(path, len(content)), "size_bytes": len(content)}
+        return PieceHead(fence=self._fence, node_rank=0, label=self._label, **place), content
+
+    def _grow(self, name: str, size: int) -> int:
+        """Where what comes now begins."""
+        start = self._offsets.get(name, 0)
+        self._offsets[name] = start + size
+        return start

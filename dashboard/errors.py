@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from db.trouble import Trouble, trouble_of
 from domain.masking import is_secret_variable
 
+log = logging.getLogger("rankzero")
 Body = dict[str, dict[str, str | None]]
 
 _RULES = {
@@ -57,6 +59,21 @@ class Rejection(HTTPException):
         super().__init__(status, message)
         self.field = field
         self.extra = extra
+
+
+def failure(request: Request, error: Exception) -> Response:
+    """The response to one part of a request that failed, as if it had been a request of its own."""
+    handlers = request.app.exception_handlers
+    for kind in type(error).__mro__:
+        if kind is not Exception and (handler := handlers.get(kind)):
+            try:
+                response: Response = handler(request, error)
+                return response
+            except Exception:
+                break  # not what the handler is for
+    log.exception("a part of %s failed", request.url.path, exc_info=error)
+    response = handlers[Exception](request, error)
+    return response
 
 
 def error_body(field: str | None, message: str) -> Body:

@@ -115,18 +115,18 @@ class Store:
         return store
 
     @contextmanager
-    def write(self, scope: str | None = None) -> Iterator[Session]:
+    def write(self, *scopes: str) -> Iterator[Session]:
         """One transaction that may write: everything in it is stored, or nothing.
 
-        Rows it reads do not change until it ends. Transactions with different `scope`s (an attempt, a file) run
+        Rows it reads do not change until it ends. Transactions with different `scopes` (attempts, files) run
         concurrently (PostgreSQL)."""
         self._require_file()
         turn = self._turn() if self.is_sqlite else nullcontext()
         with self._noting(), turn, Session(self._writer, expire_on_commit=False) as session, session.begin():
             if not self.is_sqlite:
                 connection = session.connection()
-                postgres.lock_for_transaction(connection, "the store", shared=scope is not None)
-                if scope is not None:
+                postgres.lock_for_transaction(connection, "the store", shared=bool(scopes))
+                for scope in sorted(scopes):  # in one order everywhere, so that nobody waits in a circle
                     postgres.lock_for_transaction(connection, scope)
             yield session
 
@@ -186,15 +186,14 @@ class Store:
             yield session
 
     @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Exclude all other dashboards on this store from sections with this name.
-
-        Threads of one dashboard need locks of their own."""
-        if self.is_sqlite:
+    def alone(self, *names: str) -> Iterator[None]:
+        """Exclude other dashboards from sections with one of these names; threads need locks of their own."""
+        if self.is_sqlite or not names:
             yield
             return
         with self.locks.begin() as connection:
-            postgres.lock_for_transaction(connection, f"alone: {name}")
+            for name in sorted(names):
+                postgres.lock_for_transaction(connection, f"alone: {name}")
             yield
 
     def backup(self, target: Path) -> int:

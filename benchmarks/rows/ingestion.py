@@ -14,6 +14,9 @@ from benchmarks.figures import Figure, in_turns, ratios
 from benchmarks.peers.environment import peer
 from benchmarks.served import Served, served
 from domain.messages import PointBatch
+from domain.pieces import MOST_BYTES
+from worker.session.client import Client, TaskRef
+from worker.session.pieces import PointsPiece, deliver
 
 TAGS = [f"train/s{number}" for number in range(8)]
 BATCH_POINTS = 5120
@@ -67,10 +70,13 @@ def rate(act: Callable[[int], None], points: int) -> Callable[[], float]:
 
 
 class Ours:
-    """Sends batches as a worker does, to one run after another."""
+    """Sends batches by a worker's client: of one run one after another, of many as many as fit in a request."""
 
     def __init__(self, site: Served, fences: Sequence[int], tags: Sequence[str] = TAGS) -> None:
-        self._site, self._tags = site, tags
+        token = site.worker.headers["Authorization"].removeprefix("Bearer ")
+        self._client = Client(str(site.worker.base_url), token)
+        self._client.bundle_bytes = MOST_BYTES  # as the server says in its answer to a poll
+        self._tags = tags
         self._offsets = dict.fromkeys(fences, 0)
         self._path = f"logs/events.out.tfevents.{len(fences)}"
         self._batch_steps = BATCH_POINTS // len(tags)
@@ -78,19 +84,18 @@ class Ours:
     def send(self, points: int) -> None:
         """Return when the server has stored all points, which it answers within the request."""
         steps = points // len(self._tags) // len(self._offsets)
-        for fence in self._offsets:
-            for begin in range(0, steps, self._batch_steps):
-                self._send_batch(fence, min(self._batch_steps, steps - begin))
+        for begin in range(0, steps, self._batch_steps):
+            pieces = [self._piece(fence, min(self._batch_steps, steps - begin)) for fence in self._offsets]
+            answers = deliver(self._client, pieces)
+            assert answers == [piece.end for piece in pieces], answers
+            self._offsets |= {piece.task.fence: piece.end for piece in pieces}
 
-    def _send_batch(self, fence: int, steps: int) -> None:
+    def _piece(self, fence: int, steps: int) -> PointsPiece:
         first = self._offsets[fence]
         values = [(step, 1 / (step + 1), time.time()) for step in range(first, first + steps)]
         series = dict.fromkeys(self._tags, values)
         batch = PointBatch(path=self._path, generation=0, start=first, end=first + steps, series=series)
-        address = f"/api/worker/attempts/{fence}/parts/0/points"
-        answer = self._site.worker.post(address, content=batch.model_dump_json())
-        answer.raise_for_status()
-        self._offsets[fence] = first + steps
+        return PointsPiece(TaskRef(fence, 0), batch)
 
 
 class Bare:

@@ -146,8 +146,9 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.state.tensorboards = TensorBoards(shared.store, shared.files, settings.data / "tensorboard")
     errors.install(app)
     statuses.install(app)
-    # Every node's heartbeat, every few seconds: this way it costs a third less than through the router.
+    # Every node's heartbeat and what its runs write, every few seconds: a third cheaper than through the router.
     app.add_route("/api/worker/load", worker_attempts.load, methods=["POST"], include_in_schema=False)
+    app.add_route("/api/worker/pieces", worker_files.take_pieces, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
         app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
     assets = Assets()

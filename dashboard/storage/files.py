@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,9 +61,11 @@ class Files:
                 self._has_proof = True
 
     @contextmanager
-    def locked(self, key: object) -> Iterator[None]:
-        """Hold the file's lock: one thread at a time for each key."""
-        with self._locks[hash(key) % _LOCKS]:
+    def locked(self, *keys: object) -> Iterator[None]:
+        """Hold the files' locks: one thread at a time for each key."""
+        with ExitStack() as held:
+            for number in sorted({hash(key) % _LOCKS for key in keys}):  # in one order everywhere
+                held.enter_context(self._locks[number])
             yield
 
     @contextmanager

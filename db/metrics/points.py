@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
@@ -35,9 +36,9 @@ _REPLACE = (
 )
 
 _TAILS = (
-    select(_CHUNKS.c.series_id, _CHUNKS.c.seq, _CHUNKS.c.points)
+    select(_CHUNKS.c.series_id, _CHUNKS.c.points)
     .where(_CHUNKS.c.series_id.in_(bindparam("series", expanding=True)), _CHUNKS.c.level == bindparam("at"))
-    .where(_CHUNKS.c.seq.in_(bindparam("numbers", expanding=True)))
+    .where(_CHUNKS.c.seq == bindparam("number"))
 )
 
 
@@ -156,10 +157,13 @@ def _write(session: Session, inserts: list[dict[str, Any]], updates: list[dict[s
 
 
 def _tails(session: Session, level: int, seqs: dict[int, int]) -> dict[int, list[Point]]:
-    if not seqs:
-        return {}
-    rows = session.execute(_TAILS, {"series": [*seqs], "at": level, "numbers": [*{*seqs.values()}]})
-    return {series: unpack(blob) for series, seq, blob in rows if seqs[series] == seq}
+    by_number, tails = defaultdict[int, list[int]](list), dict[int, list[Point]]()
+    for series, number in seqs.items():
+        by_number[number].append(series)
+    for number, series_ids in by_number.items():
+        rows = session.execute(_TAILS, {"series": series_ids, "at": level, "number": number})
+        tails |= {series: unpack(blob) for series, blob in rows}
+    return tails
 
 
 def _counts_of(session: Session, level: int, series_ids: Iterable[int]) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
@@ -20,9 +21,9 @@ _PART = (
 """Built once: every report of a worker asks it."""
 _TASKS, _ATTEMPTS = cast(Table, Task.__table__), cast(Table, Attempt.__table__)
 _OWNED = (
-    select(_TASKS.c.node_id, _ATTEMPTS.c.fence, _ATTEMPTS.c.run_id, _ATTEMPTS.c.number)
+    select(_TASKS.c.node_rank, _ATTEMPTS.c.fence, _ATTEMPTS.c.run_id, _ATTEMPTS.c.number)
     .join_from(_TASKS, _ATTEMPTS, _ATTEMPTS.c.fence == _TASKS.c.fence)
-    .where(_TASKS.c.fence == bindparam("fence"), _TASKS.c.node_rank == bindparam("node_rank"))
+    .where(_TASKS.c.fence.in_(bindparam("fences", expanding=True)), _TASKS.c.node_id == bindparam("node_id"))
 )
 
 
@@ -68,15 +69,23 @@ def part_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
     return part, attempt
 
 
-def attempt_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> AttemptKey:
-    """The attempt of a part, of which nothing else is read: points and bytes come several times a second.
+def attempts_of_node(
+    session: Session, node_id: str, parts: Collection[tuple[int, int]]
+) -> dict[tuple[int, int], AttemptKey | NotOwner | Superseded]:
+    """The attempt of each part (fence, node rank), or why the node may not write to it.
 
-    Raises NotOwner, Superseded."""
-    row = session.execute(_OWNED, {"fence": fence, "node_rank": node_rank}).first()
-    if row is None or row[0] != node_id:
-        part_of_node(session, node_id, fence, node_rank)  # says what is wrong
-    assert row is not None
-    return AttemptKey(*row[1:])
+    Nothing else is read of them: points and bytes come several times a second."""
+    rows = session.execute(_OWNED, {"fences": [*{fence for fence, _ in parts}], "node_id": node_id})
+    owned = {(fence, rank): AttemptKey(fence, run_id, number) for rank, fence, run_id, number in rows}
+    return {part: owned.get(part) or _why_not(session, node_id, part) for part in parts}
+
+
+def _why_not(session: Session, node_id: str, part: tuple[int, int]) -> NotOwner | Superseded:
+    try:
+        part_of_node(session, node_id, *part)
+    except (NotOwner, Superseded) as error:
+        return error
+    raise AssertionError(f"part {part} belongs to the node")
 
 
 def part_is_live() -> ColumnElement[bool]:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from sqlalchemy import Row, Table, bindparam, func, insert, select, update
+from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
 from db.lifecycle.attempt_state import combine
-from db.metrics import points
-from db.models import Attempt, File, Node, Series, Task
-from db.postgres import NUL, NUL_SHOWN
+from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
-from db.records.exceptions import Superseded
+from db.records.exceptions import NotOwner, Superseded
 from db.records.history import add_history
-from db.records.lookups import AttemptKey, attempt_of_node, attempt_scope, part_of_node
+from db.records.lookups import AttemptKey, attempt_scope, attempts_of_node, part_of_node
 from db.reports import checkpoints
-from domain import not_finite
+from db.reports.series import SeriesOf, store_batches
 from domain.messages import TERMINAL_STATES, Point, PointBatch, State, TaskReport
-
-MAX_SERIES = 10_000
-"""Maximum number of series of one attempt; further ones are dropped with a history line."""
-
 
 NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching"}
 """Fields of a report that are not columns of its task."""
@@ -34,30 +27,49 @@ _FILE = select(File).where(
     File.path == bindparam("path"), File.generation == bindparam("generation"),
 )  # fmt: skip
 # Statements of tables, not of classes, where points and bytes arrive: their rows cost half as much.
-_FILES, _SERIES = cast(Table, File.__table__), cast(Table, Series.__table__)
-_STORED = select(_FILES.c.id, _FILES.c.size_bytes, _FILES.c.points_offset).where(
-    _FILES.c.fence == bindparam("fence"), _FILES.c.node_rank == bindparam("node_rank"),
-    _FILES.c.path == bindparam("path"), _FILES.c.generation == bindparam("generation"),
+_FILES = cast(Table, File.__table__)
+_STORED = select(
+    _FILES.c.fence, _FILES.c.node_rank, _FILES.c.path, _FILES.c.generation,
+    _FILES.c.id, _FILES.c.size_bytes, _FILES.c.points_offset,
+).where(
+    _FILES.c.fence.in_(bindparam("fences", expanding=True)),
+    _FILES.c.node_rank.in_(bindparam("node_ranks", expanding=True)),
+    _FILES.c.path.in_(bindparam("paths", expanding=True)),
 )  # fmt: skip
 _CHANGE_FILE = update(_FILES).where(_FILES.c.id == bindparam("of"))
 _GROW_FILE = _CHANGE_FILE.where(_FILES.c.size_bytes == bindparam("start"))
-_SIZE = select(_FILES.c.size_bytes).where(_FILES.c.id == bindparam("of"))
-_OF_TAGS = select(_SERIES).where(
-    _SERIES.c.fence == bindparam("fence"), _SERIES.c.node_rank == bindparam("node_rank"),
-    _SERIES.c.source == bindparam("source"), _SERIES.c.tag.in_(bindparam("tags", expanding=True)),
-)  # fmt: skip
-_COUNT = [*_SERIES.c.keys()].index("count")
-"""A row has a method of that name."""
-_CHANGE_SERIES = update(_SERIES).where(_SERIES.c.id == bindparam("of"))
+_SIZES = select(_FILES.c.id, _FILES.c.size_bytes).where(_FILES.c.id.in_(bindparam("ids", expanding=True)))
 # Built once: building a statement takes longer than running it, and points arrive many times a second.
 
 
-class _FileState(NamedTuple):
+class StreamKey(NamedTuple):
+    """One generation of one file of a part."""
+
+    fence: int
+    node_rank: int
+    path: str
+    generation: int
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """(fence, node rank)"""
+        return self.fence, self.node_rank
+
+
+class FileState(NamedTuple):
     """How far the server has a mirrored file."""
 
     id: int
     size_bytes: int
     points_offset: int
+
+
+class Growth(NamedTuple):
+    """Bytes of a mirrored file that have become durable."""
+
+    file_id: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -106,18 +118,50 @@ def part_reported(
         return State(attempt.state)
 
 
-def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
-    """Store the points of one byte range together with the new offset, exactly once. Raises NotOwner, Superseded.
+def streams_arrived(
+    store: Store, node_id: str, offers: Sequence[tuple[StreamKey, PointBatch | None]]
+) -> list[Arrival | FileState | NotOwner | Superseded]:
+    """Store the points of byte ranges of files together with the new offsets, exactly once, in one transaction.
 
-    When the range does not begin at the stored offset, nothing is stored; continue at the returned offset."""
-    with store.write(attempt_scope(fence)) as session:
-        attempt = attempt_of_node(session, node_id, fence, node_rank)
-        file = _file_state(session, fence, node_rank, batch.path, batch.generation)
-        if file.points_offset != batch.start:
-            return Arrival(file.points_offset, False, attempt.run_id, attempt.number)
-        session.execute(_CHANGE_FILE, {"of": file.id, "points_offset": batch.end})
-        store_series(session, attempt, node_rank, batch.source, batch.series)
-        return Arrival(batch.end, True, attempt.run_id, attempt.number, dict(batch.series))
+    Of a range that does not begin at the stored offset nothing is stored; continue at the returned offset. Without
+    points the file is registered where it is new, to take bytes. What one may not write holds up no other."""
+    with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
+        attempts = attempts_of_node(session, node_id, {key.part for key, _ in offers})
+        files = _file_states(
+            session, {key for key, _ in offers if isinstance(attempts[key.part], AttemptKey)}
+        )
+        outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
+        arrived: list[SeriesOf] = []
+        moved = dict[int, int]()
+        for key, batch in offers:
+            attempt = attempts[key.part]
+            if not isinstance(attempt, AttemptKey):
+                outcomes.append(attempt)
+            elif batch is None:
+                outcomes.append(files[key])
+            elif batch.start != files[key].points_offset:
+                outcomes.append(Arrival(files[key].points_offset, False, attempt.run_id, attempt.number))
+            else:
+                outcomes.append(Arrival(batch.end, True, attempt.run_id, attempt.number, {**batch.series}))
+                files[key] = files[key]._replace(points_offset=batch.end)
+                moved[files[key].id] = batch.end
+                arrived.append((attempt, key.node_rank, batch.source, batch.series))
+        if arrived:
+            session.execute(
+                _CHANGE_FILE, [{"of": file, "points_offset": offset} for file, offset in moved.items()]
+            )
+            store_batches(session, arrived)
+        return outcomes
+
+
+def points_arrived(store: Store, node_id: str, fence: int, node_rank: int, batch: PointBatch) -> Arrival:
+    """Store the points of one byte range as `streams_arrived` does. Raises NotOwner, Superseded."""
+    key = StreamKey(fence, node_rank, batch.path, batch.generation)
+    (outcome,) = streams_arrived(store, node_id, [(key, batch)])
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert isinstance(outcome, Arrival)
+    return outcome
 
 
 def file_offsets(
@@ -134,17 +178,26 @@ def file_for_append(
     store: Store, node_id: str, fence: int, node_rank: int, path: str, generation: int
 ) -> tuple[int, int]:
     """(file id, durable bytes) of a mirrored file, registered if it is new. Raises NotOwner, Superseded."""
-    with store.write(attempt_scope(fence)) as session:
-        attempt_of_node(session, node_id, fence, node_rank)
-        file = _file_state(session, fence, node_rank, path, generation)
-        return file.id, file.size_bytes
+    (outcome,) = streams_arrived(store, node_id, [(StreamKey(fence, node_rank, path, generation), None)])
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert isinstance(outcome, FileState)
+    return outcome.id, outcome.size_bytes
+
+
+def files_grew(store: Store, growths: Sequence[Growth]) -> list[int]:
+    """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are."""
+    ids = {growth.file_id for growth in growths}
+    with store.write(*{f"file {file_id}" for file_id in ids}) as session:
+        rows = [{"of": each.file_id, "start": each.start, "size_bytes": each.end} for each in growths]
+        session.execute(_GROW_FILE, rows)
+        sizes = {file_id: int(size) for file_id, size in session.execute(_SIZES, {"ids": [*ids]})}
+    return [sizes[growth.file_id] for growth in growths]
 
 
 def file_grew(store: Store, file_id: int, start: int, end: int) -> int:
     """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes."""
-    with store.write(f"file {file_id}") as session:
-        session.execute(_GROW_FILE, {"of": file_id, "start": start, "size_bytes": end})
-        return int(session.scalars(_SIZE, {"of": file_id}).one())
+    return files_grew(store, [Growth(file_id, start, end)])[0]
 
 
 def contact_changed(store: Store, run_id: str, attempt: int, now: float, text: str) -> None:
@@ -187,115 +240,25 @@ def file_of(session: Session, fence: int, node_rank: int, path: str, generation:
     return file
 
 
-def _file_state(session: Session, fence: int, node_rank: int, path: str, generation: int) -> _FileState:
-    """The state of a mirrored file, which gets a row where it has none."""
-    key = {"fence": fence, "node_rank": node_rank, "path": path, "generation": generation}
-    row = session.execute(_STORED, key).first()
-    if row is None:
-        file_of(session, fence, node_rank, path, generation)
+def _file_states(session: Session, keys: Collection[StreamKey]) -> dict[StreamKey, FileState]:
+    """The states of mirrored files, which get rows where they have none."""
+    states = _stored_files(session, keys)
+    if missing := [key for key in keys if key not in states]:
+        for key in missing:
+            session.add(File(**key._asdict(), size_bytes=0, points_offset=0))
         session.flush()
-        row = session.execute(_STORED, key).one()
-    return _FileState(*row)
+        states |= _stored_files(session, missing)
+    return states
+
+
+def _stored_files(session: Session, keys: Collection[StreamKey]) -> dict[StreamKey, FileState]:
+    if not keys:
+        return {}
+    fences, ranks, paths = ({key[at] for key in keys} for at in range(3))
+    rows = session.execute(_STORED, {"fences": [*fences], "node_ranks": [*ranks], "paths": [*paths]})
+    return {key: FileState(*row[4:]) for row in rows if (key := StreamKey(*row[:4])) in keys}
 
 
 def _stored_file(session: Session, fence: int, node_rank: int, path: str, generation: int) -> File | None:
     key = {"fence": fence, "node_rank": node_rank, "path": path, "generation": generation}
     return session.scalars(_FILE, key).first()
-
-
-def store_series(
-    session: Session,
-    attempt: Attempt | AttemptKey,
-    node_rank: int,
-    source: str,
-    series: Mapping[str, list[Point]],
-) -> None:
-    """Append points to the series of an attempt, and to what its figures are read from."""
-    arrived = {tag.replace(NUL, NUL_SHOWN): pts for tag, pts in series.items() if pts}
-    series_by_tag = _series_by_tag(session, attempt.fence, node_rank, source, [*arrived])
-    fresh = [tag for tag in arrived if tag not in series_by_tag]
-    if fresh:
-        series_by_tag |= _new_series(session, attempt, node_rank, source, arrived, fresh)
-    new_points = {
-        series_by_tag[tag].id: (series_by_tag[tag][_COUNT], pts)
-        for tag, pts in arrived.items()
-        if tag in series_by_tag
-    }
-    points.append(session, new_points)
-    changed = [_summary(series_by_tag[tag], pts) for tag, pts in arrived.items() if tag in series_by_tag]
-    if changed:
-        session.execute(_CHANGE_SERIES, changed)
-
-
-def _new_series(
-    session: Session,
-    attempt: Attempt | AttemptKey,
-    node_rank: int,
-    source: str,
-    arrived: dict[str, list[Point]],
-    tags: list[str],
-) -> dict[str, Row[Any]]:
-    existing = session.scalar(select(func.count()).where(Series.fence == attempt.fence)) or 0
-    available = max(0, MAX_SERIES - existing)
-    if len(tags) > available > 0:
-        text = f"more than {MAX_SERIES} series: further names are not stored"
-        add_history(session, attempt.run_id, attempt.number, arrived[tags[0]][0][2], text)
-    rows = [_empty_series(attempt.fence, node_rank, source, tag, arrived[tag][0]) for tag in tags[:available]]
-    if not rows:
-        return {}
-    session.execute(insert(Series), rows)
-    return _series_by_tag(session, attempt.fence, node_rank, source, tags)
-
-
-def _series_by_tag(
-    session: Session, fence: int, node_rank: int, source: str, tags: Sequence[str]
-) -> dict[str, Row[Any]]:
-    key = {"fence": fence, "node_rank": node_rank, "source": source, "tags": tags}
-    return {series.tag: series for series in session.execute(_OF_TAGS, key)}
-
-
-def _empty_series(fence: int, node_rank: int, source: str, tag: str, first: Point) -> dict[str, object]:
-    step, value, wall = first
-    return {
-        "fence": fence,
-        "node_rank": node_rank,
-        "source": source,
-        "tag": tag,
-        "count": 0,
-        "first_step": step,
-        "last_step": step,
-        "first_wall": wall,
-        "last_wall": wall,
-        "last_value": value,
-        "last_number": None if math.isnan(value) else value,
-        "lowest": None,
-        "highest": None,
-        "finite_sum": 0.0,
-        "finite_count": 0,
-        "not_finite_since": None,
-    }
-
-
-def _summary(series: Row[Any], pts: Sequence[Point]) -> dict[str, object]:
-    steps, values, _ = zip(*pts, strict=True)
-    finite = [*filter(math.isfinite, values)]
-    before, since = series.last_value, series.not_finite_since
-    if since is not None or len(finite) < len(values):
-        for step, value in zip(steps, values, strict=True):
-            since = not_finite.since(value, step, before, since)
-            before = value
-    last = pts[-1]
-    return {
-        "of": series.id,
-        "count": series[_COUNT] + len(pts),
-        "first_step": min(series.first_step, *steps),
-        "last_step": max(series.last_step, *steps),
-        "last_wall": last[2],
-        "last_value": last[1],
-        "last_number": None if math.isnan(last[1]) else last[1],
-        "lowest": min((v for v in (series.lowest, *finite) if v is not None), default=None),
-        "highest": max((v for v in (series.highest, *finite) if v is not None), default=None),
-        "finite_sum": series.finite_sum + sum(finite),
-        "finite_count": series.finite_count + len(finite),
-        "not_finite_since": since,
-    }

@@ -13,7 +13,8 @@ from db.models import Attempt, ImportedRun, Run, Series
 from db.records.exceptions import NoSuchRun
 from db.records.history import add_history
 from db.records.lookups import latest_attempt
-from db.reports.progress import Arrival, file_of, store_series
+from db.reports.progress import Arrival, file_of
+from db.reports.series import store_series
 from db.requests.run_requests import new_id
 from domain.messages import State
 from domain.spec import RunSpec

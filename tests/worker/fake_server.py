@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from domain.messages import TERMINAL_STATES
+from worker.session.answers import CheckpointUpload, FileOffsets
 from worker.session.body_limit import BodyLimit
-from worker.session.client import CheckpointUpload, FileOffsets
 from worker.session.failures import AttemptSuperseded, ChecksumMismatch, RequestRefused, ServerAway
 from worker.streams.mirror import OffsetMismatch
 
@@ -23,7 +23,7 @@ class FakeServer:
         self.given_up: set[int] = set()
         """Superseded as well, but the proof of their end is awaited."""
         self.longest_report_bytes: int | None = None
-        self.body_limit = BodyLimit()
+        self.body_limit, self.bundle_bytes = BodyLimit(), 0
         self.reports: list[tuple[int, object]] = []
         self.timelines: list[tuple[int, object]] = []
         """Reports that come beside those of states: the phases of a start."""

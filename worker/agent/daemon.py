@@ -7,8 +7,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,11 +23,13 @@ from worker.launch import compile_cache
 from worker.launch.preparation import LocalNode
 from worker.node.attempt_files import ASSIGNMENT_FILE
 from worker.node.state_files import END_FILE, is_settled, write_whole
+from worker.session import pieces
 from worker.session.answers import Adoption, DesiredState
 from worker.session.backoff import Backoff
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 from worker.session.file_part import MayContinue
+from worker.session.pieces import Sending
 
 log = logging.getLogger(__name__)
 SHUTDOWN_GRACE_S = 15.0
@@ -104,8 +106,10 @@ class Daemon:
             if attempt.assignment.label in self._labels_to_end:
                 attempt.stop(attempt.assignment.spec.stop_grace_s)
                 if attempt.is_over:
-                    self._guard("abandon", attempt, attempt.abandon)
-            self._guard("act", attempt, partial(attempt.act, now))
+                    with self._guarded("abandon", attempt):
+                        attempt.abandon()
+            with self._guarded("act", attempt):
+                attempt.act(now)
         more = self._send(now) if self._backoff.is_due(now) else False
         for attempt in self.attempts:
             if attempt.is_settled:
@@ -115,15 +119,15 @@ class Daemon:
     def take_checkpoints(self, now: float) -> None:
         """Copy checkpoints; runs in a thread of its own, because copying may take seconds."""
         for attempt in self.attempts:
-            self._guard("copy checkpoints", attempt, partial(_take_checkpoints, attempt, now))
+            with self._guarded("copy checkpoints", attempt):
+                _take_checkpoints(attempt, now)
 
     def send_checkpoints(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload checkpoints; runs in a thread of its own, because it may take hours. Passes ServerAway on, except for
         failures of single requests."""
         for attempt in self._due_attempts("upload checkpoints", time.monotonic()):
-            self._guard(
-                "upload checkpoints", attempt, partial(_send_checkpoints, attempt, adoption, may_continue)
-            )
+            with self._guarded("upload checkpoints", attempt):
+                _send_checkpoints(attempt, adoption, may_continue)
 
     def _apply_desired_state(self) -> None:
         with self._lock:
@@ -220,12 +224,8 @@ class Daemon:
         return attempts / str(assignment.attempt) / f"node{assignment.node_rank}"
 
     def _send(self, now: float) -> bool:
-        more, began = False, time.monotonic()
         try:
-            for attempt in self._due_attempts("send", now):
-                more |= self._guard("send", attempt, partial(attempt.send, now, watched=self.watched))
-                if ("send", attempt.key) in self._backoffs and time.monotonic() - began >= LONGEST_ROUND_S:
-                    break
+            more = any(pieces.run(self._client, pieces.together(self._sendings(now))))
         except ServerAway as error:
             self._backoff.failed(now)
             self._log_error("server", f"the server does not answer, new data stays on this node: {error}")
@@ -233,6 +233,20 @@ class Daemon:
         self._backoff.worked()
         if self._errors.pop("server", None):
             log.info("the server answers again")
+        return more
+
+    def _sendings(self, now: float) -> Iterator[Sending[bool]]:
+        """What each attempt has to send; together it makes one request."""
+        began = time.monotonic()
+        for attempt in self._due_attempts("send", now):
+            yield self._send_of(attempt, now)
+            if ("send", attempt.key) in self._backoffs and time.monotonic() - began >= LONGEST_ROUND_S:
+                break
+
+    def _send_of(self, attempt: LocalAttempt, now: float) -> Sending[bool]:
+        more = False
+        with self._guarded("send", attempt):
+            more = yield from attempt.send(now, watched=self.watched)
         return more
 
     def _due_attempts(self, activity: str, now: float) -> list[LocalAttempt]:
@@ -243,33 +257,34 @@ class Daemon:
         ]
         return [attempt for attempt, _ in sorted(due, key=lambda entry: entry[1] is not None)]
 
-    def _guard(self, activity: str, attempt: LocalAttempt, action: Callable[[], bool | None]) -> bool:
+    @contextmanager
+    def _guarded(self, activity: str, attempt: LocalAttempt) -> Iterator[None]:
         """Run an attempt's activity so that its failure (a full disk, a failing request) does not stop the others.
 
         Raises ServerAway."""
         subject, began = f"attempt {attempt.label}, {activity}", time.monotonic()
         try:
-            more = bool(action())
+            yield
         except RequestFailed as error:
-            self._back_off(activity, attempt, began)
-            self._log_error(
-                subject, f"{subject}: the server failed on it, new data stays on this node: {error}"
-            )
-            return False
+            text = f"{subject}: the server failed on it, new data stays on this node: {error}"
+            self._failed(activity, attempt, began, text)
         except (OSError, RequestRefused) as error:
-            self._back_off(activity, attempt, began)
-            self._log_error(subject, f"{subject}: {error}")
-            return False
+            self._failed(activity, attempt, began, f"{subject}: {error}")
         except ServerAway:
             raise
         except Exception as error:
-            self._back_off(activity, attempt, began)
-            self._log_error(subject, f"{subject}: internal error of the worker: {error!r}", is_internal=True)
-            return False
-        self._backoffs.pop((activity, attempt.key), None)
-        if self._errors.pop(subject, None):
-            log.info("%s: it works again", subject)
-        return more
+            text = f"{subject}: internal error of the worker: {error!r}"
+            self._failed(activity, attempt, began, text, is_internal=True)
+        else:
+            self._backoffs.pop((activity, attempt.key), None)
+            if self._errors.pop(subject, None):
+                log.info("%s: it works again", subject)
+
+    def _failed(
+        self, activity: str, attempt: LocalAttempt, began: float, text: str, *, is_internal: bool = False
+    ) -> None:
+        self._back_off(activity, attempt, began)
+        self._log_error(f"attempt {attempt.label}, {activity}", text, is_internal)
 
     def _back_off(self, activity: str, attempt: LocalAttempt, began: float) -> None:
         backoff = self._backoffs.setdefault((activity, attempt.key), Backoff())

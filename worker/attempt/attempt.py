@@ -39,6 +39,7 @@ from worker.node.state_files import (
 from worker.preflight.rendezvous import Rendezvous, may_prepare
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
+from worker.session.pieces import Sending
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 15.0
@@ -275,7 +276,7 @@ class LocalAttempt:
 
     # -- the server ----------------------------------------------------------------------------
 
-    def send(self, now: float, *, watched: bool) -> bool:
+    def send(self, now: float, *, watched: bool) -> Sending[bool]:
         """Report and upload new data; True if more is waiting. Passes ServerAway on."""
         try:
             if self._to_confirm:
@@ -285,7 +286,7 @@ class LocalAttempt:
                 self.assignment = self._rendezvous.report(self.assignment)
             self._report_life()
             self._report_timeline(now)
-            more = self._has_data() and self._upload(now, watched)
+            more = self._has_data() and (yield from self._upload(now, watched))
             self._end_when_hung()
             if self.is_over and not more and not (self._has_data() and not self._uploader().is_complete):
                 self._report_end()
@@ -299,9 +300,8 @@ class LocalAttempt:
         """The uploader of its checkpoints, thread-safe; None before the start and once the server refuses its data."""
         return self._uploader().checkpoints if self._has_data() else None
 
-    def _upload(self, now: float, watched: bool) -> bool:
-        uploader = self._uploader()
-        uploader.request(self.assignment)
+    def _upload(self, now: float, watched: bool) -> Sending[bool]:
+        (uploader := self._uploader()).request(self.assignment)
         return uploader.upload_remaining() if self.is_over else uploader.upload(now, watched=watched)
 
     def _end_when_hung(self) -> None:

@@ -25,7 +25,7 @@ from worker.node import processes
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.run_files import Listing
 from worker.session.client import Client, TaskRef
-from worker.session.failures import ServerMistake
+from worker.session.pieces import BytesPiece, PointsPiece, Sending, at_once, in_turn, sent, together
 from worker.streams.logger_files import LoggerFiles
 from worker.streams.mirror import FileMirror
 from worker.streams.omissions import Omissions
@@ -88,52 +88,66 @@ class AttemptUploader:
         self.reporter.request_stacks(assignment.stacks_requested_at)
         self._profiles.request(assignment.profile)
 
-    def upload(self, now: float, *, watched: bool) -> bool:
+    def upload(self, now: float, *, watched: bool) -> Sending[bool]:
         """Upload new data that is due; True if more is waiting. Passes the client's exceptions on.
 
         If the server fails at one stream, the other streams are uploaded first."""
         watched = watched or self._profiles.is_pending
-        mirror, step_mirror = self._mirror_schedule, lambda: self._mirror.step(now) >= MIRROR_STEP_BYTES
-        return _run_all(
-            lambda: self._upload_points(now, watched),
-            lambda: mirror.take(now, watched, step_mirror),
-            lambda: self._stores_schedule.take(now, watched, lambda: self._stores.step() == STEP_BATCHES),
-            lambda: self._printed_schedule.take(now, watched, lambda: self._printed.step() == STEP_BATCHES),
-            lambda: self._probe_schedule.take(now, watched, lambda: self._probe.step() == STEP_BATCHES),
-            lambda: self._hardware_schedule.take(now, watched, lambda: self._hardware.step() == STEP_BATCHES),
-            lambda: self.reporter.step(now),
-            self._profiles.step,
+        return in_turn(
+            lambda: self._upload_streams(now, watched),
+            lambda: self._stores_schedule.take(
+                now, watched, self._stores.drain
+            ),  # compares with the names of others
+            lambda: at_once(lambda: self.reporter.step(now)),
+            lambda: at_once(self._profiles.step),
         )
 
-    def upload_remaining(self) -> bool:
-        """Upload everything after the end, due or not; True if more is waiting.
-
-        The mirror steps first: a restarted worker may find an event file that was uploaded before, but not all of
-        its points.
-        """
-        more = _run_all(
-            lambda: self._mirror.step(float("inf")) > 0,
-            lambda: self._points.step(final=True) == STEP_BATCHES or self._finish_stores(),
-            lambda: self._printed.step(final=True) == STEP_BATCHES,
-            lambda: self._probe.step(final=True) == STEP_BATCHES,
-            lambda: self._hardware.step(final=True) == STEP_BATCHES,
-            self._profiles.step,
+    def _upload_streams(self, now: float, watched: bool) -> Sending[bool]:
+        """Upload all streams in step, so that what they have makes one request."""
+        due: tuple[tuple[_Schedule, Callable[[], Sending[bool]]], ...] = (
+            (self._mirror_schedule, lambda: self._mirror_step(now)),
+            (self._printed_schedule, self._printed.drain),
+            (self._probe_schedule, self._probe.drain),
+            (self._hardware_schedule, self._hardware.drain),
         )
+        streams = (schedule.take(now, watched, step) for schedule, step in due)
+        return any((yield from together([self._upload_points(now, watched), *streams])))
+
+    def upload_remaining(self) -> Sending[bool]:
+        """Upload everything after the end, due or not; True if more is waiting."""
+        more = yield from in_turn(self._remaining_streams, lambda: at_once(self._profiles.step))
         if not more and not self._has_final_findings:
             all_taken = self.checkpoints.all_taken
             self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
             self._has_final_findings = all_taken
         return more
 
+    def _remaining_streams(self) -> Sending[bool]:
+        """The mirror begins: a restarted worker may find an event file that was uploaded before, but not all of its
+        points."""
+        streams = (
+            self._mirror_step(float("inf"), 0),
+            self._finish_points(),
+            self._printed.drain(final=True),
+            self._probe.drain(final=True),
+            self._hardware.drain(final=True),
+        )
+        return any((yield from together(streams)))
+
     @property
     def is_complete(self) -> bool:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
         return self._has_final_findings and self.checkpoints.is_done and self._mirror.pending_bytes() == 0
 
-    def _finish_stores(self) -> bool:
-        """Compare loggers' files with all that others have got, then wait for nothing; True if more is waiting."""
+    def _mirror_step(self, now: float, enough_bytes: int = MIRROR_STEP_BYTES - 1) -> Sending[bool]:
+        return (yield from self._mirror.step(now)) > enough_bytes
+
+    def _finish_points(self) -> Sending[bool]:
+        """Then compare loggers' files with all that others have got, and wait for nothing; True if more is waiting."""
+        if (yield from self._points.drain(final=True)):
+            return True
         self._logger_stores.look_again()
-        return self._stores.step() > 0 or self._stores.step(final=True) > 0
+        return (yield from self._stores.step()) > 0 or (yield from self._stores.step(final=True)) > 0
 
     def _point_streams(self, folder: Path) -> tuple[PointStream, PointStream, PointStream, PointStream]:
         """Points of event files and other loggers, of printed lines, of the probe and of the hardware."""
@@ -149,7 +163,7 @@ class AttemptUploader:
         return (
             PointStream(lambda final: chain(events.sources(final), loggers.sources(final)), logged),
             PointStream(printed.sources, uploader),
-            PointStream(probe.sources, uploader),
+            PointStream(probe.sources, uploader, have_own_series=True),
             PointStream(hardware.sources, uploader),
         )
 
@@ -159,23 +173,23 @@ class AttemptUploader:
             Finding(kind=REFUSED, evidence=text, meaning=REFUSED_MEANS, mend=REFUSED_FIX) for text in refusals
         ]
 
-    def _upload_points(self, now: float, watched: bool) -> bool:
+    def _upload_points(self, now: float, watched: bool) -> Sending[bool]:
         if not self._points_schedule.is_due(now, watched):
             return False
-        sent = self._points.step()
+        sent = yield from self._points.step()
         more = sent == STEP_BATCHES
         if not more and (sent or not watched):  # while watched, a point after a pause is sent at once
             self._points_schedule.last_at = now
         return more
 
-    def _store_points(self, batch: PointBatch) -> int:
-        offset = self._client.points(self._task, batch)
+    def _store_points(self, batch: PointBatch) -> Sending[int]:
+        offset = yield from sent(PointsPiece(self._task, batch))
         self.reporter.take_points(batch.series, batch.source)
         return offset
 
-    def _store_logged(self, batch: PointBatch) -> int:
+    def _store_logged(self, batch: PointBatch) -> Sending[int]:
         """Store points of event files or of the probe, whose names are theirs."""
-        offset = self._store_points(batch)
+        offset = yield from self._store_points(batch)
         self._names.stored(batch)
         return offset
 
@@ -185,8 +199,8 @@ class AttemptUploader:
     def _bytes_of(self, path: str, generation: int) -> int:
         return self._client.file_offsets(self._task, path, generation).offset
 
-    def _append(self, path: str, generation: int, offset: int, data: bytes) -> int:
-        return self._client.append(self._task, path, generation, offset, data)
+    def _append(self, path: str, generation: int, offset: int, data: bytes) -> Sending[int]:
+        return sent(BytesPiece(self._task, path, generation, offset, data))
 
 
 @dataclass
@@ -199,27 +213,14 @@ class _Schedule:
     def is_due(self, now: float, watched: bool) -> bool:
         return now - self.last_at >= (self.watched_every_s if watched else UNWATCHED_EVERY_S)
 
-    def take(self, now: float, watched: bool, step: Callable[[], bool]) -> bool:
+    def take(self, now: float, watched: bool, step: Callable[[], Sending[bool]]) -> Sending[bool]:
         """Run the step if it is due; True if more is waiting, which keeps it due."""
         if not self.is_due(now, watched):
             return False
-        more = step()
+        more = yield from step()
         if not more:
             self.last_at = now
         return more
-
-
-def _run_all(*streams: Callable[[], bool | None]) -> bool:
-    """Run all steps; True if one has more. Raises the last ServerMistake after all have run."""
-    more, failure = False, None
-    for step in streams:
-        try:
-            more = bool(step()) or more
-        except ServerMistake as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return more
 
 
 def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:

@@ -11,7 +11,8 @@ import httpx
 
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session import other_servers
-from worker.session.client import CheckpointUpload, Client, PresignedPart
+from worker.session.answers import CheckpointUpload, PresignedPart
+from worker.session.client import Client
 from worker.session.failures import ChecksumMismatch, RequestFailed
 from worker.session.file_part import FilePart, MayContinue, UploadInterrupted
 

@@ -12,9 +12,9 @@ from domain.messages import CheckpointOffer
 from worker.checkpoints.findings import Unfinished
 from worker.checkpoints.multipart import BucketUnreachable, BucketUpload, part_digests
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
-from worker.session.answers import Adoption
+from worker.session.answers import Adoption, CheckpointUpload
 from worker.session.body_limit import LEAST_BYTES
-from worker.session.client import CheckpointUpload, Client, TaskRef
+from worker.session.client import Client, TaskRef
 from worker.session.failures import (
     AttemptSuperseded,
     ChecksumMismatch,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from domain.protocol import FIRST
 from domain.spec import Assignment, DesiredCheck, DesiredJob
@@ -50,8 +50,42 @@ class DesiredState(BaseModel):
     """The identity of the server's store; if it differs from the registration's, the store was restored or replaced."""
     end_unknown: list[str] = []
     """Labels of attempts that the store does not know and a person asked to end."""
+    bundle_bytes: int = 0
+    """The most bytes of pieces of streams that the server takes in one request; 0: it is too old for that."""
     unreadable: list[str] = []
     """A sentence for each entry that this worker cannot read; the other entries apply."""
+
+
+class FileOffsets(BaseModel):
+    """How far the server has one generation of a file: its bytes, and the bytes whose points are stored."""
+
+    offset: Annotated[int, Field(ge=0, strict=True)]
+    points_offset: Annotated[int, Field(ge=0, strict=True)] = 0
+
+
+class CheckpointUpload(BaseModel):
+    """The progress of a checkpoint's upload."""
+
+    checkpoint_id: int
+    offset: Annotated[int, Field(ge=0, strict=True)]
+    complete: bool
+    batch_bytes: Annotated[int, Field(gt=0)] = 4 * 1024 * 1024
+    """The most bytes that the server wants in one request, at whose end they are durable."""
+    part_bytes: int | None = None
+    """The size of a part, if nodes upload the checkpoint to a bucket themselves."""
+
+
+class PresignedPart(BaseModel):
+    """The URL and headers with which one part is uploaded by PUT."""
+
+    url: str
+    headers: dict[str, str]
+
+
+class PartLinks(BaseModel):
+    """One presigned URL for each requested part."""
+
+    links: list[PresignedPart]
 
 
 def read_desired_state(answer: dict[str, Any]) -> DesiredState:

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from domain.collective_records import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.messages import (
@@ -27,10 +27,19 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
+from domain.pieces import PieceAnswer, PieceAnswers
 from domain.profile_records import RankProfile
 from domain.spec import ResumeFrom
 from worker.session import other_servers
-from worker.session.answers import DesiredState, Registration, read_desired_state
+from worker.session.answers import (
+    CheckpointUpload,
+    DesiredState,
+    FileOffsets,
+    PartLinks,
+    PresignedPart,
+    Registration,
+    read_desired_state,
+)
 from worker.session.body_limit import BodyLimit
 from worker.session.failures import (
     AttemptSuperseded,
@@ -57,25 +66,6 @@ OnProgress = Callable[[int], None]
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class FileOffsets(BaseModel):
-    """How far the server has one generation of a file: its bytes, and the bytes whose points are stored."""
-
-    offset: Annotated[int, Field(ge=0, strict=True)]
-    points_offset: Annotated[int, Field(ge=0, strict=True)] = 0
-
-
-class CheckpointUpload(BaseModel):
-    """The progress of a checkpoint's upload."""
-
-    checkpoint_id: int
-    offset: Annotated[int, Field(ge=0, strict=True)]
-    complete: bool
-    batch_bytes: Annotated[int, Field(gt=0)] = 4 * 1024 * 1024
-    """The most bytes that the server wants in one request, at whose end they are durable."""
-    part_bytes: int | None = None
-    """The size of a part, if nodes upload the checkpoint to a bucket themselves."""
-
-
 class _ReportAnswer(BaseModel):
     """The answer to a report: the attempt's current state."""
 
@@ -86,19 +76,6 @@ class _ServerTime(BaseModel):
     """The server's clock."""
 
     now: float
-
-
-class PresignedPart(BaseModel):
-    """The URL and headers with which one part is uploaded by PUT."""
-
-    url: str
-    headers: dict[str, str]
-
-
-class PartLinks(BaseModel):
-    """One presigned URL for each requested part."""
-
-    links: list[PresignedPart]
 
 
 @dataclass(frozen=True)
@@ -137,6 +114,8 @@ class Client:
         self.own_address: str | None = None
         """This node's address in the last connection to the server."""
         self.body_limit = BodyLimit()
+        self.bundle_bytes = 0
+        """The most bytes of pieces in one request; 0: the server takes each by itself."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -170,9 +149,10 @@ class Client:
         """Poll this node's desired state: answers at once if it differs from `version`, else after `wait_s` seconds."""
         params: dict[str, str | float] = {"wait": wait_s} | ({} if version is None else {"version": version})
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
-        return _checked(
-            read_desired_state, self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
-        )
+        answer = self._json("GET", "/api/worker/wishes", params=params, timeout=timeout)
+        desired = _checked(read_desired_state, answer)
+        self.bundle_bytes = desired.bundle_bytes
+        return desired
 
     def load(self, sample: NodeLoad) -> None:
         """Send a sample of the node's load, which is also its heartbeat, with the notice of the request limit."""
@@ -216,6 +196,16 @@ class Client:
         content = batch.model_dump_json()
         answer = self._json("POST", f"{task.path}/points", task=task, content=content, is_bulk=True)
         return offset_in(answer, batch.end, batch.end)
+
+    def bundle(self, body: bytes, number: int) -> list[PieceAnswer]:
+        """Send that many pieces of streams in one request (domain/pieces.py); returns the answer to each."""
+        answer = self._json(
+            "POST", "/api/worker/pieces", content=body, conflict_error=RequestRefused, is_bulk=True
+        )
+        answers = _read(PieceAnswers, answer).answers
+        if len(answers) != number:
+            raise RequestFailed(f"{len(answers)} answers to {number} pieces")
+        return answers
 
     def findings(self, task: TaskRef, findings: Findings) -> None:
         """Replace the task's current findings."""

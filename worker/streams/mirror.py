@@ -16,6 +16,7 @@ from worker.node.run_files import LOGGERS, PROFILES, Listing, data_directory, is
 from worker.node.state_files import write_whole
 from worker.session.body_limit import LEAST_BYTES
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
+from worker.session.pieces import Sending, together
 from worker.streams.events import find_event_files
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ SCAN_EVERY_S = 1.0
 
 OffsetOf = Callable[[str, int], int]
 """(path, generation) -> the number of bytes the server has."""
-Send = Callable[[str, int, int, bytes], int]
+Send = Callable[[str, int, int, bytes], Sending[int]]
 """(path, generation, offset, data) -> the offset behind the data; raises OffsetMismatch, TooLarge, RequestRefused."""
 
 
@@ -85,21 +86,20 @@ class FileMirror:
         self._event_files: list[tuple[Path, Path]] = []
         self._scan_at = float("-inf")
 
-    def step(self, now: float) -> int:
-        """Send at most `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
+    def step(self, now: float) -> Sending[int]:
+        """Send about `step_bytes`, one chunk of each file in turn; return the number of bytes sent.
 
         Raises what `offset_of` and `send` raise; the next call continues where this one stopped.
         """
         self._scan(now)
-        turn = deque(path for path in self._order if self._unsent(self._files[path]))
+        turn = deque(self._files[path] for path in self._order if self._unsent(self._files[path]))
         self._order.rotate(-1)  # a file whose sending fails must not be the first one every time
         sent_bytes = 0
         while turn and sent_bytes < self._step_bytes:
-            file = self._files[turn.popleft()]
-            chunk_bytes = self._send_chunk(file)
-            sent_bytes += chunk_bytes
-            if chunk_bytes and self._unsent(file):
-                turn.append(file.path)
+            files = [*self._next_in(turn)]
+            chunks = yield from together(map(self._send_chunk, files))
+            sent_bytes += sum(chunks)
+            turn += [file for file, size in zip(files, chunks, strict=True) if size and self._unsent(file)]
         return sent_bytes
 
     def pending_bytes(self) -> int:
@@ -198,11 +198,18 @@ class FileMirror:
             end += len(self._marker(file))
         return max(0, end - (file.sent_bytes or 0))
 
-    def _send_chunk(self, file: MirroredFile) -> int:
+    def _next_in(self, turn: deque[MirroredFile]) -> Iterator[MirroredFile]:
+        """Take those whose next chunks make about a step."""
+        planned_bytes = 0
+        while turn and planned_bytes < self._step_bytes:
+            planned_bytes += min(CHUNK_BYTES, self._unsent(turn[0]))
+            yield turn.popleft()
+
+    def _send_chunk(self, file: MirroredFile) -> Sending[int]:
         offset, most = self._agreed_offset(file), self._most(CHUNK_BYTES)
         while data := self._read(file, offset, most):
             try:
-                file.sent_bytes = self._send(file.path, file.generation, offset, data)
+                file.sent_bytes = yield from self._send(file.path, file.generation, offset, data)
                 return len(data)
             except OffsetMismatch as mismatch:
                 self._continue_at(file, mismatch.have)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from domain.messages import PointBatch
 from worker.session.failures import OffsetMismatch, RequestRefused, ServerMistake, TooLarge
+from worker.session.pieces import Sending, together
 from worker.streams.omissions import Omissions
 
 log = logging.getLogger(__name__)
@@ -70,11 +71,11 @@ class _Progress:
 class PointUploader:
     """Uploads the points of one attempt from all sources. Called by one thread."""
 
-    def __init__(self, send: Callable[[PointBatch], int], omissions: Omissions) -> None:
+    def __init__(self, send: Callable[[PointBatch], Sending[int]], omissions: Omissions) -> None:
         self._send, self._omissions = send, omissions
         self._progress: dict[tuple[str, int], _Progress] = {}
 
-    def upload(self, source: PointSource) -> bool:
+    def upload(self, source: PointSource) -> Sending[bool]:
         """Send the source's next batch; return False if there was nothing to send.
 
         Raises every failure of the server that may pass with another try; the batch is then sent again.
@@ -85,7 +86,7 @@ class PointUploader:
         if (batch := progress.batch) is None:
             return False
         try:
-            offset = self._deliver(batch, progress)
+            offset = yield from self._deliver(batch, progress)
         except OffsetMismatch as mismatch:
             offset = mismatch.have
         progress.batch, progress.mistakes = None, 0
@@ -101,53 +102,76 @@ class PointUploader:
         """Whether the last batch reached the end that the file had then; a busy writer has added to it since."""
         return self._progress[source.path, source.generation].has_caught_up
 
-    def _deliver(self, batch: PointBatch, progress: _Progress) -> int:
+    def _deliver(self, batch: PointBatch, progress: _Progress) -> Sending[int]:
         try:
-            offset = self._send(batch)
+            offset = yield from self._send(batch)
         except TooLarge as refusal:
-            return batch.start if progress.halve(batch) else self._set_aside(batch, refusal)
+            return batch.start if progress.halve(batch) else (yield from self._set_aside(batch, refusal))
         except RequestRefused as refusal:
-            return self._set_aside(batch, refusal)
+            return (yield from self._set_aside(batch, refusal))
         except ServerMistake as mistake:
-            if not self._is_to_blame(batch, progress):
+            if not (yield from self._is_to_blame(batch, progress)):
                 raise
-            return self._set_aside(batch, mistake)
+            return (yield from self._set_aside(batch, mistake))
         progress.max_bytes = min(BATCH_BYTES, 2 * progress.max_bytes)
         return offset
 
-    def _is_to_blame(self, batch: PointBatch, progress: _Progress) -> bool:
+    def _is_to_blame(self, batch: PointBatch, progress: _Progress) -> Sending[bool]:
         """Whether the server failed `TRIES` times, and still accepts the same offset without the points."""
         progress.mistakes += 1
         if progress.mistakes < TRIES:
             return False
-        self._send(batch.model_copy(update={"series": {}, "end": batch.start}))
+        yield from self._send(batch.model_copy(update={"series": {}, "end": batch.start}))
         return True
 
-    def _set_aside(self, batch: PointBatch, error: Exception) -> int:
+    def _set_aside(self, batch: PointBatch, error: Exception) -> Sending[int]:
         """Save the batch on disk, then move the server's offset past it. Raises `error` for a batch without points."""
         if not any(batch.series.values()):
             raise error
         self._omissions.set_aside(batch, str(error))
-        return self._send(batch.model_copy(update={"series": {}}))
+        return (yield from self._send(batch.model_copy(update={"series": {}})))
 
 
 class PointStream:
     """All sources of one kind."""
 
-    def __init__(self, sources: Callable[[bool], Iterable[PointSource]], uploader: PointUploader) -> None:
-        self._sources, self._uploader = sources, uploader
+    def __init__(
+        self,
+        sources: Callable[[bool], Iterable[PointSource]],
+        uploader: PointUploader,
+        *,
+        have_own_series: bool = False,
+    ) -> None:
+        """`have_own_series`: no two sources share a series, whose points have to arrive in order."""
+        self._sources, self._uploader, self._have_own_series = sources, uploader, have_own_series
+        self._full = 0
+        """Batches of this step after which more was waiting."""
 
-    def step(self, *, final: bool = False) -> int:
+    def step(self, *, final: bool = False) -> Sending[int]:
         """Send what was there when it began; return the number of batches, `STEP_BATCHES` if more is waiting.
 
         `final`: the writers have ended, so incomplete records and lines are read as they are. Raises what
         `PointUploader.upload` raises.
         """
-        sent = full = 0
-        for source in self._sources(final):
-            while full < STEP_BATCHES and self._uploader.upload(source):
-                sent += 1
-                if self._uploader.has_caught_up(source):
-                    break
-                full += 1
-        return STEP_BATCHES if full == STEP_BATCHES else min(sent, STEP_BATCHES - 1)
+        self._full = 0
+        sendings = (self._send_of(source) for source in self._sources(final))
+        if self._have_own_series:
+            sent = sum((yield from together(sendings)))
+        else:
+            sent = 0
+            for sending in sendings:
+                sent += yield from sending
+        return STEP_BATCHES if self._full >= STEP_BATCHES else min(sent, STEP_BATCHES - 1)
+
+    def drain(self, *, final: bool = False) -> Sending[bool]:
+        """Take a step; return True if more is waiting."""
+        return (yield from self.step(final=final)) == STEP_BATCHES
+
+    def _send_of(self, source: PointSource) -> Sending[int]:
+        sent = 0
+        while self._full < STEP_BATCHES and (yield from self._uploader.upload(source)):
+            sent += 1
+            if self._uploader.has_caught_up(source):
+                break
+            self._full += 1
+        return sent

@@ -21,7 +21,7 @@ from dashboard.service.service import Service
 from db.reports import collectives, findings, nodes, profiles, progress, ranks
 from db.reports.nodes import Claim
 from db.reports.progress import Arrival
-from domain import protocol
+from domain import pieces, protocol
 from domain.collective_records import CollectivesAnswer, NodeCollectives
 from domain.messages import (
     CheckAnswer,
@@ -228,6 +228,7 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
     checks = service.preflights.requested_checks(node_id)
     content: dict[str, Any] = {"watched": watched, "checks": document(checks)}
     content["assignments"] = [_assignment(assignment) for assignment in assignments]
+    content["bundle_bytes"] = pieces.MOST_BYTES
     content |= service.jobs.desired_state(node_id) | {"store": service.lineage.identity}
     with service.store.read() as session:
         content["end_unknown"] = nodes.labels_to_end(session, node_id)

@@ -1,28 +1,37 @@
-"""Logs and event files from workers, and code snapshots for them."""
+"""Logs, event files and pieces of streams from workers, and code snapshots for them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.api.context import TheNode, TheService, TheThreads
+from dashboard.api.context import TheNode, TheService, TheThreads, Threads, node_of
 from dashboard.api.reading import JsonRoute
-from dashboard.errors import Rejection
+from dashboard.errors import Rejection, failure
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
+from dashboard.service.stream_pieces import Outcome, Piece, take
 from dashboard.storage.downloads import DigestResponse
-from dashboard.storage.log_times import note_arrival
+from db.identity import UnknownAttempt
 from db.queries import desired_state
 from db.reports import progress
+from db.reports.progress import StreamKey
+from domain.messages import PointBatch
+from domain.pieces import Bundle, PieceHead
 
 router = APIRouter(route_class=JsonRoute, prefix="/api/worker", tags=["workers"])
 FILES = "/attempts/{fence}/parts/{node_rank}/files"
 Path_ = Annotated[str, Query(min_length=1, max_length=4096)]
 Generation = Annotated[int, Query(ge=0, le=2**31)]
 Offset = Annotated[int, Query(ge=0, le=2**62)]
+
+_BUNDLE = {"schema": {"type": "string", "format": "binary", "title": "a bundle of pieces"}}
+"""OpenAPI entry of a body that `domain/pieces.py` reads."""
 
 
 @router.get(FILES)
@@ -55,10 +64,23 @@ async def append(
     offset: Offset,
 ) -> Response:
     """Append bytes to a mirrored file; they are accepted only at the server's own offset."""
-    content = await request.body()
-    key = (fence, node_rank, path, generation)
-    was_appended, stored_bytes = await threads.run(_append, service, node_id, key, offset, content)
-    return answer({"offset": stored_bytes}, 200 if was_appended else 416)
+    stream = StreamKey(fence, node_rank, path, generation)
+    piece = Piece(stream, offset=offset, content=await request.body())
+    (outcome,) = await threads.run(take, service, node_id, [piece])
+    if isinstance(outcome, Exception):
+        raise outcome
+    return answer({"offset": outcome.offset}, 200 if outcome.is_stored else 416)
+
+
+@router.post("/pieces", openapi_extra={"requestBody": {"content": {"application/octet-stream": _BUNDLE}}})
+async def take_pieces(request: Request) -> Response:
+    """Take pieces of several streams (`domain/pieces.py`); the answer has one for each, as if it had come alone."""
+    service: Service = request.app.state.service
+    threads: Threads = request.app.state.threads
+    node_id, body = await node_of(request), await request.body()
+    outcomes = await threads.run(_take, service, node_id, body)
+    answers = ",".join(_answer_to(request, outcome) for outcome in outcomes)
+    return Response(f'{{"answers":[{answers}]}}', media_type="application/json")
 
 
 @router.get("/snapshots/{sha256}")
@@ -73,17 +95,31 @@ async def send_snapshot(
     return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")
 
 
-def _append(
-    service: Service, node_id: str, key: tuple[int, int, str, int], offset: int, content: bytes
-) -> tuple[bool, int]:
-    with service.files.locked(key), service.store.alone(f"file {key}"):
-        file_id, stored_bytes = progress.file_for_append(service.store, node_id, *key)
-        if offset != stored_bytes:
-            return False, stored_bytes
-        service.files.append(file_id, offset, content)
-        if content and key[2].startswith("logs/"):
-            at_ms = round(service.clock() * 1000)
-            note_arrival(service.files.arrivals(file_id), offset, offset + len(content), at_ms)
-        end = progress.file_grew(service.store, file_id, offset, offset + len(content))
-    service.file_grew(key[0])
-    return True, end
+def _take(service: Service, node_id: str, body: bytes) -> list[Outcome]:
+    bundle = Bundle.of_body(body)
+    read = [
+        _piece(service, head, content) for head, content in zip(bundle.heads, bundle.contents, strict=True)
+    ]
+    outcomes = iter(take(service, node_id, [piece for piece in read if isinstance(piece, Piece)]))
+    return [next(outcomes) if isinstance(piece, Piece) else piece for piece in read]
+
+
+def _piece(service: Service, head: PieceHead, content: bytes) -> Piece | Exception:
+    """The piece, or why it cannot be taken: another store's attempt, or a content that is no batch of points."""
+    try:
+        if not service.lineage.remembers(head.fence, head.label):
+            service.lineage.check(head.fence, head.label or None)
+        if head.path:
+            stream = StreamKey(head.fence, head.node_rank, head.path, head.generation)
+            return Piece(stream, offset=head.offset, content=content)
+        batch = PointBatch.model_validate_json(content)
+        return Piece(StreamKey(head.fence, head.node_rank, batch.path, batch.generation), batch)
+    except (UnknownAttempt, HTTPException, ValidationError) as error:
+        return error
+
+
+def _answer_to(request: Request, outcome: Outcome) -> str:
+    if isinstance(outcome, Exception):
+        response = failure(request, outcome)
+        return f'{{"status":{response.status_code},"body":{bytes(response.body).decode()}}}'
+    return f'{{"status":{200 if outcome.is_stored else 416},"body":{{"offset":{outcome.offset}}}}}'

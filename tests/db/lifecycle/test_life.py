@@ -8,7 +8,7 @@ import pytest
 
 from db.queries import run_queries
 from db.records.exceptions import NoSuchRun, NotOwner, Superseded, WrongState
-from db.reports import nodes, progress
+from db.reports import nodes, progress, series
 from db.requests import run_requests
 from domain.errors import InvalidRequest
 from domain.messages import State
@@ -265,7 +265,7 @@ def test_a_script_that_says_nothing_has_the_steps_and_speed_that_the_probe_saw(c
 
 
 def test_names_of_series_are_capped_with_a_line_in_the_history(cluster, monkeypatch):
-    monkeypatch.setattr(progress, "MAX_SERIES", 5)
+    monkeypatch.setattr(series, "MAX_SERIES", 5)
     run_id = cluster.launch()
     fence = cluster.wished()[0].fence
     cluster.points(fence, 0, 5, {f"m{i}": [(0, 1.0, 0.0)] for i in range(9)})

@@ -10,8 +10,8 @@ import pytest
 from worker.checkpoints import upload
 from worker.checkpoints.upload import send_through_server
 from worker.checkpoints.watching import CheckpointCopy
+from worker.session.answers import CheckpointUpload
 from worker.session.body_limit import BodyLimit
-from worker.session.client import CheckpointUpload
 from worker.session.file_part import READ_BYTES, FilePart, UploadInterrupted
 
 MIB = 1024 * 1024

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.hardware.recorded_nvml import RecordedNvml
+from tests.worker.sendings import answering, done
 from worker.hardware.sampler import FILE, HardwareSampler, SampledAttempt
 from worker.hardware.source import HardwareFile
 from worker.node.hardware import GpuReader
@@ -72,7 +73,7 @@ def sampler(
 
 def stream(folder: Path, server: Server) -> PointStream:
     source = HardwareFile(folder, lambda path, generation: server.offset)
-    return PointStream(source.sources, PointUploader(server.send, Omissions(folder)))
+    return PointStream(source.sources, PointUploader(answering(server.send), Omissions(folder)))
 
 
 def test_a_sample_has_the_host_the_devices_of_the_attempt_and_its_ranks(folder):
@@ -163,12 +164,12 @@ def test_samples_become_points_by_step_and_time_exactly_once(folder):
     server.fails = [ConnectionError()]
     running = stream(folder, server)
     with pytest.raises(ConnectionError):
-        running.step()
-    running.step()
+        done(running.step())
+    done(running.step())
     with (folder / FILE).open("a") as file:  # the torn line is ended by the next sample
         file.write('\n{"t": 7.0, "step": 3, "values": {"gpu0/power_w": 95.0}}\n')
-    stream(folder, server).step()  # the worker was restarted
-    running.step()  # and the one before it was not quite dead
+    done(stream(folder, server).step())  # the worker was restarted
+    done(running.step())  # and the one before it was not quite dead
     assert server.points == {
         "gpu0/power_w": [(1, 90.0, 5.0), (3, 95.0, 7.0)],
         "event/gpu0: Xid 79": [(1, 79.0, 5.0)],
@@ -181,5 +182,5 @@ def test_lines_that_are_no_samples_are_passed_over(folder):
         '[1]\nnot json\n{"t": "now", "step": 1, "values": {"a": 1.0}}\n{"values": 3}\n'
     )
     server = Server()
-    stream(folder, server).step()
+    done(stream(folder, server).step())
     assert (server.points, server.offset) == ({}, (folder / FILE).stat().st_size)

@@ -15,6 +15,7 @@ import pytest
 from domain.messages import PointBatch
 from tests.cli.importers.logged_runs import WALL, history, write_wandb
 from tests.worker.probe.loggers import wandb_files
+from tests.worker.sendings import answering, done
 from worker.loggers.shared_names import SharedNames
 from worker.loggers.stores import SETTINGS_FILE, LoggerStores
 from worker.node.attempt_files import EXISTING_FILE
@@ -63,7 +64,7 @@ class Node:
         self.names = SharedNames(self.folder / "worker/loggers.json", lambda: self.has_event_files)
         offsets = self.server.offsets
         self.stores = LoggerStores(self.folder, [self.work], lambda path, _: offsets[path], self.names)
-        uploader = PointUploader(self.server.send, Omissions(self.folder))
+        uploader = PointUploader(answering(self.server.send), Omissions(self.folder))
         self.stream = PointStream(self.stores.sources, uploader)
 
     def read(self, final: bool = False) -> dict[str, Curve]:
@@ -71,7 +72,7 @@ class Node:
         self.stores.look_again()
         while True:
             try:
-                if not self.stream.step(final=final):
+                if not done(self.stream.step(final=final)):
                     return dict(self.server.series)
             except ConnectionError:
                 continue
@@ -160,7 +161,7 @@ def test_a_worker_that_finds_all_points_sent_writes_the_settings_down(node: Node
     node.read()
     node.restart_worker()
     node.stores.look_again()
-    assert node.stream.step() == node.stream.step(final=True) == 0
+    assert done(node.stream.step()) == done(node.stream.step(final=True)) == 0
     (line,) = (node.folder / SETTINGS_FILE).read_text().splitlines()
     assert json.loads(line)["settings"]["config"] == {"lr": "0.1"}
 

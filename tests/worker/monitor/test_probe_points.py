@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.monitor.probe_lines import FIGURES, line
+from tests.worker.sendings import answering, done
 from worker.monitor.probe_points import ProbeFiles
 from worker.monitor.probe_reader import ProbeReader
 from worker.session.failures import OffsetMismatch, RequestRefused, TooLarge
@@ -41,14 +42,14 @@ def server():
 def stream(folder, server):
     return PointStream(
         ProbeFiles(folder, server.offset_of).sources,
-        PointUploader(server.send, Omissions(folder.parent / "attempt")),
+        PointUploader(answering(server.send), Omissions(folder.parent / "attempt")),
     )
 
 
 def test_points_are_named_by_rank_and_rank_0_speaks_for_all(tmp_path, server):
     (tmp_path / "7.jsonl").write_text(line(peak_memory_bytes=1000, **FIGURES))
     (tmp_path / "8.jsonl").write_text(line(rank=1, pid=8, **FIGURES))
-    stream(tmp_path, server).step()
+    done(stream(tmp_path, server).step())
     assert server.points == {
         "rank0/step_time_s": [(10, 0.25, 100.0)],
         "rank0/data_wait_s": [(10, 0.05, 100.0)],
@@ -68,7 +69,7 @@ def test_rank_0_speaks_for_the_model_and_its_reduction_of_gradients(tmp_path, se
     (tmp_path / "9.jsonl").write_text(
         line(step=9, pid=9, events=[{"kind": "parameters", "step": 0, "count": 7}], tokens_per_s=3.0)
     )
-    stream(tmp_path, server).step()
+    done(stream(tmp_path, server).step())
     assert server.points.pop("model/parameters") == [(0, 7.0, 100.0)]
     assert server.points.pop("tokens_per_s") == [(9, 6.0, 100.0)]
     assert server.points == {
@@ -84,10 +85,10 @@ def test_a_torn_tail_is_read_again_and_a_line_that_is_no_record_is_passed_over(t
     path = tmp_path / "7.jsonl"
     path.write_text(first + '{"t": 1, "st\n[1]\n' + second[:30])
     running = stream(tmp_path, server)
-    running.step()
+    done(running.step())
     assert [step for step, _, _ in server.points["steps_per_s"]] == [10]
     path.write_text(first + '{"t": 1, "st\n[1]\n' + second)
-    running.step()
+    done(running.step())
     assert [step for step, _, _ in server.points["steps_per_s"]] == [10, 20]
     assert server.offsets == {"probe/7.jsonl": path.stat().st_size}
 
@@ -98,12 +99,12 @@ def test_points_arrive_once_whatever_fails(tmp_path, server):
     server.fails = [ConnectionError()]
     running = stream(tmp_path, server)
     with pytest.raises(ConnectionError):
-        running.step()
-    running.step()
+        done(running.step())
+    done(running.step())
     with path.open("a") as file:
         file.write(line(step=20, **FIGURES))
-    stream(tmp_path, server).step()  # the worker was restarted
-    running.step()  # and the one before it was not quite dead
+    done(stream(tmp_path, server).step())  # the worker was restarted
+    done(running.step())  # and the one before it was not quite dead
     assert [step for step, _, _ in server.points["steps_per_s"]] == [10, 20]
 
 
@@ -111,7 +112,7 @@ def test_points_the_server_refuses_do_not_hold_up_those_behind_them(tmp_path, se
     (tmp_path / "7.jsonl").write_text(line(**FIGURES))
     server.fails = [RequestRefused("no")]
     running = stream(tmp_path, server)
-    running.step()
+    done(running.step())
     assert (server.points, list(server.offsets)) == ({}, ["probe/7.jsonl"])
 
 
@@ -121,7 +122,7 @@ def test_a_batch_that_is_too_large_is_sent_in_halves(tmp_path, server):
     server.fails = [TooLarge("413"), TooLarge("413")]
     running = stream(tmp_path, server)
     for _ in range(4):
-        running.step()
+        done(running.step())
     assert [step for step, _, _ in server.points["steps_per_s"]] == list(range(1, 9))
     assert server.offsets == {"probe/7.jsonl": path.stat().st_size}
 
@@ -130,12 +131,12 @@ def test_an_offset_beyond_the_files_end_is_not_taken(tmp_path, server):
     (tmp_path / "7.jsonl").write_text(line(**FIGURES))
     server.fails = [OffsetMismatch(10**6)]
     running = stream(tmp_path, server)
-    assert running.step() == 0
-    assert running.step() == 1 and running.step() == 0
+    assert done(running.step()) == 0
+    assert done(running.step()) == 1 and done(running.step()) == 0
 
 
 def test_a_folder_that_does_not_exist_has_nothing(tmp_path, server):
-    assert stream(tmp_path / "probe", server).step() == 0
+    assert done(stream(tmp_path / "probe", server).step()) == 0
     reader = ProbeReader(tmp_path / "probe")
     reader.look()
     assert (reader.latest(), reader.records(), reader.median_step_s()) == ({}, {}, None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.sendings import answering, done
 from worker.node.run_files import remember_existing
 from worker.streams.mirror import CHUNK_BYTES, FileMirror, OffsetMismatch
 
@@ -57,7 +58,7 @@ class Node:
             self.dir,
             [self.work],
             self.server.offset_of,
-            self.server.send,
+            answering(self.server.send),
             **settings,  # type: ignore[arg-type]
         )
 
@@ -71,7 +72,7 @@ class Node:
     def settle(self) -> None:
         for _ in range(100):
             self.now += 1
-            self.mirror.step(self.now)
+            done(self.mirror.step(self.now))
             if not self.mirror.pending_bytes():
                 return
         raise AssertionError("the mirror does not come to an end")
@@ -175,7 +176,7 @@ def test_a_lost_server_is_the_callers_matter_and_costs_nothing(node: Node) -> No
     node.write("logs/rank0.out", b"one\n")
     node.server.away = True
     with pytest.raises(ConnectionError):
-        node.mirror.step(1.0)
+        done(node.mirror.step(1.0))
     assert node.mirror.pending_bytes() == 4
     node.server.away = False
     node.settle()
@@ -187,7 +188,7 @@ def test_a_flood_starves_nobody_and_a_step_is_bounded(node: Node) -> None:
     os.truncate(flood, 100 * CHUNK_BYTES)
     for rank in range(1, 5):
         node.write(f"logs/rank{rank}.out", b"quiet\n")
-    sent = node.mirror.step(1.0)
+    sent = done(node.mirror.step(1.0))
     assert sent <= 17 * CHUNK_BYTES
     assert all(node.server.text(f"logs/rank{rank}.out") == b"quiet\n" for rank in range(1, 5))
     assert max(size for _, _, size in node.server.requests) <= CHUNK_BYTES
@@ -207,7 +208,7 @@ def test_a_file_the_server_refuses_does_not_block_the_others(node: Node) -> None
     node.restart_worker()
     for turn in range(3):
         with pytest.raises(ConnectionError):
-            node.mirror.step(turn)
+            done(node.mirror.step(turn))
     assert node.server.text("logs/rank0.out") == node.server.text("logs/rank2.out") == b"words\n"
 
 
@@ -221,10 +222,10 @@ def test_memory_stays_flat_with_a_line_of_100_megabytes(node: Node) -> None:
         received += len(data)
         return offset + len(data)
 
-    mirror = FileMirror(node.dir, [], lambda _path, _generation: 0, send)
+    mirror = FileMirror(node.dir, [], lambda _path, _generation: 0, answering(send))
     tracemalloc.start()
     while mirror.pending_bytes():
-        mirror.step(0.0)
+        done(mirror.step(0.0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert received == 100_000_000
@@ -269,7 +270,7 @@ def test_a_file_that_goes_away_is_let_go(node: Node) -> None:
     log = node.write("logs/rank0.out", b"one\n")
     node.server.away = True
     with pytest.raises(ConnectionError):
-        node.mirror.step(1.0)
+        done(node.mirror.step(1.0))
     log.unlink()
     node.server.away = False
     node.settle()

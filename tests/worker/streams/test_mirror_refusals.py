@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.sendings import answering, done
 from tests.worker.streams.test_mirror import Node
 from worker.session.failures import OffsetMismatch, RequestFailed, RequestRefused, TooLarge
 from worker.streams.mirror import CAP_BYTES
@@ -25,14 +26,14 @@ def refuse(node: Node, path: str, error: Exception, over_bytes: int = 0) -> None
             raise error
         return take(asked, generation, offset, data)
 
-    node.mirror._send = send
+    node.mirror._send = answering(send)
 
 
 def test_pieces_are_halved_until_they_pass_and_every_byte_arrives_once(node: Node) -> None:
     content = bytes(range(256)) * 12_000
     (node.dir / "logs/rank0.out").write_bytes(content)
     refuse(node, "logs/rank0.out", TooLarge("413"), over_bytes=100_000)
-    while node.mirror.step(float("inf")):
+    while done(node.mirror.step(float("inf"))):
         pass
     assert node.server.text("logs/rank0.out") == content
     assert node.mirror.pending_bytes() == 0 and node.mirror.refusals() == []
@@ -45,7 +46,7 @@ def test_what_is_refused_however_small_is_set_aside_and_holds_up_nothing(
     (node.dir / "logs/rank0.out").write_bytes(b"x" * 3_000_000)
     (node.dir / "logs/rank0.err").write_bytes(b"y" * 3_000_000)
     refuse(node, "logs/rank0.out", error)
-    while node.mirror.step(float("inf")):
+    while done(node.mirror.step(float("inf"))):
         pass
     assert node.server.text("logs/rank0.err") == b"y" * 3_000_000
     assert node.mirror.pending_bytes() == 0, "the attempt's end waits for nothing"
@@ -57,8 +58,8 @@ def test_an_offset_that_no_server_can_have_moves_nothing(node: Node) -> None:
     (node.dir / "logs/rank0.out").write_bytes(b"x" * 1000)
     refuse(node, "logs/rank0.out", OffsetMismatch(CAP_BYTES * 2))
     with pytest.raises(RequestFailed, match="more than any server was ever sent"):
-        node.mirror.step(float("inf"))
+        done(node.mirror.step(float("inf")))
     assert node.mirror.pending_bytes() == 1000
-    node.mirror._send = node.server.send
-    node.mirror.step(float("inf"))
+    node.mirror._send = answering(node.server.send)
+    done(node.mirror.step(float("inf")))
     assert node.server.text("logs/rank0.out") == b"x" * 1000

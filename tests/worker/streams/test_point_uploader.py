@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from domain.messages import PointBatch
+from tests.worker.sendings import answering, done
 from worker.streams.omissions import Omissions
 from worker.streams.point_uploader import STEP_BATCHES, PointStream, PointUploader
 
@@ -38,7 +39,9 @@ def sent_in_a_step(tmp_path: Path, *sources: Written) -> tuple[int, list[str]]:
         sent.append(batch.path)
         return batch.end
 
-    return PointStream(lambda _: sources, PointUploader(send, Omissions(tmp_path))).step(), sent
+    return done(
+        PointStream(lambda _: sources, PointUploader(answering(send), Omissions(tmp_path))).step()
+    ), sent
 
 
 def test_a_busy_writer_is_not_followed_within_a_step(tmp_path: Path) -> None:

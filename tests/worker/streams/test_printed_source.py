@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from domain.messages import PointBatch
+from tests.worker.sendings import answering, done
 from worker.session.failures import RequestRefused
 from worker.streams.mirror import MirroredFile, OffsetMismatch
 from worker.streams.omissions import SET_ASIDE_FILE, Omissions
@@ -52,7 +53,9 @@ class Node:
 
     def restart_worker(self) -> None:
         logs = PrintedLogs(self._files, self.server.offset_of, self.folder / "worker/printed.json")
-        self.stream = PointStream(logs.sources, PointUploader(self.server.send, Omissions(self.folder)))
+        self.stream = PointStream(
+            logs.sources, PointUploader(answering(self.server.send), Omissions(self.folder))
+        )
 
     def _files(self) -> list[MirroredFile]:
         logs = sorted((self.folder / "logs").iterdir())
@@ -65,7 +68,7 @@ class Node:
     def settle(self, *, final: bool = False) -> None:
         for _ in range(100):
             try:
-                if not self.stream.step(final=final):
+                if not done(self.stream.step(final=final)):
                     return
             except ConnectionError:
                 pass

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from dashboard.api.workers import worker_attempts
 from db.metrics.points import pack
-from db.models import Attempt, Chunk
+from db.models import Chunk
 from db.reports import progress
 from domain.messages import NodeLoad, PointBatch
 from domain.spec import RunSpec
@@ -32,6 +32,7 @@ from worker.session.failures import (
     ServerMistake,
     Unauthorized,
 )
+from worker.session.pieces import run
 from worker.streams.point_uploader import TRIES
 
 
@@ -190,10 +191,10 @@ def test_flipped_bits_and_odd_wall_times_cost_no_point_that_was_whole(
     path.write_bytes(b"".join(records))
     for _ in range(3):  # also by workers that are started anew
         uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
-        while uploader.upload_remaining():
+        while run(node.client, uploader.upload_remaining()):
             pass
     uploader.checkpoints.take(0.0, final=True)
-    uploader.upload_remaining()
+    run(node.client, uploader.upload_remaining())
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert points == [[step, 0.5 * step, 9.0] for step in range(400) if step not in hit]
     (finding,) = dashboard.http.get(f"/api/runs/{run_id}/findings").json()
@@ -207,14 +208,14 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
     path = tmp_path / "work/events.out.tfevents.1700000000.n"
     path.parent.mkdir()
     path.write_bytes(scalar(1, 0.5))
-    store = progress.store_series
+    store = progress.store_batches
 
-    def mistaken(session: Session, attempt: Attempt, rank: int, source: str, series: Any) -> None:
-        if any(point[0] == 2 for points in series.values() for point in points):
+    def mistaken(session: Session, batches: Any) -> None:
+        if any(point[0] == 2 for *_, series in batches for points in series.values() for point in points):
             raise ArithmeticError
-        store(session, attempt, rank, source, series)
+        store(session, batches)
 
-    monkeypatch.setattr(progress, "store_series", mistaken)
+    monkeypatch.setattr(progress, "store_batches", mistaken)
     uploader = AttemptUploader(tmp_path, RunSpec(target="/a.py"), node.client, part, "a/1")
     tried = 0
     for number in (1, 2, 3):
@@ -222,12 +223,12 @@ def test_a_batch_that_the_server_makes_mistakes_with_is_set_aside_and_told(
             file.write(scalar(number, 0.5) if number > 1 else b"")
         while True:
             try:
-                if not uploader.upload_remaining():
+                if not run(node.client, uploader.upload_remaining()):
                     break
             except RequestFailed as error:  # after a mistake the server may also close the connection
                 tried += isinstance(error, ServerMistake)
     uploader.checkpoints.take(0.0, final=True)
-    uploader.upload_remaining()
+    run(node.client, uploader.upload_remaining())
     assert tried == TRIES - 1
     (points,) = dashboard.http.get(f"/api/runs/{run_id}/metrics").json().values()
     assert [step for step, _, _ in points] == [1, 3]

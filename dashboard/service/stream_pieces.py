@@ -1,0 +1,107 @@
+"""Take pieces of streams: points and bytes of files, each exactly once, as many together as one request brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from dashboard.service.point_arrivals import announce
+from dashboard.service.service import Service
+from dashboard.storage.log_times import note_arrival
+from db.engine import StoreGone
+from db.reports import progress
+from db.reports.progress import Arrival, FileState, Growth, StreamKey
+from domain.messages import PointBatch
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Points of one byte range of a file, or bytes for it from an offset on."""
+
+    stream: StreamKey
+    batch: PointBatch | None = None
+    offset: int = 0
+    content: bytes = b""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The offset that the store has now, and whether the piece began at the one before it."""
+
+    offset: int
+    is_stored: bool = True
+
+
+Outcome = Taken | Exception
+
+
+def take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outcome]:
+    """Store pieces together; where that fails, each by itself, so that only those that cannot be stored fail.
+
+    Raises what no piece is to blame for: a store that takes nothing."""
+    try:
+        return _take(service, node_id, pieces)
+    except (OperationalError, PoolTimeout, StoreGone):
+        raise
+    except Exception as error:
+        if len(pieces) == 1 or service.store.trouble_of(error) is not None:
+            raise
+    return [_take_alone(service, node_id, piece) for piece in pieces]
+
+
+def _take_alone(service: Service, node_id: str, piece: Piece) -> Outcome:
+    try:
+        return _take(service, node_id, [piece])[0]
+    except Exception as error:
+        return error
+
+
+def _take(service: Service, node_id: str, pieces: Sequence[Piece]) -> list[Outcome]:
+    if not pieces:
+        return []
+    files = {piece.stream for piece in pieces if piece.batch is None}
+    with service.files.locked(*files), service.store.alone(*(f"file {tuple(key)}" for key in files)):
+        offers = [(piece.stream, piece.batch) for piece in pieces]
+        states = progress.streams_arrived(service.store, node_id, offers)
+        for piece, state in zip(pieces, states, strict=True):
+            if isinstance(state, Arrival) and piece.batch is not None:
+                service.registry.record_contact(node_id)
+                announce(service, state, piece.batch.source, piece.stream.node_rank)
+        outcomes = [_outcome(service, piece, state) for piece, state in zip(pieces, states, strict=True)]
+        grown = {
+            at: Growth(state.id, piece.offset, outcome.offset)
+            for at, (piece, state, outcome) in enumerate(zip(pieces, states, outcomes, strict=True))
+            if isinstance(state, FileState) and isinstance(outcome, Taken) and outcome.is_stored
+        }
+        if grown:
+            ends = progress.files_grew(service.store, [*grown.values()])
+            for at, end in zip(grown, ends, strict=True):
+                outcomes[at] = Taken(end)
+    for fence in {pieces[at].stream.fence for at in grown}:
+        service.file_grew(fence)
+    return outcomes
+
+
+def _outcome(service: Service, piece: Piece, state: Arrival | FileState | Exception) -> Outcome:
+    """What becomes of a piece whose points are stored, or of which the store knows the file."""
+    if isinstance(state, Exception):
+        return state
+    if isinstance(state, Arrival):
+        return Taken(state.offset, state.stored)
+    if piece.offset != state.size_bytes:
+        return Taken(state.size_bytes, False)
+    try:
+        return _append(service, piece, state.id)
+    except OSError as error:
+        return error
+
+
+def _append(service: Service, piece: Piece, file_id: int) -> Taken:
+    end = piece.offset + len(piece.content)
+    service.files.append(file_id, piece.offset, piece.content)
+    if piece.content and piece.stream.path.startswith("logs/"):
+        note_arrival(service.files.arrivals(file_id), piece.offset, end, round(service.clock() * 1000))
+    return Taken(end)
