@@ -57,7 +57,13 @@ def test_what_was_measured_is_written_and_drawn_as_a_table(tmp_path: Path) -> No
 
 
 def test_measurements_run_in_small() -> None:
-    run_in_small("command_line", "event_files", "ingestion_growth", "many_runs")
+    """A comparison with a peer, and how a cost grows."""
+    run_in_small("event_files", "ingestion_growth")
+
+
+@pytest.mark.long
+def test_those_that_start_programs_and_fill_stores_run_in_small() -> None:
+    run_in_small("command_line", "many_runs")
 
 
 @pytest.mark.long
