@@ -47,10 +47,10 @@ def page() -> None:
 
 def _form() -> None:
     st.markdown(
-        "When a run meets a rule, its name, the sentence of its page, its curve and the link are sent to an address: "
-        "a signed webhook at `https://…`, or any service of Apprise, such as `slack://…`, `discord://…`, "
-        "`msteams://…`, `ntfy://…` or `mailtos://…`. Or the browser shows the sentence, while a tab of these pages "
-        "is open."
+        "When a run meets a rule, a message with its name, the sentence from its page, its curve and a link is sent "
+        "to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as `slack://…`, "
+        "`discord://…`, `msteams://…`, `ntfy://…` or `mailtos://…`. Your browser can show the sentence too, while one "
+        "of these pages is open."
     )
     with st.container(horizontal=True):
         st.markdown("[Apprise's addresses](https://appriseit.com/services/)", width="content")

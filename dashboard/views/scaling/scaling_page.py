@@ -37,10 +37,11 @@ def _list() -> None:
         return
     st.header("How much faster does a script train on more devices?", anchor=False)
     st.markdown(
-        "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and says what more of "
-        "them bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a terminal:"
+        "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and shows what the "
+        "additional devices bring and what limits them. Start one with *Measure scaling* on the Launch page, or from a "
+        "terminal:"
     )
-    st.code(EXAMPLE, language=None)
+    st.code(EXAMPLE, language=None, wrap_lines=True)
 
 
 @st.fragment(run_every=2)

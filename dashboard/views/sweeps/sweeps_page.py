@@ -45,10 +45,10 @@ def _list() -> None:
         return
     st.header("Which values train best?", anchor=False)
     st.markdown(
-        "A sweep trains one spec with different parameters, each trial a run in the queue, and names the best. "
-        "Type several values into a field of the Launch page, or start one from a terminal:"
+        "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the "
+        "best. Enter several values in a field on the Launch page, or start one from a terminal:"
     )
-    st.code(EXAMPLE, language="bash")
+    st.code(EXAMPLE, language=None, wrap_lines=True)
 
 
 def _row(one: SweepView, now: float) -> dict[str, object]:
