@@ -7,6 +7,9 @@ const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
 const SPREAD_MS = 500;
 const HIDDEN_MS = 2000;
+/** Of two parts of the page that tell in the same moment, Streamlit would rerun one only. */
+const APART_MS = 100;
+let turn = Promise.resolve();
 /** What a part of the page may show of a run, by the names that `run_changes` in browser.py gives. */
 const SHOWN = {
   state: (run) => run.state,
@@ -43,6 +46,7 @@ class RunChanges {
   }
 
   destroy() {
+    this._hasEnded = true;
     for (const end of this._endings) end();
     clearInterval(this._again);
     clearTimeout(this._timer);
@@ -65,6 +69,13 @@ class RunChanges {
   _tell() {
     clearTimeout(this._timer);
     this._timer = document.hidden ? setTimeout(() => this._tell(), HIDDEN_MS) : undefined;
-    if (!document.hidden) this._component.tell?.('changed', true);
+    if (!document.hidden) turn = turn.then(() => this._tellNow()).catch(console.error);
+  }
+
+  /** @returns {Promise<void>} ends when the next one may tell */
+  _tellNow() {
+    if (this._hasEnded) return Promise.resolve();
+    this._component.tell?.('changed', true);
+    return new Promise((done) => { setTimeout(done, APART_MS); });
   }
 }
