@@ -94,6 +94,7 @@ class AttemptUploader:
         If the server fails at one stream, the other streams are uploaded first."""
         watched = watched or self._profiles.is_pending
         return in_turn(
+            lambda: self._upload_watched_points(now, watched),
             lambda: self._upload_streams(now, watched),
             lambda: self._stores_schedule.take(
                 now, watched, self._stores.drain
@@ -101,6 +102,10 @@ class AttemptUploader:
             lambda: at_once(lambda: self.reporter.step(now)),
             lambda: at_once(self._profiles.step),
         )
+
+    def _upload_watched_points(self, now: float, watched: bool) -> Sending[bool]:
+        """Upload points ahead of all else while somebody looks at them."""
+        return self._upload_points(now, watched) if watched else at_once(lambda: False)
 
     def _upload_streams(self, now: float, watched: bool) -> Sending[bool]:
         """Upload all streams in step, so that what they have makes one request."""
@@ -111,7 +116,8 @@ class AttemptUploader:
             (self._hardware_schedule, self._hardware.drain),
         )
         streams = (schedule.take(now, watched, step) for schedule, step in due)
-        return any((yield from together([self._upload_points(now, watched), *streams])))
+        points = [] if watched else [self._upload_points(now, watched)]
+        return any((yield from together([*points, *streams])))
 
     def upload_remaining(self) -> Sending[bool]:
         """Upload everything after the end, due or not; True if more is waiting."""
