@@ -45,7 +45,7 @@ Times = dict[int, float]
 
 def measure(quick: bool) -> Iterator[Figure]:
     """95th percentiles, by turns, so that neither takes processor time from the other; all share one clock."""
-    seconds, rounds = (5, 1) if quick else (30, 3)
+    seconds, rounds = (15, 1) if quick else (30, 3)  # a loaded machine takes some to open the page
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         product = started(Path(folder) / "data", running)
         run = partial(_launched, product, Path(folder), count(), seconds)
