@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,9 +23,9 @@ import psutil
 from benchmarks.cores import one_core, processor_s
 from benchmarks.figures import Figure, Spread, in_turns, milliseconds, ratios
 from benchmarks.served import Served, served
+from benchmarks.streamlit_server import streamlit
 from benchmarks.streamlit_viewer import bare, viewer
 from domain.messages import PointBatch
-from tests.end_to_end.product import free_port, wait_for
 
 PAGE = Path(__file__).parents[1] / "scripts" / "streamlit_page.py"
 CHARTS = ("train/loss", "train/accuracy", "train/lr", "val/loss")
@@ -197,24 +195,8 @@ class Theirs:
 
 @contextmanager
 def streamlit_page(points: Path) -> Iterator[Theirs]:
-    """Serve the peer's page of the points in that file, in a process of its own."""
-    port = free_port()
-    options = ["--server.headless", "true", "--server.port", str(port), "--server.address", "127.0.0.1"]
-    options += ["--browser.gatherUsageStats", "false"]
-    command = [sys.executable, "-m", "streamlit", "run", *options, str(PAGE), "--", str(points), *CHARTS]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        page = Theirs(psutil.Process(process.pid), f"http://127.0.0.1:{port}", points)
+    """Serve the peer's page of the points in that file."""
+    with streamlit(PAGE, str(points), *CHARTS) as (process, url):
+        page = Theirs(process, url, points)
         page.write(EARLIER)
-        try:
-            wait_for(lambda: answers(f"{page._url}/_stcore/health"), "Streamlit to serve")
-            yield page
-        finally:
-            process.terminate()
-
-
-def answers(url: str) -> bool:
-    """Whether there is a server."""
-    try:
-        return httpx.get(url, timeout=10).is_success
-    except httpx.TransportError:
-        return False
+        yield page
