@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,11 +14,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from cli.importers.past_run import READ_BYTES, PastRun, PointsBySeries, digest_of_files, name_below
 from worker.node.run_files import is_event_file, walk_files
-from worker.streams.events import HEADER, EventTail, has_header, series_name
+from worker.streams.events import HEADER, HPARAMS_FOLDER, EventTail, has_header, series_name
 
 MESSAGE = "Imported from event files, which do not say how the run ended."
-HPARAMS_FOLDER = re.compile(r"\d{9,}\.\d+")
-"""Of a run's folder, where `add_hparams` writes; it is named by the time."""
 
 
 def past_runs(root: Path) -> Iterator[PastRun]:

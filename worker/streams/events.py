@@ -38,8 +38,8 @@ _MASK_DELTA = 0xA282EAD8
 _NOT_ZERO = re.compile(rb"[^\0]")
 _UPPER_LENGTH = bytes(4)
 """The upper half of a length: zero, because no record of interest has more than 4 GiB."""
-
-
+HPARAMS_FOLDER = re.compile(r"\d{9,}\.\d+")
+"""Of a writer's folder, where `add_hparams` writes; it is named by the time."""
 Why = Literal["damaged", "unfinished"]
 
 
@@ -56,10 +56,13 @@ def main_writer_dir(files: Iterable[Path]) -> Path | None:
 
 
 def series_name(tag: str, writer_dir: str, main_dir: str) -> str:
-    """Return the tag for the main writer, `DIR:tag` for others; DIR is relative to the main directory if inside."""
+    """Return the tag for the main writer, `DIR:tag` for others; DIR is relative to the main directory if inside.
+
+    That of `add_hparams` is `hparams`: no two runs share its own name, the time."""
     if writer_dir == main_dir:
         return tag
-    return f"{writer_dir.removeprefix(f'{main_dir}/')}:{tag}"
+    folder = writer_dir.removeprefix(f"{main_dir}/")
+    return f"{'hparams' if HPARAMS_FOLDER.fullmatch(folder) else folder}:{tag}"
 
 
 @dataclass(frozen=True)

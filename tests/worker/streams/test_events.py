@@ -335,6 +335,8 @@ def test_of_two_writers_of_one_second_the_outer_one_has_the_plain_names() -> Non
     [
         ("runs/a", "loss"),
         ("runs/a/loss_train", "loss_train:loss"),
+        ("runs/a/1795244044.8812", "hparams:loss"),
+        ("runs/a/1795244044.8812/x", "1795244044.8812/x:loss"),
         ("runs/b", "runs/b:loss"),
         ("runs/ab", "runs/ab:loss"),
     ],
