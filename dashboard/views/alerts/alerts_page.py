@@ -135,8 +135,9 @@ def _list() -> None:
         st.code(secret[1], language=None, wrap_lines=True)
     if not listed:
         st.caption("No alert is set.")
-    for alert in listed:
-        _row(alert, current.clock())
+    with st.container(key="alert_list"):
+        for alert in listed:
+            _row(alert, current.clock())
 
 
 def _row(alert: AlertView, now: float) -> None:

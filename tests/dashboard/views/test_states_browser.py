@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import insert
 
+from db.alerts import alerts
 from db.models import Node
 from db.trouble import Trouble
 from domain.protocol import PROTOCOL
@@ -89,6 +90,21 @@ def test_nodes_of_other_versions_say_what_is_to_be_upgraded(
             expect(details(page)).to_contain_text(badge)
             expect(details(page)).to_contain_text(advice)
             whole_at(page, 390, 1280)
+
+
+def test_alerts_are_a_short_list_on_a_telephone(browser: Chromium, full: tuple[Browsed, Seed]) -> None:
+    dashboard, _ = full
+    store = dashboard.service.store
+    for rule in ("failed", "hung", "finished"):
+        alerts.create(store, rule, f"slack://one/two/{rule}", None, dashboard.service.clock())
+    with signed_in(browser, dashboard, width=390) as visit:
+        page = look(visit, dashboard, "/alerts").page
+        rows = page.locator(".st-key-alert_list [data-testid=stHorizontalBlock]")
+        expect(rows).to_have_count(3)
+        assert all(row["height"] < 140 for row in (rows.nth(at).bounding_box() or {} for at in range(3)))
+        for name in ("Test", "Remove"):
+            expect(rows.first.get_by_role("button", name=name)).to_be_visible()
+        whole_at(page, 390, 1280)
 
 
 def whole_at(page: Page, *widths: int) -> None:
